@@ -591,7 +591,7 @@ def _payload_column(name: str, path: Path, words: list[_Token]) -> PayloadColumn
     for word in rest:
         if not word.is_word("required"):
             raise SettingError(
-                f"column {name!r}: {word.text!r} is not a keyword of a payload column, which is written "
-                f"`{name} {words[0].text} required from {text}`: the format of the payload says how values are encoded"
+                f"column {name!r}: {word.text!r} is not a keyword of a payload column, as its format says how "
+                f"values are encoded; write `{name} {words[0].text} required from {text}`"
             )
     return PayloadColumn(name, path, type_, bool(rest), None, is_json)

@@ -35,6 +35,7 @@ from .tree import (
     Predicate,
     Present,
     Truth,
+    list_paths,
     operands,
 )  # fmt: skip
 from .values import Messages, Numbers, Source, Values, equal_bytes, is_null, numbers, values
@@ -64,9 +65,9 @@ def evaluate(
 def _condition(messages: Messages, node: Condition) -> Values:
     match node:
         case And(terms):
-            return reduce(pc.and_kleene, (_condition(messages, term) for term in terms))
+            return _chain(messages, terms, pc.and_kleene, decided=False)
         case Or(terms):
-            return reduce(pc.or_kleene, (_condition(messages, term) for term in terms))
+            return _chain(messages, terms, pc.or_kleene, decided=True)
         case Not(term):
             return pc.invert(_condition(messages, term))
         case Present():
@@ -82,6 +83,28 @@ def _condition(messages: Messages, node: Condition) -> Values:
             if distinct is not None:
                 return distinct.spread(_spread(_predicate(distinct, node), distinct.rows))
             return _predicate(messages, node)
+
+
+def _chain(messages: Messages, terms: Sequence[Condition], combine: Callable[..., Values], *, decided: bool) -> Values:
+    """Return AND or OR of ``terms``. Payloads are parsed of the messages that all other terms have not decided."""
+    paths = [list_paths(term) for term in terms]
+    if not any(paths):
+        return reduce(combine, (_condition(messages, term) for term in terms))
+    plain = [term for term, read in zip(terms, paths, strict=True) if not read]
+    others = [term for term, read in zip(terms, paths, strict=True) if read]
+    result: Values | None = None
+    if plain:
+        result = _spread(reduce(combine, (_condition(messages, term) for term in plain)), messages.rows)
+        other: Values = pc.fill_null(pc.not_equal(result, pa.scalar(decided)), pa.scalar(True))
+        undecided = other.to_numpy(zero_copy_only=False)
+        if not undecided.any():
+            return result
+        if not undecided.all():
+            messages = messages.look_at(undecided)
+    # those inside of another AND or OR wait for its own headers
+    messages.walk_payloads(path for term in others if not isinstance(term, And | Or | Not) for path in list_paths(term))
+    found = reduce(combine, (_condition(messages, term) for term in others))
+    return found if result is None else combine(result, found)
 
 
 def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from ..model.batch import FIELDS, SCHEMA_WITH_ORIGIN
 from ..model.run import Decoded
-from .tree import AnyHeader, Condition, Field, HeaderRef, operands
+from ..payloads.paths import PAYLOAD
+from .tree import AnyHeader, Condition, Field, HeaderRef, PayloadRef, operands
 
 if TYPE_CHECKING:
     from ..columns.contract import Projection
@@ -41,6 +42,7 @@ class Filter:
         """Batch fields that the filter reads beside the located headers."""
         nodes = operands(self.tree)
         every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
+        every |= {PAYLOAD} if any(isinstance(node, PayloadRef) for node in nodes) else set()
         return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
 
     def mask(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:

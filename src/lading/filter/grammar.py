@@ -15,6 +15,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokens import Token, Tokenizer, TokenType  # type: ignore[attr-defined]
 
 from ..model.errors import FilterError
+from ..payloads.paths import PATH_MARK, PAYLOAD, write_path
 
 TEXT_CHARACTERS_MAX: Final = 65_536
 TOKENS_MAX: Final = 10_000
@@ -122,7 +123,12 @@ def _screen_tokens(text: str, tokens: list[Token]) -> Iterator[Token]:
                     )
                 yield _place_token(TokenType.VAR, word.lower(), token.start, end)
             else:
-                name, position = _join_dotted(tokens, position)
+                first = position
+                names, position = _join_dotted(tokens, position)
+                name = ".".join(names)
+                if kind is not TokenType.IDENTIFIER and names[0] == PAYLOAD and len(names) > 1:
+                    name = PATH_MARK + write_path(tuple(names[1:]))
+                token = tokens[first]
                 yield _place_token(TokenType.IDENTIFIER, name, token.start, tokens[position].end)
         else:
             hint = _HINTS.get(kind, "an awkward name is written header('...')")
@@ -130,16 +136,17 @@ def _screen_tokens(text: str, tokens: list[Token]) -> Iterator[Token]:
         position += 1
 
 
-def _join_dotted(tokens: list[Token], position: int) -> tuple[str, int]:
-    """Return a dotted name such as ``trace.id`` whole, and the position of its last token."""
-    name = tokens[position].text
+def _join_dotted(tokens: list[Token], position: int) -> tuple[list[str], int]:
+    """Return the parts of a dotted name such as ``trace.id``, and the position of its last token."""
+    names = [tokens[position].text]
     while position + 2 < len(tokens) and tokens[position + 1].token_type is TokenType.DOT:
         dot, part = tokens[position + 1], tokens[position + 2]
         touching = dot.start == tokens[position].end + 1 and part.start == dot.end + 1
         if not touching or not (part.token_type is TokenType.IDENTIFIER or _is_word(part.text)):
             break
-        name, position = f"{name}.{part.text}", position + 2
-    return name, position
+        names.append(part.text)
+        position += 2
+    return names, position
 
 
 def _is_word(text: str) -> bool:

@@ -13,6 +13,7 @@ from ..columns.contract import (
     ARRAY_WORD,
     TIMESTAMP,
     HeaderColumn,
+    PayloadColumn,
     Projection,
     did_you_mean,
     parse_type,
@@ -20,6 +21,7 @@ from ..columns.contract import (
 )
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
+from ..payloads.paths import PATH_MARK, parse_path
 from .filter import Filter
 from .like import PATTERN_CHARACTERS_MAX
 from .tree import (
@@ -40,6 +42,7 @@ from .tree import (
     Operand,
     Operator,
     Or,
+    PayloadRef,
     Present,
     Truth,
 )
@@ -77,7 +80,9 @@ class _Reader:
 
     def __init__(self, text: str, contract: Projection | None, closed: bool) -> None:
         self._text = text
-        self._columns = {column.name: column for column in contract.headers} if contract else {}
+        typed = contract.typed if contract else ()
+        self._columns = {column.name: column for column in typed}
+        self._by_path = {column.path: column for column in contract.payload} if contract else {}
         self._by_header = {column.header: column for column in contract.headers} if contract else {}
         self._closed = closed and contract is not None
         self.unquoted: list[str] = []
@@ -181,7 +186,10 @@ class _Reader:
     def _name(self, node: exp.Expr) -> Operand:
         name: str = node.name
         if column := self._columns.get(name):
-            return _reference(column)
+            return self._refer(node, column)
+        if name.startswith(PATH_MARK) and (path := parse_path(name.removeprefix(PATH_MARK))) is not None:
+            declared = self._by_path.get(path)
+            return PayloadRef(path) if declared is None else self._refer(node, declared)
         if name in FIELD_DOMAINS:
             return Field(name)
         if name == "headers":
@@ -195,11 +203,24 @@ class _Reader:
             )
         return HeaderRef(name)
 
+    def _refer(self, node: exp.Expr, column: HeaderColumn | PayloadColumn) -> Operand:
+        """Return the operand for a column of the contract."""
+        if isinstance(column, HeaderColumn):
+            return _reference(column)
+        if pa.types.is_nested(column.type):
+            self._refuse(
+                f"{column.text} is declared as {column.word}, and a filter compares single values; compare one inside "
+                f"of it, such as {column.text}.NAME, or declare it as json",
+                node,
+            )
+        return PayloadRef(column.path, column.type, column.json)
+
     def _note_unquoted(self, *right: exp.Expr) -> None:
         for node in right:
             while type(node).__name__ == "Paren":
                 node = node.this
-            if type(node).__name__ == "Column" and node.name not in self._columns and node.name not in FIELD_DOMAINS:
+            is_name = type(node).__name__ == "Column" and not node.name.startswith(PATH_MARK)
+            if is_name and node.name not in self._columns and node.name not in FIELD_DOMAINS:
                 self.unquoted.append(node.name)
 
     def _function(self, node: exp.Expr) -> Operand:

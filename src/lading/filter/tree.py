@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ..columns.contract import Encoding
 from ..model.lazy_dataclass import lazy_dataclass
+from ..payloads.paths import Path
 
 
 class Domain(StrEnum):
@@ -64,6 +65,18 @@ class Field:
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class PayloadRef:
+    """The value at ``path`` of a JSON payload; ``type`` None: it takes the type of what it is compared with.
+
+    With ``json`` it is the JSON text of the value.
+    """
+
+    path: Path
+    type: pa.DataType | None = None
+    json: bool = False
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class Literal:
     """A constant: int or Decimal (whole numbers), float, str, bool, bytes, None; an INSTANT is microseconds as int."""
 
@@ -74,11 +87,11 @@ class Literal:
 class Cast:
     """``operand`` as ``type`` by the typing rules of header columns; null if it cannot be converted."""
 
-    operand: HeaderRef | AnyHeader | Field | Literal | Cast
+    operand: HeaderRef | AnyHeader | PayloadRef | Field | Literal | Cast
     type: pa.DataType
 
 
-Operand = HeaderRef | AnyHeader | Field | Literal | Cast
+Operand = HeaderRef | AnyHeader | PayloadRef | Field | Literal | Cast
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -187,3 +200,8 @@ def operands(condition: Condition) -> list[Operand]:
             case _:
                 found.append(node)
     return found
+
+
+def list_paths(condition: Condition) -> tuple[Path, ...]:
+    """Return the paths into the payload that a condition reads, each once."""
+    return tuple(dict.fromkeys(node.path for node in operands(condition) if isinstance(node, PayloadRef)))

@@ -13,7 +13,8 @@ from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, did_you_mean, type_wo
 from ..columns.rules import read_instant
 from ..model.errors import LocalError
 from ..model.state import STATE_BY_WORD
-from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand
+from ..payloads.paths import write_path
+from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand, PayloadRef
 
 Nature = Domain | Choice["open", "null"]
 """Domain of an operand by itself: of one domain, ``open`` (takes the other side's), or the constant ``null``."""
@@ -53,7 +54,7 @@ STATE = Field("state")
 def nature(operand: Operand) -> Nature:
     """Return the domain of an operand by itself; "open" for a header without a type, "null" for NULL."""
     match operand:
-        case HeaderRef(_, type_) | AnyHeader(_, type_):
+        case HeaderRef(_, type_) | AnyHeader(_, type_) | PayloadRef(_, type_):
             return "open" if type_ is None else domain_of(type_)
         case Field(name):
             return FIELD_DOMAINS[name]
@@ -144,6 +145,8 @@ def _describe_side(side: Operand) -> str:
             return f"header {key!r} ({type_word(type_)})"
         case HeaderRef(key) | AnyHeader(key):
             return f"header {key!r}"
+        case PayloadRef(path):
+            return f"{write_path(path)} ({type_word(side.type)})" if side.type is not None else write_path(path)
         case Field(name):
             return f"the message's {name}"
         case Cast(_, type_):

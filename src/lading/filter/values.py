@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding
+from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding, PayloadColumn
 from ..columns.instants import TIME_FIELDS, drop_unreadable_times
 from ..columns.locate import Entries, to_located
+from ..columns.members import build_column
 from ..columns.typed import compare_bytes, convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from ..model.state import State
-from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand
+from ..payloads.paths import PAYLOAD, Path, write_path
+from ..payloads.walk import FoundValues, walk_json
+from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand, PayloadRef
 
 DOMAIN_TYPES: dict[Domain, pa.DataType] = {
     Domain.NUMBER: pa.int64(),
@@ -59,17 +62,26 @@ class Source(Protocol):
 
     def field(self, name: str) -> Values: ...
 
+    def find_payload(self, path: Path) -> FoundValues: ...
 
-TypedHeaders = dict[tuple[str, pa.DataType, Encoding], tuple[Values, Values | None]]
-"""Results of ``typed`` (or ``repeating``) for the last values of a header, by key, type and encoding."""
+
+TypedHeaders = dict[tuple[str | Path, pa.DataType, Encoding], tuple[Values, Values | None]]
+"""Results of ``typed`` (or ``repeating``) for the last values of a header, by key, type and encoding.
+
+Those of a value of the payload have its path for a key.
+"""
 
 
 class Messages:
     """The messages of a batch as a Source; what was typed once, before or here, is kept."""
 
-    def __init__(self, decoded: Decoded, typed_before: TypedHeaders | None = None) -> None:
+    def __init__(
+        self, decoded: Decoded, typed_before: TypedHeaders | None = None, looked_at: NDArray[np.bool_] | None = None
+    ) -> None:
         self._decoded = decoded
         self._entries: Entries | None = None
+        self._found: dict[Path, FoundValues] = {}
+        self._looked_at = looked_at
         self.typed: TypedHeaders = typed_before or {}
 
     @property
@@ -89,6 +101,28 @@ class Messages:
             return self._decoded.columns[name]
         except KeyError:
             raise LocalError(f"the filter reads the message field {name!r}, which was not decoded") from None
+
+    def walk_payloads(self, paths: Iterable[Path]) -> None:
+        """Find the values of ``paths`` in the payloads, those that were not found before, in one walk."""
+        missing = [path for path in paths if path not in self._found]
+        if missing:
+            payloads = self.field(PAYLOAD)
+            if self._looked_at is not None:
+                nothing: Any = pa.scalar(None, payloads.type)
+                payloads = pc.if_else(pa.array(self._looked_at), payloads, nothing)
+            self._found.update(walk_json(payloads, missing).values)
+
+    def find_payload(self, path: Path) -> FoundValues:
+        self.walk_payloads([path])
+        return self._found[path]
+
+    def look_at(self, rows: NDArray[np.bool_]) -> Messages:
+        """Return the same messages, of which the payloads of ``rows`` alone are parsed; others have no values."""
+        kept = rows if self._looked_at is None else rows & self._looked_at
+        typed: TypedHeaders = {place: found for place, found in self.typed.items() if isinstance(place[0], str)}
+        messages = Messages(self._decoded, typed, kept)
+        messages._found.update(self._found)
+        return messages
 
     def distinct(self, header: HeaderRef) -> Distinct | None:
         """Return the distinct values of a header as a Source; None unless it was typed as a dictionary."""
@@ -121,6 +155,9 @@ class Distinct:
     def field(self, name: str) -> Values:
         raise AssertionError(f"the message field {name!r} has no values of a header")
 
+    def find_payload(self, path: Path) -> FoundValues:
+        raise AssertionError(f"{write_path(path)} has no values of a header")
+
     def spread(self, result: pa.BooleanArray) -> Values:
         """Return the result of each message, from the result of each distinct value."""
         return result.take(self._indices)
@@ -148,6 +185,9 @@ class OneHeader:
     def field(self, name: str) -> Values:
         return self._messages.field(name).take(pa.array(self.parents))
 
+    def find_payload(self, path: Path) -> FoundValues:
+        return self._messages.find_payload(path).take(self.parents)
+
 
 def values(source: Source, operand: Operand, domain: Domain) -> Values:
     """Return the operand's rows in ``domain``, null if absent or not convertible; a scalar for a constant."""
@@ -158,6 +198,8 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
             return _scalar(operand, DOMAIN_TYPES[domain])
         case Cast(Literal() as literal, type_):
             return _into(_scalar(literal, type_), domain)
+        case PayloadRef(_, None):
+            return _convert_payload(source, operand, DOMAIN_TYPES[domain])[0]
     found = _open(source, operand)
     if found is not None:
         return _convert_values(source, operand, found, DOMAIN_TYPES[domain])[0]
@@ -195,6 +237,12 @@ def numbers(source: Source, operand: Operand) -> Numbers:
             return Numbers(_scalar(operand, pa.int64() if small else INTEGER_DECIMAL), None)
         case Cast(Literal() as literal, type_):
             return Numbers(_whole(_scalar(literal, type_)), None)
+        case PayloadRef(_, None):
+            for type_ in (pa.int64(), INTEGER_DECIMAL):
+                whole, bad = _convert_payload(source, operand, type_)
+                if bad is None:
+                    return Numbers(whole, None)
+            return Numbers(whole, _convert_payload(source, operand, pa.float64())[0])
     found = _open(source, operand)
     if found is None:
         return Numbers(_whole(_own(source, operand)), None)
@@ -210,6 +258,8 @@ def is_null(source: Source, operand: Operand) -> Values:
     match operand:
         case Literal(value) | Cast(Literal(value)):
             return pa.scalar(value is None)
+        case PayloadRef(path, None):
+            return pa.array(source.find_payload(path).locate(whole_numbers=False)[0].length < 0)
     found = _open(source, operand)
     if found is not None:
         return pa.array(found.length < 0)
@@ -247,8 +297,12 @@ def _own(source: Source, operand: Operand) -> Values:
         case HeaderRef(_, type_) | AnyHeader(_, type_) if type_ is not None:
             before = _find_converted(source, operand, type_)
             return before[0] if before else _convert_values(source, operand, source.locate(operand), type_)[0]
+        case PayloadRef(_, type_) if type_ is not None:
+            return _convert_payload(source, operand, type_)[0]
         case Field(name):
             return _FIELDS.get(name, _as_is)(source.field(name))
+        case Cast(PayloadRef(_, None) as inner, type_):
+            return _convert_payload(source, inner, type_)[0]
         case Cast(inner, type_):
             found = _open(source, inner)
             if found is not None:
@@ -256,6 +310,19 @@ def _own(source: Source, operand: Operand) -> Values:
             array = _own(source, inner)
             return array if array.type == type_ else convert_column(to_located(array), type_)[0]
     raise AssertionError(f"{operand} has no type; compare it with something that has one")
+
+
+def _convert_payload(source: Source, operand: PayloadRef, type_: pa.DataType) -> tuple[Values, Values | None]:
+    """Return the values at a path as ``type_``, and which are there and cannot be read, if any."""
+    place = operand.path, type_, Encoding.JSON if operand.json else Encoding.AUTO
+    before = source.typed.get(place) if isinstance(source, Messages) else None
+    if before is None or pa.types.is_dictionary(before[0].type):
+        column = PayloadColumn(PAYLOAD, operand.path, type_, json=operand.json)
+        array, wrong = build_column(source.find_payload(operand.path), column)
+        before = array, pa.array(wrong) if wrong.any() else None
+        if isinstance(source, Messages):
+            source.typed[place] = before
+    return before
 
 
 def _convert_values(

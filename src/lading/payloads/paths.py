@@ -34,6 +34,8 @@ Path = tuple[str, ...]
 PAYLOAD: Final = "payload"
 NAMES_MAX: Final = 100
 """Names in a path: objects inside one another on the way to a value."""
+PATH_MARK: Final = "\0"
+"""Begins a name in a syntax tree that is a path, and not the name of a header that looks like one."""
 _PART = r'(?:[\w-]+|"(?:[^"]|"")*"|`(?:[^`]|``)*`)'
 PATH_PATTERN: Final = rf"payload(?:\.{_PART})+"
 """A regular expression of a path as people write it; a name with other characters than a word has is quoted."""

@@ -27,6 +27,7 @@ from .layout import (
     JSON_REAL,
     MALFORMED_FIRST,
     NULL,
+    VERDICT_GOOD,
 )
 from .paths import Path, tabulate_paths
 
@@ -73,6 +74,20 @@ class FoundValues(Protocol):
         """Return what paths lead to inside of the values, and which rows are objects."""
         ...
 
+    def take(self, rows: NDArray[np.int64]) -> FoundValues:
+        """Return the values of some rows."""
+        ...
+
+    @property
+    def absent(self) -> NDArray[np.bool_]:
+        """Which rows have no such value."""
+        ...
+
+    @property
+    def null(self) -> NDArray[np.bool_]:
+        """Which rows have a null there, or on the way to it."""
+        ...
+
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Which rows have no value: absent or null."""
@@ -86,6 +101,12 @@ class WalkedPayloads:
     values: Mapping[Path, FoundValues]
     verdict: NDArray[np.uint8]
     position: NDArray[np.int64]
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        """Which payloads are good, and not null."""
+        rows: NDArray[np.bool_] = self.verdict == VERDICT_GOOD
+        return rows
 
     @property
     def malformed(self) -> NDArray[np.bool_]:
@@ -105,6 +126,18 @@ class JsonValues:
     start: Longs
     length: Longs
     kind: Kinds
+
+    @property
+    def absent(self) -> NDArray[np.bool_]:
+        """See FoundValues."""
+        rows: NDArray[np.bool_] = self.length == ABSENT
+        return rows
+
+    @property
+    def null(self) -> NDArray[np.bool_]:
+        """See FoundValues."""
+        rows: NDArray[np.bool_] = self.length == NULL
+        return rows
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -167,6 +200,10 @@ class JsonValues:
             if count <= room:
                 return ends, names.first(count), items.first(count)
             room = count
+
+    def take(self, rows: NDArray[np.int64]) -> JsonValues:
+        """See FoundValues."""
+        return JsonValues(self.data, self.start[rows], self.length[rows], self.kind[rows])
 
     def first(self, count: int) -> JsonValues:
         """Return the values of the first ``count`` rows."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..columns.assemble import Assembled, assemble
-from ..columns.contract import ARRAY
+from ..columns.contract import ARRAY, Encoding
 from ..columns.dictionary_encoding import REPEATING
 from ..columns.instants import drop_unreadable_times
 from ..filter.values import Messages, TypedHeaders
@@ -36,6 +36,8 @@ class ClassifiedBatch:
     failure: NDArray[np.int16]
     destination: NDArray[np.int16]
     violations: tuple[int, ...] = ()
+    details: Mapping[int, str] = field(default_factory=dict)
+    """The sentence of each message with a malformed payload, by its row: it names the byte."""
 
     @property
     def failed(self) -> bool:
@@ -65,7 +67,15 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
         if one.failure is not None:
             failure[taken] = one.failure
         waiting = waiting & ~taken
-    return ClassifiedBatch(made.batch, failure, destination, violations)
+    return ClassifiedBatch(made.batch, failure, destination, violations, _describe_malformed(plan, made, failure))
+
+
+def _describe_malformed(plan: Plan, made: Assembled, failure: NDArray[np.int16]) -> dict[int, str]:
+    walked = made.walked
+    if walked is None or not walked.malformed.any():
+        return {}
+    at = next(at for at, one in enumerate(plan.failures) if one.reason == "payload_malformed")
+    return {row: f"the payload {walked.describe(row)}" for row in np.flatnonzero(failure == at).tolist()}
 
 
 def _expect(plan: Plan, messages: Messages, failure: NDArray[np.int16]) -> tuple[int, ...]:
@@ -84,10 +94,15 @@ def _expect(plan: Plan, messages: Messages, failure: NDArray[np.int16]) -> tuple
 
 def _take_typed_headers(plan: Plan, made: Assembled) -> TypedHeaders:
     """Return the headers that routes need not convert again, because the contract declares them with the same type."""
-    return {
+    headers: TypedHeaders = {
         (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
         for column in plan.contract.headers
         if column.type != ARRAY
+    }
+    return headers | {
+        (column.path, column.type, Encoding.AUTO): (made.batch.column(column.name), made.bad.get(column.name))
+        for column in plan.contract.payload
+        if not column.json
     }
 
 
@@ -106,6 +121,7 @@ def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[
     for name in plan.contract.texts:
         flags = made.bad.get(name)
         yield None if flags is None else _mask(flags)
+    yield from _failing_payloads(plan, made)
     if plan.require_timestamp:
         unreadable = drop_unreadable_times(decoded.columns["timestamp"])[1]
         yield None if unreadable is None else _mask(unreadable)
@@ -117,6 +133,23 @@ def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[
         rows = np.zeros(decoded.count, np.bool_)
         rows[wrong] = True
         yield rows
+
+
+def _failing_payloads(plan: Plan, made: Assembled) -> Iterator[NDArray[np.bool_] | None]:
+    """Yield the same for the payload and its columns. A message without a payload lacks no value in it."""
+    walked = made.walked
+    if walked is None:
+        return
+    yield walked.malformed
+    for column in plan.contract.payload:
+        values = walked.values[column.path]
+        if column.required:
+            yield values.absent & walked.good
+            yield values.null & walked.good
+        flags = made.bad.get(column.name)
+        yield None if flags is None else _mask(flags)
+        if column.constraint is not None:
+            yield from column.constraint.find_breaches(made.batch.column(column.name))
 
 
 def _mask(array: pa.BooleanArray) -> NDArray[np.bool_]:

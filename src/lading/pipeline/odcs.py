@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..columns.constraints import ValueConstraint
-from ..columns.contract import ARRAY, TIMESTAMP, Encoding, HeaderColumn, type_word
+from ..columns.contract import ARRAY, TIMESTAMP, Encoding, HeaderColumn, PayloadColumn, type_word
 from ..model.errors import SettingError
 from .settings import PipelineSettings
 
@@ -31,7 +31,7 @@ def to_odcs(settings: PipelineSettings, version: str) -> dict[str, Any]:
     Headers are properties with their types and constraints; a rule that the standard has no word for is a quality check
     of the engine ``lading``. Raises SettingError if the file declares no headers.
     """
-    if not settings.contract.headers and not settings.contract.texts:
+    if not settings.contract.typed and not settings.contract.texts:
         raise SettingError(f"{settings.name} declares no [headers]; declare them to have a contract to export")
     return {
         "apiVersion": API_VERSION,
@@ -52,7 +52,7 @@ def _object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
         "physicalType": "topic",
         "description": "Message headers, and texts of messages, each a property",
         "properties": [
-            *(_property(column) for column in settings.contract.headers),
+            *(_property(column) for column in settings.contract.typed),
             *(_property(HeaderColumn(name, name, pa.string())) for name in settings.contract.texts),
         ],
     }
@@ -66,14 +66,21 @@ def _object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
     return made | ({"quality": checks} if checks else {})
 
 
-def _property(column: HeaderColumn) -> dict[str, Any]:
+def _property(column: HeaderColumn | PayloadColumn) -> dict[str, Any]:
     type_ = column.type
-    logical = _LOGICAL.get(type_) or ("number" if isinstance(type_, pa.Decimal128Type) and type_.scale else "integer")
+    if pa.types.is_nested(type_) and type_ != ARRAY:
+        logical = "array" if pa.types.is_list(type_) and not pa.types.is_map(type_) else "object"
+    else:
+        logical = _find_logical_type(type_)
+    if isinstance(column, HeaderColumn):
+        source, word = column.header, type_word(type_)
+    else:
+        source, word = column.text, column.word
     made: dict[str, Any] = {
         "name": column.name,
-        "physicalName": column.header,
+        "physicalName": source,
         "logicalType": logical,
-        "physicalType": type_word(type_),
+        "physicalType": word,
         "required": column.required,
     }
     options: dict[str, Any] = {"format": "binary"} if type_ == pa.binary() else {}
@@ -98,9 +105,15 @@ def _property(column: HeaderColumn) -> dict[str, Any]:
         made["logicalTypeOptions"] = options
     if quality:
         made["quality"] = quality
-    if column.encoding is not Encoding.AUTO:
+    if isinstance(column, HeaderColumn) and column.encoding is not Encoding.AUTO:
         made["customProperties"] = [{"property": "encoding", "value": column.encoding.value}]
     return made
+
+
+def _find_logical_type(type_: pa.DataType) -> str:
+    if (known := _LOGICAL.get(type_)) is not None:
+        return known
+    return "number" if isinstance(type_, pa.Decimal128Type) and type_.scale else "integer"
 
 
 def _plain(value: Any) -> Any:

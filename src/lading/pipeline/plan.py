@@ -20,7 +20,7 @@ from ..tables.scan.schema import table_schema
 from ..tables.storage.files import local_directory, table_location
 from ..tables.storage.object_path import TablePath
 from ..transports.topic_address import TopicAddress
-from .reasons import Failure, expectation_counter
+from .reasons import BREACHES, Failure, expectation_counter
 from .rows import TIMESTAMP_US
 from .sections import Good, Quality, Route
 from .settings import PipelineSettings
@@ -194,7 +194,7 @@ class Plan:
         fields = {name for table in self.tables for name in table.projection.fields} | {"offset"}
         fields.update(self.contract.texts)
         names = tuple(name for name in FIELD_TYPES if name in fields)
-        return Projection(names, self.contract.headers, texts=self.contract.texts)
+        return Projection(names, self.contract.headers, texts=self.contract.texts, payload=self.contract.payload)
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -299,7 +299,8 @@ def _destinations(
         names = named or default_columns(contract)
         headers = tuple(column for column in contract.headers if column.name in names)
         fields = tuple(name for name in names if name in FIELD_TYPES)
-        columns = Projection(fields, headers, names, contract.texts)
+        members = tuple(column for column in contract.payload if column.name in names)
+        columns = Projection(fields, headers, names, contract.texts, members)
         return TablePlan(table_location("table", settings.place(to)), columns)
 
     def destination(name: str, section: Route | Good, **more: Any) -> Destination:
@@ -335,6 +336,15 @@ def _failures(contract: Projection, quality: Quality) -> Iterator[Failure]:
             yield Failure.of(reason, column.header, asked=asked)
     for name in contract.texts:
         yield Failure.bad_text(name)
+    if contract.payload:
+        yield Failure.of("payload_malformed")
+    for member in contract.payload:
+        if member.required:
+            yield Failure.of_payload(member.text, "is required, and the payload does not have it")
+            yield Failure.of_payload(member.text, "is required and is null")
+        yield Failure.of_payload(member.text, f"has a value that is no {member.word}")
+        for reason, asked in member.constraint.rules if member.constraint is not None else ():
+            yield Failure.of_payload(member.text, BREACHES[reason].format(asked=asked), reason)
     if quality.require_timestamp:
         yield Failure.of("unreadable_time")
     if quality.verify_checksum:

@@ -87,7 +87,7 @@ class Quarantine:
                 raise SettingError(
                     f"reason {reason!r} does not exist{did_you_mean(reason, known)}; reasons are {', '.join(known)}"
                 )
-        contract = self._settings.contract if self._settings.contract.headers else None
+        contract = self._settings.contract if self._settings.contract.typed else None
         condition = None if where is None else parse(where, contract)
         for batch in _read(self.table):
             if reasons:

@@ -187,13 +187,18 @@ class _Range:
             mine = (at < len(offsets)) & (offsets[np.minimum(at, len(offsets) - 1)] == held)
             if mine.any():
                 batch = pa.RecordBatch.from_arrays([decoded.columns[name] for name in FIELDS], schema=SCHEMA)
-                which = pa.array(judged.failure[rows[at[mine]]])
-                self._add_quarantined(batch.filter(pa.array(mine)), which, stretch.place, now_us)
+                chosen = rows[at[mine]]
+                which = pa.array(judged.failure[chosen])
+                details = pa.array([judged.details.get(row) for row in chosen.tolist()], pa.string())
+                self._add_quarantined(
+                    batch.filter(pa.array(mine)), which, stretch.place, now_us, details if judged.details else None
+                )
 
     def _add_quarantined(
-        self, messages: pa.RecordBatch, which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
-    ) -> None:
-        made = quarantine_columns(messages, list(self._plan.failures), which, place, now_us)
+        self, messages: pa.RecordBatch, which: pa.Array[Any], place: Mapping[str, str | int], now_us: int,
+        details: pa.Array[Any] | None,
+    ) -> None:  # fmt: skip
+        made = quarantine_columns(messages, list(self._plan.failures), which, place, now_us, details)
         self._failed.add(made)
         address = self._job.settings.copies
         if address is not None:

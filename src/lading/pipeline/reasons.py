@@ -15,6 +15,8 @@ SENTENCES: Final[dict[str, str]] = {
     "value_not_allowed": "the header {header!r} has a value that is none of {asked}",
     "out_of_range": "the header {header!r} has a value that is not {asked}",
     "pattern_mismatch": "the header {header!r} has a value that does not match {asked}",
+    "payload_malformed": "the payload is malformed",
+    "payload_value": "{header} {problem}",
     "unreadable_time": "the time of the message, timestamp_us, is outside the years 1 to 9999",
     "checksum_mismatch": "the payload is not what its checksum says",
     "expectation": "the expectation {header} does not hold: {condition}",
@@ -22,6 +24,12 @@ SENTENCES: Final[dict[str, str]] = {
     "route": "the {header} takes it to quarantine: {condition}",
 }
 """Reason to message; checks run in the order of the contract, then time, checksum, expectations, routes, topics."""
+BREACHES: Final[dict[str, str]] = {
+    "value_not_allowed": "has a value that is none of {asked}",
+    "out_of_range": "has a value that is not {asked}",
+    "pattern_mismatch": "has a value that does not match {asked}",
+}
+"""Reason to problem of a value that breaks a constraint of its column."""
 TOO_LARGE: Final = (
     "topic {topic} at {server} ({header}) takes at most {bytes_max} bytes a message, headers included ({setting}), and "
     "this one has more"
@@ -40,7 +48,7 @@ BY_CHOICE: Final = "route"
 class Failure:
     """One way in which a message can get into quarantine: the reason, what it concerns, the message for people.
 
-    ``header`` is the header concerned, or the name of the expectation or route.
+    ``header`` is the header or path of the payload concerned, or the name of the expectation or route.
     """
 
     reason: str
@@ -56,6 +64,11 @@ class Failure:
     def bad_text(cls, field: str) -> Failure:
         """Return the failure of messages whose key or payload is not the text that the contract declares."""
         return cls("bad_value", field, f"the {field} is not UTF-8, and {field} is declared as string")
+
+    @classmethod
+    def of_payload(cls, path: str, problem: str, reason: str = "payload_value") -> Failure:
+        """Return the failure of messages with a problem in the value at ``path`` of the payload."""
+        return cls(reason, path, f"{path} {problem}")
 
     @classmethod
     def too_large(cls, header: str, topic: TopicAddress, bound: MessageBound) -> Failure:

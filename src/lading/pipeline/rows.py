@@ -36,9 +36,13 @@ def replays_of(headers: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def quarantine_columns(
-    messages: pa.RecordBatch, failures: list[Failure], which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
-) -> dict[str, pa.Array[Any]]:
-    """Return the columns of the quarantine table for messages of the Batch schema; ``which`` indexes ``failures``."""
+    messages: pa.RecordBatch, failures: list[Failure], which: pa.Array[Any], place: Mapping[str, str | int],
+    now_us: int, details: pa.Array[Any] | None = None,
+) -> dict[str, pa.Array[Any]]:  # fmt: skip
+    """Return the columns of the quarantine table for messages of the Batch schema; ``which`` indexes ``failures``.
+
+    ``details`` are sentences instead of those of the failures, null for a message that has none.
+    """
     rows = messages.num_rows
 
     def words(values: list[str | None]) -> pa.Array[Any]:
@@ -54,6 +58,8 @@ def quarantine_columns(
         "topic": pa.repeat(pa.scalar(str(place["topic"])), rows),
         "partition": pa.repeat(pa.scalar(int(place["partition"]), pa.int32()), rows),
     }
+    if details is not None:
+        made["detail"] = pc.coalesce(details, made["detail"])
     # in the table a time outside the years 1 to 9999 is null, and a redrive needs it
     made[TIMESTAMP_US] = messages.column("timestamp").cast(pa.int64())
     return made | {name: messages.column(name) for name in FIELDS}

@@ -150,6 +150,12 @@ class QuarantineSection(PipelineFileSection):
     server: NonEmpty | None = None
 
 
+class PayloadSection(PipelineFileSection):
+    """[payload]: the format of the payloads whose members are columns."""
+
+    format: Literal["json"] = "json"
+
+
 class MetricsSection(PipelineFileSection):
     """[metrics]: the address that serves metrics for Prometheus while the pipeline runs."""
 
@@ -162,6 +168,7 @@ class Document(PipelineFileSection):
     pipeline: PipelineSection = PipelineSection()
     source: tuple[SourceSection, ...] = Field(min_length=1)
     headers: dict[str, Any] = Field(default_factory=dict)
+    payload: PayloadSection = PayloadSection()
     quality: Quality = Quality()
     expect: tuple[ExpectSection, ...] = ()
     step: tuple[Step, ...] = ()

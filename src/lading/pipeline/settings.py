@@ -215,7 +215,7 @@ def load_contract(file: Path) -> Projection:
     Raises SettingError as ``PipelineSettings.load`` does.
     """
     document = _read_document(file)
-    if document.keys() == {"headers"} and isinstance(document["headers"], dict):
+    if "headers" in document and document.keys() <= {"headers", "payload"} and isinstance(document["headers"], dict):
         return parse_headers(document["headers"], str(file))
     return PipelineSettings(document, file.absolute().parent, str(file)).contract
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ..columns.contract import FIELD_TYPES, Projection, did_you_mean
+from ..columns.contract import FIELD_TYPES, HeaderColumn, Projection, did_you_mean
 from ..columns.field_names import field_meant
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..model.errors import FilterError, SettingError
+from ..model.toml import toml_text
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import local_directory, table_location
@@ -35,12 +36,12 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
                     "its own copies again and again; name another one"
                 )
     lower: dict[str, str] = {}
-    for column in settings.contract.headers:
+    for column in settings.contract.typed:
         if (other := lower.setdefault(column.name.lower(), column.name)) != column.name:
             yield (
                 f"{settings.name}: headers.{other} and headers.{column.name} differ only in case, which "
                 f'Spark does not tell apart; name one differently, for example header_{column.name} = {{ type = "…", '
-                f'from = "{column.header}" }}'
+                f"from = {toml_text(column.header if isinstance(column, HeaderColumn) else column.text)} }}"
             )
     places: dict[TablePath, str] = {}
     columns: dict[TablePath, tuple[str, tuple[str, ...]]] = {}
@@ -113,7 +114,7 @@ def list_tables(settings: PipelineSettings) -> list[tuple[str, Route | Good]]:
 
 
 def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str]:
-    known = [*(column.name for column in contract.headers), *FIELD_TYPES]
+    known = [*(column.name for column in contract.typed), *FIELD_TYPES]
     for name in names:
         if name not in known:
             field = field_meant(name, FIELD_TYPES)
@@ -125,4 +126,4 @@ def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str
 
 def parse_condition(settings: PipelineSettings, text: str) -> Filter:
     """Return a condition over the messages of a pipeline, typed by its contract. Raises FilterError."""
-    return parse(text, settings.contract if settings.contract.headers else None)
+    return parse(text, settings.contract if settings.contract.typed else None)

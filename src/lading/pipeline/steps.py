@@ -21,7 +21,7 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 def default_columns(contract: Projection) -> tuple[str, ...]:
     """Return the columns of a table without columns of its own."""
-    return (*BEFORE_HEADERS, *(column.name for column in contract.headers), *AFTER_HEADERS)
+    return (*BEFORE_HEADERS, *(column.name for column in contract.typed), *AFTER_HEADERS)
 
 
 def every_column(contract: Projection) -> Projection:
@@ -49,4 +49,5 @@ def select_step_columns(texts: Sequence[str], contract: Projection) -> Projectio
 
 def _projection(order: tuple[str, ...], contract: Projection) -> Projection:
     headers = tuple(column for column in contract.headers if column.name in order)
-    return Projection(tuple(name for name in order if name in FIELD_TYPES), headers, order, contract.texts)
+    members = tuple(column for column in contract.payload if column.name in order)
+    return Projection(tuple(name for name in order if name in FIELD_TYPES), headers, order, contract.texts, members)
