@@ -157,7 +157,7 @@ class NsqConnection:
         until = time.monotonic() + self._timeout_s
         head = self._receive_exactly(_HEAD_BYTES, until)
         try:
-            # a length or type that no nsqd writes is found before anything waits for so many bytes
+            # refuse a length or type that no nsqd writes, before waiting for that many bytes
             read_frame(head, 0, len(head))
         except MalformedMessage as failure:
             found = recognise_protocol(head)
