@@ -16,6 +16,7 @@ import java.util.concurrent.FutureTask;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -27,6 +28,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
@@ -139,6 +141,18 @@ public final class Conversation {
       say("  read %s: %d records, position %d, end %d", isolation, seen.size(), consumer.position(place), end);
     }
     return seen;
+  }
+
+  /** Apache Kafka answers a commit before its marker is written: wait until no transaction of partition 0 is open. */
+  private void settle(String topic) throws Exception {
+    TopicPartition place = new TopicPartition(topic, 0);
+    ListOffsetsOptions committed = new ListOffsetsOptions(IsolationLevel.READ_COMMITTED);
+    long until = System.currentTimeMillis() + STEP_MS;
+    while (System.currentTimeMillis() < until) {
+      long stable = admin.listOffsets(Map.of(place, OffsetSpec.latest()), committed).all().get().get(place).offset();
+      if (stable == admin.listOffsets(Map.of(place, OffsetSpec.latest())).all().get().get(place).offset()) return;
+      Thread.sleep(10);
+    }
   }
 
   private static String cause(Exception error) {
@@ -276,6 +290,7 @@ public final class Conversation {
         for (ConsumerRecord<byte[], byte[]> record : all(topic, 0, isolation)) say("  %d %s", record.offset(), shown(record.value()));
       producer.commitTransaction();
     }
+    settle(topic);
     all(topic, 0, "read_committed");
     followed();
   }
@@ -316,6 +331,7 @@ public final class Conversation {
       refused("the older commits", first::commitTransaction);
       refused("the newer commits", second::commitTransaction);
     }
+    settle(topic);
     for (ConsumerRecord<byte[], byte[]> record : all(topic, 0, "read_committed")) say("  %s", shown(record.value()));
   }
 
@@ -343,6 +359,7 @@ public final class Conversation {
         say("after %s: %s", how, committed == null ? "nothing" : committed.offset() + " " + committed.metadata());
       }
     }
+    settle(to);
     for (ConsumerRecord<byte[], byte[]> record : all(to, 0, "read_committed")) say("  %s", new String(record.value(), StandardCharsets.UTF_8));
   }
 
