@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from lading.testing.prepared_process import read_early
 
-READ_BY_CHILDREN = ("SPARK", "PYSPARK", "JDK_")
+READ_BY_CHILDREN = ("SPARK", "PYSPARK", "JDK_", "XDG_STATE_HOME")
 """What differs between tests too; no broker looks at it."""
 REQUEST_BYTES_MAX = 128 << 10
 PR_SET_CHILD_SUBREAPER = 36
