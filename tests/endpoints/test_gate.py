@@ -7,6 +7,7 @@ import json
 import socket
 import struct
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -15,6 +16,7 @@ import pytest
 from starlette.requests import Request
 
 from lading import testing
+from lading.endpoints.base.inbox import BUFFER_BYTES, Inbox
 from lading.endpoints.base.receive_budget import GRACE_S, SMALL_BYTES, ReceiveAccount, ReceiveBudget
 from lading.endpoints.http_shared.http import read_body
 from lading.model.errors import Refusal
@@ -297,4 +299,34 @@ def test_what_is_given_back_is_there_again() -> None:
     one.account.give(7 * MIB)
     assert budget.acquire(7 * MIB)
     budget.release(7 * MIB)
+    assert budget.left_bytes == 8 * MIB
+
+
+def test_a_buffer_that_grows_and_the_one_before_are_counted_while_both_exist() -> None:
+    """Only the larger one was: half as much again was taken beyond the bound."""
+    budget = ReceiveBudget(8 * MIB)
+    inbox = Inbox(budget)
+    piece = bytes(64 << 10)
+    tracemalloc.start()
+    counted_bytes = received_bytes = 0
+    grant = budget.grant
+
+    def note_grant(account: ReceiveAccount, size_bytes: int) -> bool:
+        nonlocal counted_bytes
+        is_granted = grant(account, size_bytes)
+        counted_bytes = max(counted_bytes, 8 * MIB - budget.left_bytes)
+        return is_granted
+
+    budget.grant = note_grant  # type: ignore[method-assign]
+    before_bytes = tracemalloc.get_traced_memory()[0]
+    while inbox.append(piece):
+        received_bytes += len(piece)
+        peak_bytes = tracemalloc.get_traced_memory()[1] - before_bytes
+        assert peak_bytes < counted_bytes + BUFFER_BYTES + (2 << 10)
+    tracemalloc.stop()
+    # two of four MiB are too many beside the reserve
+    assert received_bytes == 4 * MIB and len(inbox.view) == 4 * MIB
+    # nothing of the refused step is counted on
+    assert budget.left_bytes == 8 * MIB - (4 * MIB - BUFFER_BYTES)
+    inbox.close()
     assert budget.left_bytes == 8 * MIB

@@ -98,7 +98,8 @@ class Inbox:
     def make_room(self, whole: bool) -> bool:
         """After reading: make room for more. False if memory for requests is used up.
 
-        ``whole``: a whole request waits at ``at``, so that no room is needed after it.
+        ``whole``: a whole request waits at ``at``, so that no room is needed after it. Bytes that wait are moved to the
+        front when at least as many were read: else each short turn would move all that the buffer has.
         """
         if self.at == self.have:
             self.at = self.have = 0
@@ -106,9 +107,9 @@ class Inbox:
             if self.is_large and (size > BUSY_BUFFER_BYTES_MAX or not self._budget.ample):
                 self._resize(BUFFER_BYTES)
         elif self.have == len(self.view):
-            if self.at:
-                return self._resize(len(self.view))
-            return whole or self._resize(2 * len(self.view))
+            if whole:
+                return 2 * self.at < self.have or self._resize(self.have)
+            return self._resize(self.have if self.at else 2 * self.have)
         return True
 
     def drop(self) -> None:
@@ -128,7 +129,14 @@ class Inbox:
         self.array = _NO_BYTES
 
     def _resize(self, size_bytes: int) -> bool:
-        more = size_bytes - len(self.view)
+        """Continue in another buffer. Return False, and keep this one, if no memory is left for it.
+
+        This one exists until its bytes are copied, so that both are counted until then. The first buffer of a
+        connection is never counted, nor another of its size.
+        """
+        old_bytes = len(self.view)
+        beside_bytes = old_bytes if size_bytes > BUFFER_BYTES else 0
+        more = size_bytes - old_bytes + beside_bytes
         if more > 0 and not self._account.take(more):
             return False
         if more < 0:
@@ -144,6 +152,8 @@ class Inbox:
         self.at, self.have = 0, len(unread)
         self.is_large = size_bytes > IDLE_BUFFER_BYTES_MAX
         self.view, self.array = fresh, np.frombuffer(fresh, np.uint8)
+        if beside_bytes:
+            self._account.give(beside_bytes)
         return True
 
 
