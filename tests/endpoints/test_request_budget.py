@@ -137,6 +137,33 @@ def test_memory_is_given_back_whatever_becomes_of_a_request(world: World) -> Non
         assert budget.left_bytes == budget.bytes_max, data[:12]
 
 
+def test_short_requests_with_long_responses_share_the_memory(world: World) -> None:
+    """Metadata of all topics is a request of 25 bytes: each connection could have its response made at a time."""
+    stream = world.broker.topology.ensure_stream("default", now_us=1)
+    for number in range(150):
+        world.broker.at_once.create_topic(stream.id, None, f"topic-{number}", 1, now_us=1)
+    budget = world.services.requests
+    # for one response, and a half
+    budget.set_bytes_max(450 * ROW_BYTES)
+    asked = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
+    peaks = []
+    # the first request prepares codecs
+    for clients_count in (1, 1, 30):
+        clients = [log_in(world, "root") for _ in range(clients_count)]
+        tracemalloc.start()
+        for client in clients:
+            client.arrive(framed("Metadata", 12, **asked))
+            client.transport.is_forgetting = client is not clients[-1]
+        world.loop.turn()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(answer(clients[-1], "Metadata", 12).topics) == 151
+        assert budget.left_bytes == budget.bytes_max
+    # each has done one turn before it waits: 30 responses at a time took eight times as much as one
+    assert peaks[2] < 4 * peaks[1]
+    assert not budget._waiting
+
+
 # -- fetches
 
 

@@ -30,6 +30,8 @@ class ScriptedTransport:
 
     def __init__(self) -> None:
         self.written = bytearray()
+        self.is_forgetting = False
+        """Whether what is written is dropped, as by a client that reads at once."""
         self.events: list[str] = []
         # endpoints ask for both again and again: a search of all events would count as their work
         self._is_closing = self._is_paused = False
@@ -41,10 +43,12 @@ class ScriptedTransport:
         return data
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
+        if not self.is_forgetting:
+            self.written += data
 
     def writelines(self, parts: Any) -> None:
-        self.written += b"".join(parts)
+        if not self.is_forgetting:
+            self.written += b"".join(parts)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return PEER if name in ("peername", "sockname") else default
@@ -199,7 +203,7 @@ class ScriptedConnection:
         self.arrive(data)
         self.loop.turn()
 
-    def arrive(self, data: bytes) -> None:
+    def arrive(self, data: bytes | memoryview) -> None:
         """Let ``data`` arrive, in as many reads as the buffer of the connection asks for."""
         at, protocol = 0, self.protocol
         while at < len(data):
@@ -247,7 +251,7 @@ class ScriptedHttpConnection:
         self.arrive(data)
         self.loop.turn()
 
-    def arrive(self, data: bytes) -> None:
+    def arrive(self, data: bytes | memoryview) -> None:
         """Let ``data`` arrive in one read."""
         self.protocol.data_received(data)
 

@@ -7,7 +7,7 @@ are completed later; ``tick`` continues without members that stay away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog
@@ -162,7 +162,7 @@ class KafkaGroupCoordinator(Component):
             for member in group.members.values():
                 member.refuse(Refusal(Reason.STOPPING, "the broker is shutting down; retry later"))
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Collection[str]:
         """Return the names of all groups."""
         return self._groups.keys()
 

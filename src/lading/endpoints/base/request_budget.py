@@ -1,12 +1,14 @@
 """Memory for the objects of long requests, shared by all connections and reserved before they are created.
 
 A request that is read becomes objects that take many times its bytes. It reserves memory for them first; if none is
-left it waits its turn, in the buffer in which it arrived, which ``ReceiveBudget`` bounds. Requests that wait for
-messages hold memory too, and return it when others need it: they get an early response. Threads: event loop only.
+left it waits its turn, in the buffer in which it arrived, which ``ReceiveBudget`` bounds. Short requests that list what
+the broker has reserve memory for their rows after their first turn. Requests that wait for messages hold memory too,
+and return it when others need it: they get an early response. Threads: event loop only.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -79,6 +81,18 @@ class RequestBudget:
         if not reservation.is_granted:
             reservation.on_granted = on_granted
             self._revoke(self._waiting[0].size_bytes)
+        return reservation
+
+    async def wait_for(self, size_bytes: int) -> MemoryReservation:
+        """Return a reservation once it is granted."""
+        granted = asyncio.get_running_loop().create_future()
+        reservation = self.reserve(size_bytes, lambda: granted.done() or granted.set_result(None))
+        try:
+            if not reservation.is_granted:
+                await granted
+        except BaseException:
+            reservation.release()
+            raise
         return reservation
 
     def hold(self, size_bytes: int, on_needed: Callable[[], None]) -> MemoryReservation:

@@ -172,20 +172,26 @@ def rows_by_topic(
     return {"topics": found}
 
 
+def count_listed(broker: Broker) -> int:
+    """Return how many rows the response to a request that lists all topics and partitions, or all groups, may have."""
+    partitions_count = sum(len(topic.partitions) + 1 for topic in broker.topology.topics())
+    return partitions_count + len(broker.coordinated_groups.names())
+
+
 def has_more_rows(fields: Fields, rows_max: int) -> bool:
-    """Return whether a response has more rows than this, in its lists and in those of their rows.
+    """Return whether a response has more rows than this, in its lists and in those of their rows, however deep.
 
     A generator has more: its rows are made when it is encoded, however many they are.
     """
+    left: list[Iterable[Any]] = [fields.values()]
     rows_count = 0
-    for rows in fields.values():
-        if isinstance(rows, GeneratorType):
-            return True
-        if isinstance(rows, list):
-            rows_count += len(rows)
-            for row in rows if rows_count <= rows_max else ():
-                if isinstance(row, Mapping):
-                    if any(isinstance(each, GeneratorType) for each in row.values()):
-                        return True
-                    rows_count += sum(len(each) for each in row.values() if isinstance(each, list))
-    return rows_count > rows_max
+    for values in left:
+        for rows in values:
+            if isinstance(rows, GeneratorType):
+                return True
+            if isinstance(rows, list):
+                rows_count += len(rows)
+                if rows_count > rows_max:
+                    return True
+                left += [row.values() for row in rows if isinstance(row, Mapping)]
+    return False

@@ -33,13 +33,24 @@ from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import name_iggy_client, name_other_protocol
-from ..base.request_budget import ROWS_MAX, MemoryReservation, weigh_request
+from ..base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation, weigh_request
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import answer_fetch
 from .fetcher import Fetcher
-from .handling import Answer, ConstantFields, Context, Fields, Framed, Handler, Request, Session, has_more_rows
+from .handling import (
+    Answer,
+    ConstantFields,
+    Context,
+    Fields,
+    Framed,
+    Handler,
+    Request,
+    Session,
+    count_listed,
+    has_more_rows,
+)
 from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
@@ -378,7 +389,7 @@ class KafkaSession(ProtocolSession):
             return
         answer = self._handle(handler, head, decode_request(head.key, head.version, body))
         if isinstance(answer, Coroutine):
-            self._answer_later(head, self._finish(answer))
+            self._answer_later(head, self._finish(head.key, answer))
         elif isinstance(answer, Awaitable):
             self._answer_later(head, answer)
         else:
@@ -420,11 +431,22 @@ class KafkaSession(ProtocolSession):
             answer = await answer
         return answer
 
-    async def _finish(self, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
-        """Return the response of work in turns, or of a change; later requests wait."""
+    async def _finish(self, key: int, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
+        """Return the response of work in turns, or of a change; later requests wait.
+
+        However short the request, its response may list all that the broker has: it waits for memory for that.
+        """
+        reservation = None
         try:
+            if key not in BEFORE_LOGIN:
+                rows_count = count_listed(self._handlers.context.broker)
+                reservation = await self._services.requests.wait_for(ROW_BYTES * rows_count)
             return await work
         finally:
+            if reservation is None:
+                work.close()
+            else:
+                reservation.release()
             self.hold(False)
 
     def _on_answered(
