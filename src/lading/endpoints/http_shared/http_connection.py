@@ -244,15 +244,17 @@ class HttpConnection(HttpToolsProtocol):
 
     def _parse(self) -> None:
         """Parse unread bytes, until a request waits for its response, or others have their turn."""
-        data, events_max = self._unread, self._events + EVENTS_PER_TURN
+        # a step of empty lines makes no event
+        data, events_max, steps_left = self._unread, self._events + EVENTS_PER_TURN, EVENTS_PER_TURN
         view, size = memoryview(data), len(data)
         while (at := self._unread_at) < size and not self.transport.is_closing():
             if not self._is_in_message and self.cycle is not None and not self.cycle.response_complete:
                 self.flow.pause_reading()
                 return
-            if self._events >= events_max:
+            if self._events >= events_max or not steps_left:
                 self._rest(0.0)
                 return
+            steps_left -= 1
             end = self._unread_at = self._step_end(data, at)
             events = self._events
             try:
