@@ -103,6 +103,16 @@ async def finish_in_turns(work: Turns[R | Awaitable[R]], clock: Callable[[], flo
         return await result if isinstance(result, Awaitable) else result
 
 
+def collect_in_turns(rows: Iterable[T]) -> Turns[set[T]]:
+    """Return the rows as a set."""
+    found, turn = set(), TurnCounter()
+    for row in rows:
+        found.add(row)
+        if turn.is_over():
+            yield
+    return found
+
+
 def sort_in_turns(rows: Collection[str]) -> Turns[list[str]]:
     """Return the rows in order: as ``sorted``, which a hundred thousand keep the loop for a tenth of a second."""
     left = iter(rows)

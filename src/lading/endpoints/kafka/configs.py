@@ -23,7 +23,7 @@ from ...dialects.kafka.versions import (
     LIST_CONFIG_RESOURCES,
 )
 from ...model.errors import LadingError, SettingError
-from ...runtime.turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import Turn, TurnCounter, Turns, take_turns
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 
 if TYPE_CHECKING:
@@ -331,8 +331,10 @@ class _Handlers:
         )
 
     async def _all_altered(self, request: Request, changes: _Changes) -> Fields:
-        body = request.body
-        rows = [await self._alter_resource(one, changes, validate_only=body.validate_only) for one in body.resources]
+        body, turn, rows = request.body, Turn(), []
+        for one in body.resources:
+            rows.append(await self._alter_resource(one, changes, validate_only=body.validate_only))
+            await turn.give_way()
         return {"responses": rows}
 
     async def _alter_resource(self, asked: Any, changes: _Changes, *, validate_only: bool) -> Fields:

@@ -36,7 +36,7 @@ from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal
-from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, collect_in_turns, finish_in_turns, take_turns
 from ..base.services import now_us
 from .authorized_operations import find_authorized_operations
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
@@ -195,8 +195,8 @@ class Groups:
 
     def _list(self, request: Request) -> Turns[Fields]:
         body, turn = request.body, TurnCounter()
-        states = _words(body.states_filter) if request.version >= 4 else set()
-        types = _words(body.types_filter) if request.version >= 5 else set()
+        states = (yield from _find_words(body.states_filter)) if request.version >= 4 else set()
+        types = (yield from _find_words(body.types_filter)) if request.version >= 5 else set()
         found = []
         for group in map(self._groups.find, sorted(self._groups.names())):
             is_asked = group is not None and (not states or group.state.value.lower() in states)
@@ -254,8 +254,8 @@ class Groups:
         return {name: list(topics) for name, topics in found.items()}
 
 
-def _words(asked: Iterable[str | None] | None) -> set[str]:
-    return {word.lower() for word in asked or () if word}
+def _find_words(asked: Iterable[str | None] | None) -> Turns[set[str]]:
+    return collect_in_turns(word.lower() for word in asked or () if word)
 
 
 def _member_call(body: Any) -> MemberCall:

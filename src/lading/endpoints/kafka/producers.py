@@ -14,7 +14,7 @@ from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from ...model.errors import LadingError
 from ...runtime.clock import Dates
-from ...runtime.turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, collect_in_turns, sort_in_turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _DURATION_FROM: Final = 1
 _UNKNOWN: Final = -1
+_STATES: Final = frozenset(ProducerState)
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -40,33 +41,37 @@ class _Handlers:
         self._context = context
         self._producers = context.broker.producers
 
-    def list(self, session: Session, request: Request) -> Fields:
-        body = request.body
-        states, ids = set(body.state_filters), set(body.producer_id_filters)
+    def list(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._list(request))
+
+    def _list(self, request: Request) -> Turns[Fields]:
+        body, turn = request.body, TurnCounter()
+        states = yield from collect_in_turns(body.state_filters)
+        ids = yield from collect_in_turns(body.producer_id_filters)
+        unknown = yield from sort_in_turns([state for state in states if state not in _STATES])
         longer_us = body.duration_filter * 1000 if request.version >= _DURATION_FROM else _UNKNOWN
         now = now_us()
-        return {
-            "error_code": 0,
-            "unknown_state_filters": sorted(states - set(ProducerState)),
-            "transaction_states": [
-                {
-                    "transactional_id": one.row.name,
-                    "producer_id": one.row.id,
-                    "transaction_state": one.state.value,
-                }
-                for one in self._producers.list_transactional()
-                if (not states or one.state in states)
-                and (not ids or one.row.id in ids)
-                and (longer_us < 0 or now - one.begun_us > longer_us)
-            ],
-        }
+        rows = []
+        for one in list(self._producers.list_transactional()):
+            is_asked = (not states or one.state in states) and (not ids or one.row.id in ids)
+            if is_asked and (longer_us < 0 or now - one.begun_us > longer_us):
+                state = one.state.value
+                rows.append({"transactional_id": one.row.name, "producer_id": one.row.id, "transaction_state": state})
+            if turn.is_over():
+                yield
+        return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": rows}
 
-    def describe(self, session: Session, request: Request) -> Fields:
-        dates, rows = self._context.broker.dates, []
+    def describe(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._describe(session, request))
+
+    def _describe(self, session: Session, request: Request) -> Turns[Fields]:
+        dates, rows, turn = self._context.broker.dates, [], TurnCounter()
         for name in request.body.transactional_ids:
             row = _describe_transaction(name, self._producers.find(name), dates)
             visible = [one for one in row["topics"] if self._context.may_describe(session.principal, one["topic"])]
             rows.append({**row, "topics": visible})
+            if turn.is_over(1 + len(row["topics"])):
+                yield
         return {"transaction_states": rows}
 
     def writers(self, session: Session, request: Request) -> Answer:

@@ -147,10 +147,16 @@ class _Handlers:
         return _check_count(self._context, count)
 
     async def delete(self, session: Session, request: Request) -> Fields:
-        body = request.body
+        body, turn, rows = request.body, Turn(), []
         if request.version < _BY_ID:
-            return {"responses": [await self._delete_topic(name, None) for name in body.topic_names]}
-        return {"responses": [await self._delete_topic(one.name, one.topic_id, session) for one in body.topics]}
+            for name in body.topic_names:
+                rows.append(await self._delete_topic(name, None))
+                await turn.give_way()
+            return {"responses": rows}
+        for one in body.topics:
+            rows.append(await self._delete_topic(one.name, one.topic_id, session))
+            await turn.give_way()
+        return {"responses": rows}
 
     async def _delete_topic(self, name: str | None, uuid: UUID | None, session: Session | None = None) -> Fields:
         row: dict[str, Any] = {"name": name, "topic_id": uuid}
@@ -176,8 +182,11 @@ class _Handlers:
         return self._broker.access.allows(session.principal, Right.DELETE, resource)
 
     async def add_partitions(self, session: Session, request: Request) -> Fields:
-        body = request.body
-        return {"results": [await self._add_partitions(one, validate_only=body.validate_only) for one in body.topics]}
+        body, turn, rows = request.body, Turn(), []
+        for one in body.topics:
+            rows.append(await self._add_partitions(one, validate_only=body.validate_only))
+            await turn.give_way()
+        return {"results": rows}
 
     async def _add_partitions(self, asked: Any, *, validate_only: bool) -> Fields:
         try:

@@ -25,10 +25,11 @@ from ...dialects.kafka.errors import (
     OPERATION_NOT_ATTEMPTED,
     PRODUCER_FENCED,
     TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC,
     code_of,
 )
 from ...model.errors import Reason, Refusal
-from ...runtime.turns import Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 from .offset_commits import durable, store_offsets
@@ -86,12 +87,17 @@ class Transactions:
             refused,
         )
 
-    def add_partitions(self, session: Session, request: Request) -> Fields:
-        body = request.body
+    def add_partitions(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._add_partitions(request))
+
+    def _add_partitions(self, request: Request) -> Turns[Fields]:
+        body, turn = request.body, TurnCounter()
         found: dict[tuple[str, int], Partition] = {}
         codes: dict[tuple[str, int], int] = {}
         for topic in body.v3_and_below_topics:
             for number in topic.partitions:
+                if turn.is_over():
+                    yield
                 try:
                     partition = self._context.topics.find(topic.name).partition(number)
                 except Refusal as refusal:
@@ -101,6 +107,10 @@ class Transactions:
                     codes[topic.name, number] = TOPIC_AUTHORIZATION_FAILED
                 else:
                     found[topic.name, number] = partition
+        for place, partition in found.items():
+            # others had their turn meanwhile
+            if not self._context.broker.topology.has_partition(partition):
+                codes[place] = UNKNOWN_TOPIC
         code = OPERATION_NOT_ATTEMPTED if codes else NONE
         if not codes:
             caller = Caller(
@@ -110,18 +120,16 @@ class Transactions:
                 self._producers.add_partitions(caller, found.values(), now_us=now_us())
             except Refusal as refusal:
                 code = _code(request, refusal)
-        return {
-            "results_by_topic_v3_and_below": [
-                {
-                    "name": topic.name,
-                    "results_by_partition": [
-                        {"partition_index": number, "partition_error_code": codes.get((topic.name, number), code)}
-                        for number in topic.partitions
-                    ],
-                }
-                for topic in body.v3_and_below_topics
-            ]
-        }
+        rows = []
+        for topic in body.v3_and_below_topics:
+            partitions = []
+            for number in topic.partitions:
+                error = codes.get((topic.name, number), code)
+                partitions.append({"partition_index": number, "partition_error_code": error})
+                if turn.is_over():
+                    yield
+            rows.append({"name": topic.name, "results_by_partition": partitions})
+        return {"results_by_topic_v3_and_below": rows}
 
     def add_positions(self, session: Session, request: Request) -> Fields:
         try:

@@ -245,6 +245,12 @@ class Namespace:
                 f"topic {topic.flat_name!r} was deleted; create it again, or choose another",
             )
 
+    def has_partition(self, partition: Partition) -> bool:
+        """Return whether neither the partition nor its topic was deleted."""
+        topic, number = partition.topic, partition.number
+        is_current = self._topics_by_uuid.get(topic.uuid) is topic
+        return is_current and number < len(topic.partitions) and topic.partitions[number] is partition
+
     def require_partitions(self, what: str, count: int) -> None:
         """Raise Refusal if a topic may not have ``count`` partitions."""
         if not 0 <= count <= self._partitions_max:
