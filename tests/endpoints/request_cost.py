@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple, cast
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.protocols import ENDPOINTS
+from lading.endpoints.base.receive_budget import ReceiveAccount
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.http import HttpEndpoint
 from lading.log.group_commit import WriteOnly
@@ -29,12 +31,16 @@ from lading.runtime.metrics import Metrics
 from lading.settings.settings import Settings
 from tests.endpoints.every_request import SECRET
 from tests.endpoints.identity import add_users
+from tests.endpoints.process_growth import begin_growth
 from tests.house.scripted import ScriptedConnection, ScriptedHttpConnection, ScriptedLoop, unbound_listener
 
 Client = ScriptedConnection | ScriptedHttpConnection
 
 PIECE_BYTES = 256 << 10
 """A socket gives at most about so much at a time."""
+PROBE_EVERY_S = 0.001
+"""Between two looks at how fast the machine is at present; a look takes a twentieth of it."""
+PROBE_ROUNDS = 600
 PASSES_MAX = 2_000_000
 """A request that has not ended after so many passes of the loop never will."""
 
@@ -43,11 +49,63 @@ class Cost(NamedTuple):
     """What one request took."""
 
     cpu_s: float
-    """Of the loop and the workers."""
+    """Of the loop and the workers, at the speed that this machine has when it is quiet."""
     longest_pass_s: float
-    """CPU time of the longest pass of the loop, the work of workers left out."""
+    """CPU time of the longest pass of the loop, at that speed, the work of workers left out."""
     peak_bytes: int = 0
     """Most memory that Python's objects took at a time, beyond what there was before; 0 if it was not measured."""
+    held_bytes: int = 0
+    """Most of the memory for requests that arrive (``ReceiveBudget``) that was taken at a time."""
+    grown_bytes: int | None = None
+    """How far the process grew at most: no less than ``peak_bytes``. None if it was not measured, or cannot be."""
+
+
+class SpeedProbe:
+    """How fast the machine is while something runs: neighbours on a busy one make the same work take twice as long."""
+
+    def __init__(self) -> None:
+        self._quiet_s = _measure_quiet_probe()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with a new piece of work."""
+        self._taken_s = _run_probe()
+        self._count = 1
+        self._due_s = time.thread_time() + PROBE_EVERY_S
+
+    @property
+    def probes_s(self) -> float:
+        """The CPU time that the probe itself has taken since the beginning."""
+        return self._taken_s
+
+    @property
+    def slowness(self) -> float:
+        """How many times as long as on the quiet machine work has taken since the beginning."""
+        return self._taken_s / self._count / self._quiet_s
+
+    def look(self, now_s: float) -> float:
+        """Look between two passes if it is time for it. Return the thread's CPU time afterwards."""
+        if now_s < self._due_s:
+            return now_s
+        self._taken_s += _run_probe()
+        self._count += 1
+        now_s = time.thread_time()
+        self._due_s = now_s + PROBE_EVERY_S
+        return now_s
+
+
+def _run_probe() -> float:
+    """Return the CPU time of what endpoints do most: look names up, create small objects."""
+    objects: dict[int, tuple[int, str]] = {}
+    began_s = time.thread_time()
+    for number in range(PROBE_ROUNDS):
+        objects[number & 63] = (number, str(number))
+    return time.thread_time() - began_s
+
+
+@cache
+def _measure_quiet_probe() -> float:
+    return min(_run_probe() for _ in range(500))
 
 
 class MeasuredLoop(ScriptedLoop):
@@ -56,15 +114,23 @@ class MeasuredLoop(ScriptedLoop):
     def __init__(self) -> None:
         super().__init__()
         self.longest_pass_s = self.workers_s = 0.0
+        self.probe = SpeedProbe()
 
     def turn(self) -> None:
+        ready, look, began_s = self._ready, self.probe.look, time.thread_time()
         for _ in range(PASSES_MAX):
-            if not self._ready:
+            if not ready:
                 return
-            with self.measure_pass():
-                for _ in range(len(self._ready)):
-                    callback, arguments = self._ready.popleft()
-                    callback(*arguments)
+            workers_s = self.workers_s
+            for _ in range(len(ready)):
+                callback, arguments = ready.popleft()
+                callback(*arguments)
+            # one look at the clock for each pass: a short request has three passes
+            ended_s = time.thread_time()
+            taken_s = ended_s - began_s - (self.workers_s - workers_s)
+            if taken_s > self.longest_pass_s:
+                self.longest_pass_s = taken_s
+            began_s = look(ended_s)
         raise AssertionError("the loop does not come to rest")
 
     @contextmanager
@@ -72,8 +138,9 @@ class MeasuredLoop(ScriptedLoop):
         """Count what is done within as one pass."""
         workers_s, began_s = self.workers_s, time.thread_time()
         yield
-        taken_s = time.thread_time() - began_s - (self.workers_s - workers_s)
-        self.longest_pass_s = max(self.longest_pass_s, taken_s)
+        ended_s = time.thread_time()
+        self.longest_pass_s = max(self.longest_pass_s, ended_s - began_s - (self.workers_s - workers_s))
+        self.probe.look(ended_s)
 
     def run_in_executor(self, executor: Any, func: Any, *arguments: Any) -> Any:
         began_s = time.thread_time()
@@ -88,6 +155,13 @@ class World:
     def __init__(self, broker: Broker, services: Services, loop: MeasuredLoop, tokens: dict[str, str]) -> None:
         self.broker, self.services, self.loop, self.tokens = broker, services, loop, tokens
         self._factories: dict[str, Callable[[], Client]] = {}
+        self._least_left_bytes = services.receive.left_bytes
+        self._grant, services.receive.grant = services.receive.grant, self._note_grant  # type: ignore[method-assign]
+
+    def _note_grant(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        is_granted = self._grant(account, size_bytes)
+        self._least_left_bytes = min(self._least_left_bytes, self.services.receive.left_bytes)
+        return is_granted
 
     def create_topic(self, name: str = SECRET) -> None:
         """Create a topic with one partition, which requests name."""
@@ -112,12 +186,14 @@ class World:
         assert factory is not None
         return lambda: ScriptedConnection(self.loop, factory())
 
-    def send(self, client: Client, data: bytes) -> None:
+    def send(self, client: Client, data: bytes, pieces: Sequence[bytes] | None = None) -> None:
         """Let ``data`` arrive in pieces, each in a pass of its own: asyncio reads a socket once in a pass.
 
         What an endpoint that has paused reading gets arrives when it reads on; what follows its close is lost.
+        ``pieces`` is what ``cut_pieces`` returns, so that no copy of the test's is measured.
         """
-        at = 0
+        pieces = pieces or cut_pieces(data)
+        view, at = memoryview(data), 0
         while at < len(data) and not client.transport.is_closing():
             if client.transport.is_paused():
                 self.loop.turn()
@@ -127,29 +203,39 @@ class World:
             if isinstance(client, ScriptedConnection):
                 size_bytes = min(len(cast("memoryview", client.protocol.get_buffer(-1))), PIECE_BYTES)
                 assert size_bytes, "a connection that reads has room"
+                piece: bytes | memoryview = view[at : at + size_bytes]
+            else:
+                piece = pieces[at // PIECE_BYTES]
             with self.loop.measure_pass():
-                client.arrive(data[at : at + size_bytes])
+                client.arrive(piece)
             at += size_bytes
 
-    def measure(self, work: Callable[[], None], *, has_memory: bool = False) -> Cost:
+    def measure(self, work: Callable[[], None], *, has_memory: bool = False, has_growth: bool = False) -> Cost:
         """Return what ``work`` costs, with all that the loop does for it."""
         loop = self.loop
         loop.turn()
         loop.longest_pass_s = loop.workers_s = 0.0
+        left_bytes = self._least_left_bytes = self.services.receive.left_bytes
         gc.collect()
         gc.disable()
+        growth = begin_growth() if has_growth else None
         if has_memory:
             tracemalloc.start()
+        probe = loop.probe
+        probe.begin()
         began_s = time.thread_time()
+        before_s = probe.probes_s
         try:
             work()
             loop.turn()
-            cpu_s = time.thread_time() - began_s
+            taken_s = time.thread_time() - began_s - (probe.probes_s - before_s)
+            cpu_s, longest_pass_s = taken_s / probe.slowness, loop.longest_pass_s / probe.slowness
             peak_bytes = tracemalloc.get_traced_memory()[1] if has_memory else 0
+            grown_bytes = growth.read_bytes() if growth else None
         finally:
             tracemalloc.stop()
             gc.enable()
-        return Cost(cpu_s, loop.longest_pass_s, peak_bytes)
+        return Cost(cpu_s, longest_pass_s, peak_bytes, left_bytes - self._least_left_bytes, grown_bytes)
 
 
 @cache
@@ -189,10 +275,32 @@ def opened_world(directory: Path, *, has_users: bool = True, settings: Settings 
             broker.stop()
 
 
+def cut_pieces(data: bytes) -> list[bytes]:
+    """Return what a socket gives at a time of data that has arrived."""
+    return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+
+
 def best(costs: list[Cost]) -> Cost:
-    """Return the least of each figure: what a busy machine added is left out."""
-    return Cost(
-        min(cost.cpu_s for cost in costs),
-        min(cost.longest_pass_s for cost in costs),
-        min(cost.peak_bytes for cost in costs),
+    """Return the least of each time: what a busy machine added is left out. Memory is as in the first."""
+    return costs[0]._replace(
+        cpu_s=min(cost.cpu_s for cost in costs), longest_pass_s=min(cost.longest_pass_s for cost in costs)
     )
+
+
+@contextmanager
+def traced_lines() -> Iterator[None]:
+    """Have Python remember the lines of all functions that are called within.
+
+    ``tracemalloc`` looks for the line of each object that is created: from the first line of its function, unless a
+    tracer of lines had them listed. Without the list it takes up to twenty times as long as the request.
+    """
+
+    def trace(*event: object) -> Any:
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
