@@ -85,8 +85,13 @@ class RequestBudget:
 
     async def wait_for(self, size_bytes: int) -> MemoryReservation:
         """Return a reservation once it is granted."""
-        granted = asyncio.get_running_loop().create_future()
-        reservation = self.reserve(size_bytes, lambda: granted.done() or granted.set_result(None))
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_granted() -> None:
+            if not granted.done():
+                granted.set_result(None)
+
+        reservation = self.reserve(size_bytes, on_granted)
         try:
             if not reservation.is_granted:
                 await granted
