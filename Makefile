@@ -11,7 +11,7 @@ TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
 TESTS  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo reference docs test test-full bench serve lint licenses audit
+.PHONY: help install demo reference docs test test-full test-pythons bench serve lint licenses audit
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ test: install ## lint, types, import rules and all tests; long suites as seeded 
 
 test-full: install lint ## the same with the long suites whole; prints their figures
 	LADING_TEST_FULL=1 $(BIN)/python -m pytest --timeout=3600
+
+test-pythons: ## the unit tests on each Python from 3.11 to 3.14 that this machine has, in environments of their own
+	$(PYTHON) packaging/test_pythons.py
 
 bench: install ## every question of bench/, as ratios
 	$(BIN)/python -m bench
