@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -146,3 +148,10 @@ def test_a_profile_without_quotes_is_named(process: Run, tmp_path: Path) -> None
     (tmp_path / "lading" / "profiles.toml").write_text("[here]\nserver = lading://127.0.0.1:7070\n")
     refused = process("--profile", "here", "topic", "list", code=2, XDG_CONFIG_HOME=str(tmp_path))
     assert 'text needs quotes: server = "…"' in refused.stderr
+
+
+def test_the_version_is_shown_by_each_way_in(process: Run) -> None:
+    said = process("--version").stdout
+    assert re.search(r"\d+\.\d+\.\d+", said) and process("-V").stdout == said
+    module = subprocess.run([sys.executable, "-m", "lading", "-V"], capture_output=True, text=True, timeout=60)
+    assert (module.returncode, module.stdout) == (0, said)
