@@ -19,10 +19,13 @@ class Unavailable(Exception):
     """The package cannot be installed here; the sentence says why."""
 
 
-def install(package: str, version: str, python: str) -> Path:
-    """Return the interpreter of an environment with just this package; Unavailable."""
+def install(package: str, version: str, python: str, extras: str = "") -> Path:
+    """Return the interpreter of an environment with just this package, or with all that its ``extras`` need.
+
+    Raises Unavailable.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / "wheels"
-    place = cache / f"{package}-{version}-python{python}"
+    place = cache / f"{package}-{version}-python{python}{'-extras' if extras else ''}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -30,7 +33,8 @@ def install(package: str, version: str, python: str) -> Path:
         if not ready.exists():
             shutil.rmtree(place, ignore_errors=True)
             _run_step([_find_python(python), "-m", "venv", str(place)])
-            _run_step([str(place / "bin" / "pip"), "install", "--quiet", "--no-deps", f"{package}=={version}"])
+            wanted = [f"{package}[{extras}]=={version}"] if extras else ["--no-deps", f"{package}=={version}"]
+            _run_step([str(place / "bin" / "pip"), "install", "--quiet", *wanted])
             ready.touch()
     return place / "bin" / "python"
 
