@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from .json_schema import JsonPart, JsonSchema
 from .parsed import InvalidSchema, write_json
 
@@ -414,6 +411,10 @@ def _find_partial(part: JsonPart, name: str | None) -> JsonPart | None:
 
 
 def _fits(pattern: str, name: str) -> bool:
+    # only schemas with patterns need it; a broker starts without
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     try:
         # RE2: the time is in proportion to the name, whatever the pattern
         return bool(pc.match_substring_regex(pa.array([name]), pattern=pattern)[0].as_py())
