@@ -27,7 +27,7 @@ from lading.model.names import key_bytes
 from tests.dialects.targets import TARGETS
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "carrier.json").read_text())
-ROUND_TRIPS = 300 if os.environ.get("LADING_TEST_FULL") == "1" else 120
+ROUND_TRIPS = 300 if os.environ.get("LADING_TEST_FULL") == "1" else 40
 ROUND_TRIPS_FULL = 100_000
 
 Header = tuple[str, int, bytes | None]
