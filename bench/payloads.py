@@ -1,0 +1,132 @@
+"""What typed columns out of JSON payloads cost: Lading's walker, and libraries that make the same columns."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pydantic_core import from_json
+
+from bench.measure import median
+from lading.columns.assemble import assemble
+from lading.columns.contract import parse_columns
+from lading.columns.typed import KERNEL_MODULE as COLUMNS_MODULE
+from lading.kernels import engine
+from lading.model.run import Decoded
+from lading.payloads.walk import KERNEL_MODULE
+
+QUESTION = (
+    "Payload columns: 12 typed columns of JSON payloads of 240 bytes, CPU of one core, 1 % of the payloads broken"
+)
+ROWS = 200_000
+BATCH = 10_000
+MEMBERS = {
+    "order_id": ("string", "order_id"), "tenant": ("string", "tenant"), "kind": ("string", "kind"),
+    "city": ("string", "customer.city"), "customer": ("bigint", "customer.id"), "items": ("int", "items"),
+    "weight": ("double", "weight"), "amount": ("decimal(10,2)", "amount"), "paid": ("boolean", "paid"),
+    "at": ("timestamp", "at"), "note": ("string", "note"), "score": ("double", "score"),
+}  # fmt: skip
+"""Columns: type and path."""
+COLUMNS = ", ".join(f"{name} {type_} from payload.{path}" for name, (type_, path) in MEMBERS.items())
+PROJECTION = parse_columns(COLUMNS)
+_TYPES = {name: parse_columns(f"{name} {type_} from payload").payload[0].type for name, (type_, _) in MEMBERS.items()}
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows: how columns are made, CPU ns a row (median of 3), rows a second of a core, ratio, and what bad rows do."""
+    rows = ROWS // 10 if quick else ROWS
+    good, mixed = _make_payloads(rows, broken_each=0), _make_payloads(rows, broken_each=100)
+    for module in (KERNEL_MODULE, COLUMNS_MODULE):
+        engine.load(module)
+    ways: list[tuple[str, Callable[[pa.Array[Any]], Any], pa.Array[Any], str]] = [
+        ("Lading", _read_with_lading, mixed, "verdict and byte, the rest goes on"),
+        ("pydantic_core.from_json, then pa.array", _read_with_jiter, mixed, "an exception each"),
+        ("json.loads, then pa.array", _read_with_json, mixed, "an exception each"),
+        ("DuckDB from_json", _read_with_duckdb, good, "stop the query, so it got none"),
+    ]
+    found = []
+    for name, read, payloads, bad in ways:
+        read(payloads.slice(0, BATCH))
+        found.append((name, median(_measure_cpu_s(read, payloads) for _ in range(3)) / rows, bad))
+    own = found[0][1]
+    return [
+        {
+            "columns by": name,
+            "CPU ns a row": round(cost_s * 1e9),
+            "rows/s a core": round(1 / cost_s),
+            "times the CPU": round(cost_s / own, 1),
+            "broken payloads": bad,
+        }
+        for name, cost_s, bad in found
+    ]
+
+
+def _measure_cpu_s(read: Callable[[pa.Array[Any]], Any], payloads: pa.Array[Any]) -> float:
+    begun = time.process_time()
+    for first in range(0, len(payloads), BATCH):
+        read(payloads.slice(first, BATCH))
+    return time.process_time() - begun
+
+
+def _make_payloads(rows: int, broken_each: int) -> pa.Array[Any]:
+    payloads: list[bytes] = []
+    for row in range(rows):
+        text = json.dumps(
+            {
+                "order_id": f"A-{row:08}", "tenant": f"t{row % 50}", "kind": "order", "items": row % 9,
+                "customer": {"id": 10**9 + row, "city": ("Delhi", "Lagos", "Quito")[row % 3]},
+                "weight": row / 8, "amount": row % 1000 + 0.25, "paid": row % 2 == 0,
+                "at": f"2026-03-01T12:{row % 60:02}:00Z", "note": "left at the door", "score": 0.5, "tags": ["a", "b"],
+            }, separators=(",", ":"),
+        ).encode()  # fmt: skip
+        payloads.append(text[:-20] if broken_each and row % broken_each == 0 else text)
+    return pa.array(payloads, pa.binary())
+
+
+def _read_with_lading(payloads: pa.Array[Any]) -> pa.RecordBatch:
+    return assemble(Decoded(len(payloads), {"payload": payloads}, {}), PROJECTION).batch
+
+
+def _read_with_jiter(payloads: pa.Array[Any]) -> pa.RecordBatch:
+    return _read_one_by_one(payloads, from_json)
+
+
+def _read_with_json(payloads: pa.Array[Any]) -> pa.RecordBatch:
+    return _read_one_by_one(payloads, json.loads)
+
+
+def _read_one_by_one(payloads: pa.Array[Any], parse: Callable[[bytes], Any]) -> pa.RecordBatch:
+    columns: dict[str, list[Any]] = {name: [] for name in MEMBERS}
+    for payload in payloads.to_pylist():
+        try:
+            document = parse(payload)
+        except ValueError:
+            document = {}
+        for name, (_, path) in MEMBERS.items():
+            value = document
+            for part in path.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            columns[name].append(Decimal(str(value)) if name == "amount" and value is not None else value)
+    arrays = [
+        pa.array(values).cast(_TYPES[name]) if name == "at" else pa.array(values, _TYPES[name])
+        for name, values in columns.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _read_with_duckdb(payloads: pa.Array[Any]) -> pa.Table:
+    structure = json.dumps({
+        "order_id": "VARCHAR", "tenant": "VARCHAR", "kind": "VARCHAR", "items": "INTEGER",
+        "customer": {"id": "BIGINT", "city": "VARCHAR"}, "weight": "DOUBLE", "amount": "DECIMAL(10,2)",
+        "paid": "BOOLEAN", "at": "TIMESTAMP", "note": "VARCHAR", "score": "DOUBLE",
+    })  # fmt: skip
+    table = pa.table({"payload": payloads.cast(pa.string())})
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.register("messages", table)
+        query = f"select unnest(from_json(payload, '{structure}')) from messages"
+        return connection.sql(query).to_arrow_table()
