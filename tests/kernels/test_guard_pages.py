@@ -118,7 +118,7 @@ TESTS = {
 LEFT_OUT = (
     "twin", "32_mib", "all_clients_batches", "any_bytes", "any_json", "anything", "bomb_takes", "carriers_made_before",
     "columns_or_malformed", "come_again", "flat_filters", "give_the_same_columns", "hundred_thousand",
-    "give_values_or_a_verdict", "json_value_once",
+    "give_values_or_a_verdict", "json_value_once", "kafka_client", "named_by_its_path",
     "large_batch", "long_values", "mutated", "native_blocks", "origin_times_come_back",
     "other_forms", "real_clients_sent", "says_what_is_wrong", "sent_messages", "test_chunks", "test_stored_messages",
     "test_value", "their_json", "those_of_whole_messages", "three_bits",

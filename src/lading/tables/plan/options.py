@@ -15,6 +15,7 @@ from .offset_options import Word, parse_offsets
 from .ranges import ROWS_PER_PARTITION
 
 OnBadValue = Literal["null", "fail"]
+PayloadFormat = Literal["json"]
 DEDUPE_HEADER = "lading-dedupe"
 """The header that is the same in each try to send a message, if a target delivers at least once."""
 CHANNEL = "spark"
@@ -48,6 +49,7 @@ class SourceOptions:
     spool: str | None = None
     spool_keep_s: int | None = None
     channel: str = CHANNEL
+    payload_format: PayloadFormat = "json"
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -77,6 +79,7 @@ class SourceOptions:
             spool=values.get("spool", "").strip() or None,
             spool_keep_s=_count("spoolKeepS", values),
             channel=values.get("channel", CHANNEL).strip(),
+            payload_format=_word("payload.format", values.get("payload.format", "json"), ("json",)),
             transport=transport_options(values),
         )
 
@@ -114,7 +117,7 @@ class SinkOptions:
 SOURCE = (
     "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
     "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
-    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
+    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel", "payload.format",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
 SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}

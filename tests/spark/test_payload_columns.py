@@ -1,0 +1,71 @@
+"""Payload columns in Spark: by option and by name, nested types, batch and stream, conditions of both sides."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lading import Producer, testing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAYLOADS = [
+    b'{"order_id":"A","order":{"amount":12.5,"tags":["x","y"],"by":{"k":1}},"at":"2026-01-01T00:00:00Z"}',
+    b'{"order_id":"B","order":{"amount":"1.25","tags":[],"lines":[{"sku":"s","n":2}]}}',
+    b'{"order_id":',
+    b'{"order_id":7,"order":null}',
+]
+SCHEMA = (
+    "offset bigint, tenant string, order_id string, amount decimal(10,2), tags array<string>, by map<string,int>, "
+    "lines array<struct<sku:string,n:int>>, at timestamp, `payload.order.amount` double"
+)
+OPTIONS = {
+    "column.order_id": "payload.order_id", "column.amount": "payload.order.amount", "column.at": "payload",
+    "column.tags": "payload.order.tags", "column.by": "payload.order.by", "column.lines": "payload.order.lines",
+    "payload.format": "json",
+}  # fmt: skip
+
+
+def test_a_batch_and_a_stream_have_columns_of_the_payload(
+    spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
+    with Producer(broker.url) as producer:
+        for payload in PAYLOADS:
+            producer.send("spark_orders", payload, partition=0, headers={"tenant": "acme"})
+    options = {"from": broker.url, "topic": "spark_orders", **OPTIONS}
+    frame = spark.read.format("lading").schema(SCHEMA).options(**options).load()
+    rows: list[Any] = frame.orderBy("offset").collect()
+    assert [row.order_id for row in rows] == ["A", "B", None, "7"]
+    assert [row.amount for row in rows] == [Decimal("12.50"), Decimal("1.25"), None, None]
+    assert [row.tags for row in rows] == [["x", "y"], [], None, None]
+    assert rows[0].by == {"k": 1}
+    assert [(line.sku, line.n) for line in rows[1].lines] == [("s", 2)]
+    assert [row["payload.order.amount"] for row in rows] == [12.5, 1.25, None, None]
+    assert rows[0].at is not None and {row.tenant for row in rows} == {"acme"}
+    assert frame.where("amount > 2").select("order_id").collect()[0].order_id == "A"
+    filtered = spark.read.format("lading").schema("offset bigint").options(
+        **{"from": broker.url, "topic": "spark_orders", "where": "tenant = 'acme' AND payload.order.amount < 2"}
+    )  # fmt: skip
+    assert [row.offset for row in filtered.load().collect()] == [1]
+    query = (
+        spark.readStream.format("lading").schema(SCHEMA).options(**options).load()
+        .writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    try:
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+    streamed = spark.read.parquet(str(tmp_path / "out")).orderBy("offset").collect()
+    assert [row.order_id for row in streamed] == ["A", "B", None, "7"]
+    assert rows == streamed
+
+
+def test_an_option_that_cannot_be_is_refused(spark: SparkSession, broker: testing.BrokerProcess) -> None:
+    options = {"from": broker.url, "topic": "spark_orders", "payload.format": "avro"}
+    with pytest.raises(Exception, match=r"payload.format is 'avro'; it takes json"):
+        spark.read.format("lading").schema("offset bigint").options(**options).load().collect()
