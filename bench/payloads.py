@@ -102,7 +102,8 @@ def _read_with_json(payloads: pa.Array[Any]) -> pa.RecordBatch:
 
 def _read_one_by_one(payloads: pa.Array[Any], parse: Callable[[bytes], Any]) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {name: [] for name in MEMBERS}
-    for payload in payloads.to_pylist():
+    texts: list[Any] = payloads.to_pylist()
+    for payload in texts:
         try:
             document = parse(payload)
         except ValueError:
@@ -129,4 +130,5 @@ def _read_with_duckdb(payloads: pa.Array[Any]) -> pa.Table:
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.register("messages", table)
         query = f"select unnest(from_json(payload, '{structure}')) from messages"
-        return connection.sql(query).to_arrow_table()
+        found: pa.Table = connection.sql(query).to_arrow_table()
+        return found
