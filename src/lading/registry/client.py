@@ -304,7 +304,9 @@ class RegistryClient:
         try:
             context = ssl.create_default_context(cafile=self._address.ca_file)
         except OSError as error:
-            raise SettingError(f"registry: {self._address.ca_file} is not a file of certificates: {error}") from None
+            raise SettingError(
+                f"registry: {self._address.ca_file} is not a file of certificates: {error}; name a PEM file"
+            ) from None
         return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT_S, context=context)
 
     def _disconnect(self) -> None:
