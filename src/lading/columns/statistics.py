@@ -239,5 +239,5 @@ def _format_example(value: Any) -> str:
 
 
 def _quote_name(name: str) -> str:
-    # without quotes payload.x is a member of a JSON payload
-    return name if re.fullmatch(r"(?!(?:key|payload)\.)[\w.-]+", name) else '"' + name.replace('"', '""') + '"'
+    # without quotes payload.x and payload are members of a JSON payload
+    return name if re.fullmatch(r"(?!(?:key|payload)\.|payload$)[\w.-]+", name) else '"' + name.replace('"', '""') + '"'

@@ -41,7 +41,7 @@ from ..columns.contract import (
 from ..columns.instants import TIME_FIELDS
 from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
-from ..payloads.paths import Path, write_path
+from ..payloads.paths import Path, parse_path, write_path
 from .releases import to_arrow_schema, to_arrow_type
 
 HEADERS = ArrayType(
@@ -133,7 +133,7 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
     for field in schema.fields:
         name = field.name
         header = columns.get(name.lower())
-        path = parse_payload_source(name, name if header is None else header)
+        path = parse_path(name) if header is None else parse_payload_source(name, header)
         if header is None:
             require_no_member(name, f"option column.{name}={name}")
         elif len(header) > 1 and header[0] == header[-1] == '"':

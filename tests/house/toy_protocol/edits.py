@@ -28,7 +28,7 @@ EDITS: Final[dict[str, Edit]] = {
     ),
     "lading.settings.endpoints": Edit(
         '    toy: UnauthenticatedEndpoint = UnauthenticatedEndpoint(address=Address("127.0.0.1", 7777))',
-        "    admin: AdminSettings = DEFAULTS\n",
+        "    schema_registry: SchemaRegistrySettings = DEFAULTS\n",
     ),
     "tests.behaviours.rows": Edit(
         """    Client("python-toy", "toy", lambda at: PythonSession(f"toy://{at['toy']}"), """
