@@ -558,6 +558,22 @@ def parse_payload_column(name: str, words: str) -> PayloadColumn | None:
     return None if path is None else _payload_column(name, path, tokens)
 
 
+def parse_header_source(source: str) -> str:
+    """Return the header that ``source`` names; one called like a place in the payload is in double quotes."""
+    return source[1:-1].replace('""', '"') if _is_quoted(source) else source
+
+
+def write_header_source(header: str) -> str:
+    """Return the source that names a header: in double quotes if it would be read as a place in the payload."""
+    if _is_quoted(header) or header == PAYLOAD or parse_path(header) is not None:
+        return '"' + header.replace('"', '""') + '"'
+    return header
+
+
+def _is_quoted(source: str) -> bool:
+    return len(source) > 1 and source[0] == source[-1] == '"'
+
+
 def parse_payload_source(name: str, source: str) -> Path | None:
     """Return the path of a column ``name`` that is from ``source``, or None if that is not in the payload."""
     return (parse_path(f"{PAYLOAD}.{name}") or (name,)) if source == PAYLOAD else parse_path(source)

@@ -13,14 +13,21 @@ import pyarrow as pa
 
 from ..client.consumer import Consumer
 from ..client.reading import OnLoss
-from ..columns.contract import ARRAY, FIELD_TYPES, HeaderColumn, Projection, parse_type, type_word
+from ..columns.contract import (
+    ARRAY,
+    FIELD_TYPES,
+    HeaderColumn,
+    Projection,
+    parse_type,
+    type_word,
+    write_header_source,
+)
 from ..columns.field_names import choose_column_name
 from ..columns.locate import locate
 from ..columns.repeated import convert_repeated
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import convert_column
 from ..model.toml import toml_key, toml_text
-from ..payloads.paths import PAYLOAD, parse_path
 from ..transports.fetched import States
 
 COMMENT_AT = 40
@@ -87,20 +94,13 @@ def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Map
         else:
             required = ", required = true" if always else ""
             encoding = f', encoding = "{declared["encoding"]}"' if "encoding" in declared else ""
-            value = (
-                f'{{ type = "{declared["type"]}"{encoding}, from = {toml_text(_write_source(row["key"]))}{required} }}'
-            )
+            source = toml_text(write_header_source(row["key"]))
+            value = f'{{ type = "{declared["type"]}"{encoding}, from = {source}{required} }}'
         line = f"{toml_key(name)} = {value}"
         lines.append(f"{line:<{COMMENT_AT}}# {_comment(row)}")
     if statistics.other_occurrences:
         lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only the first 1,000 are listed")
     return "\n".join(lines) + "\n"
-
-
-def _write_source(key: str) -> str:
-    """Return a header as ``from`` takes it: in quotes if it is written like a place in the payload, or quoted."""
-    quoted = len(key) > 1 and key[0] == key[-1] == '"'
-    return '"' + key.replace('"', '""') + '"' if quoted or key == PAYLOAD or parse_path(key) is not None else key
 
 
 def drift(found: Survey, contract: Projection) -> list[Drift]:

@@ -19,6 +19,7 @@ from ..columns.contract import (
     is_text_field,
     parse_encoding,
     parse_header_column,
+    parse_header_source,
     parse_payload_column,
     parse_payload_source,
     parse_payload_type,
@@ -76,9 +77,7 @@ def _header_column(name: str, value: object) -> HeaderColumn:
         raise SettingError(f"required is {required!r}; it takes true or false")
     if not isinstance(header, str):
         raise SettingError(f"from is {header!r}; it takes the name of a header")
-    if len(header) > 1 and header[0] == header[-1] == '"':
-        # a header that is called as a member of the payload
-        header = header[1:-1].replace('""', '"')
+    header = parse_header_source(header)
     encoding = value.get("encoding", "auto")
     type_ = parse_type(value["type"])
     return HeaderColumn(name, header, type_, parse_encoding(str(encoding)), required, _constraint(value, type_))

@@ -347,7 +347,7 @@ def _kind_of(document: Any) -> str:
 def subject_of(strategy: str, topic: str, part: str, record: str) -> str:
     """Return the subject that a serialiser registers in; ``part`` is ``value`` or ``key``, ``record`` a full name.
 
-    Raises SettingError for a strategy that is none of TOPIC, RECORD and TOPIC_RECORD.
+    Raises SettingError if ``strategy`` is not TOPIC, RECORD or TOPIC_RECORD.
     """
     subjects = {"TOPIC": f"{topic}-{part}", "RECORD": record, "TOPIC_RECORD": f"{topic}-{record}"}
     if strategy not in subjects:

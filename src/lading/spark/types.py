@@ -34,6 +34,7 @@ from ..columns.contract import (
     Projection,
     did_you_mean,
     parse_encoding,
+    parse_header_source,
     parse_payload_source,
     require_no_member,
     type_word,
@@ -136,8 +137,8 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
         path = parse_path(name) if header is None else parse_payload_source(name, header)
         if header is None:
             require_no_member(name, f"option column.{name}={name}")
-        elif len(header) > 1 and header[0] == header[-1] == '"':
-            header = header[1:-1].replace('""', '"')
+        else:
+            header = parse_header_source(header)
         if path is not None:
             members.append(_payload_column(field, path, encodings.get(name.lower())))
             order.append(name)
