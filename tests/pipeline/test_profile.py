@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from lading.model.kinds import Kind
 from lading.pipeline.contract import drift, headers_section, profile_topic
 from lading.pipeline.profile import INTERVALS_MAX, TopicProfile, read_profile
 from lading.pipeline.profile_page import describe_looks, profile_page
-from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.settings import PipelineSettings, load_contract
 
 COUNT = 120
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -203,3 +204,64 @@ def test_nothing_to_profile(broker: tuple[testing.BrokerProcess, Path]) -> None:
     with pytest.raises(LocalError, match="--group NAME"):
         read_profile(queue, "flights")
     assert TopicProfile().rows() == []
+
+
+def test_members_of_payloads_are_profiled_and_the_proposed_contract_holds(
+    broker: tuple[testing.BrokerProcess, Path], tmp_path: Path
+) -> None:
+    url, topic = broker[0].url, "orders"
+    with Producer(url) as producer:
+        for number in range(50):
+            order = {"id": f"A-{number}", "order": {"amount": number * 1.25, "tags": ["new"]}, "offset": number}
+            producer.send(topic, json.dumps(order).encode(), headers={"tenant": "acme", "id": "7", "payload.x": "1"})
+        producer.send(topic, b'{"id": ', headers={"tenant": "acme", "id": "7", "payload.x": "1"})
+    found = read_profile(url, topic)
+    document = found.document(topic, url)
+    assert (document["payload"]["objects"], document["payload"]["malformed"]) == (50, 1)
+    for section in (
+        headers_section(found.statistics, topic, document["headers"], found.members),
+        headers_section(found.statistics, topic, members=profile_topic(url, topic).members),
+    ):
+        assert '[payload]\nformat = "json"\n\n[headers]' in section
+        for line in (
+            'payload_id = "string required from payload.id"',
+            'amount = "decimal(10,2) required from payload.order.amount"',
+            'tags = "array<string> required from payload.order.tags"',
+            'payload_offset = "bigint required from payload.offset"',
+        ):
+            assert line in section
+        file = tmp_path / "orders.toml"
+        file.write_text(f'[source]\nfrom = "{url}"\ntopic = "{topic}"\n[good]\nto = "parquet:./good"\n{section}')
+        contract = PipelineSettings.load(file).contract
+        (malformed,) = drift(profile_topic(url, topic, contract=contract), contract)
+        assert (malformed.header, malformed.kind, malformed.messages) == ("payload", "payload_malformed", 1)
+    assert "payload.order.amount" in profile_page(document, "")
+
+
+def test_drift_of_members(broker: tuple[testing.BrokerProcess, Path], tmp_path: Path) -> None:
+    url, topic = broker[0].url, "drifting"
+    with Producer(url) as producer:
+        for number in range(10):
+            order = {
+                "order": None if number == 3 else number,
+                "phase": "new" if number % 2 else "old",
+                "more": {"x": "y"},
+            }
+            if number == 4:
+                del order["order"]
+            producer.send(topic, json.dumps(order).encode())
+        producer.send(topic, None)
+    file = tmp_path / "drifting.toml"
+    file.write_text(
+        '[payload]\nformat = "json"\n[headers]\norder = "array<string> required from payload"\n'
+        'gone = "int from payload.a.b"\n'
+        'phase = { type = "string", from = "payload.phase", values = ["new"] }\n'
+    )
+    contract = load_contract(file)
+    found = drift(profile_topic(url, topic, contract=contract), contract)
+    assert [(one.header, one.kind, one.messages) for one in found] == [
+        ("payload.more.x", "undeclared", 10), ("payload.order", "unreadable", 8),
+        ("payload.phase", "value_not_allowed", 5),
+        ("payload.order", "missing", 1), ("payload.order", "null", 1), ("payload.a.b", "never seen", 0),
+    ]  # fmt: skip
+    assert found[1].breaks and found[1].table.startswith("breaks as bigint")

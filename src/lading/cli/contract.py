@@ -14,7 +14,7 @@ from .output import Output, format_count, json_line, meter, print_document, prin
 Form = Literal["odcs"]
 app = typer.Typer(name="contract", help="Infer, check and export header contracts.", no_args_is_help=True)
 DRIFT = {
-    "header": "header", "kind": "drift", "messages": "messages", "sentence": "the header", "breaks": "breaks",
+    "header": "header or member", "kind": "drift", "messages": "messages", "sentence": "it", "breaks": "breaks",
     "table": "the table",
 }  # fmt: skip
 
@@ -40,7 +40,7 @@ def infer(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Infer a header contract from a topic, as a pipeline file section, or report drift from an existing one.
+    """Infer a contract from headers and JSON payloads of a topic, or report drift from an existing one.
 
     With --against the exit code is 1 if the topic has drifted; the changes are listed, and whether they break a table.
 
@@ -67,9 +67,12 @@ def infer(
         )
     if contract is None:
         if output is Output.JSON:
-            json_line({"messages": found.statistics.messages, "headers": found.statistics.rows()})
+            document = {"messages": found.statistics.messages, "headers": found.statistics.rows()}
+            json_line(document | {"payload": found.members.document()})
         else:
-            typer.echo(headers_section(found.statistics, topic), nl=False)
+            typer.echo(headers_section(found.statistics, topic, members=found.members), nl=False)
+            for sentence in found.members.describe():
+                print_note(sentence)
         return
     differences = drift(found, contract)
     if differences:

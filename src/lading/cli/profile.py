@@ -15,6 +15,10 @@ COLUMNS = {
     "empty": "empty", "duplicates": "repeated", "distinct": "distinct", "bytes": "bytes",
     "bytes_share": "of all bytes %", "examples": "examples",
 }  # fmt: skip
+MEMBERS = {
+    "path": "member of the payload", "type": "type", "kinds": "kinds", "share": "share %", "nulls": "null",
+    "examples": "examples",
+}  # fmt: skip
 HEAVIEST = {
     "partition": "partition", "offset": "offset", "header_bytes": "bytes of headers", "headers": "headers",
     "payload_bytes": "payload",
@@ -40,7 +44,7 @@ def profile(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Profile the headers of a topic: kinds, looks, frequency, bytes, change over time, heaviest messages, a contract.
+    """Profile the headers and JSON payloads of a topic: kinds, looks, frequency, bytes, change over time, a contract.
 
     Examples:
 
@@ -72,7 +76,7 @@ def profile(
     if found.lost:
         print_note(f"[red]{found.lost}[/]")
     document = found.document(topic, source)
-    contract = headers_section(found.statistics, topic, document["headers"])
+    contract = headers_section(found.statistics, topic, document["headers"], found.members)
     if html is not None:
         try:
             html.write_text(profile_page(document, contract))
@@ -87,6 +91,10 @@ def profile(
     if found.unreadable_times:
         print_note(unreadable_times_sentence(found.unreadable_times, "every table"))
     print_table(rows, COLUMNS, output=output)
+    if document["payload"]["members"]:
+        print_table(document["payload"]["members"], MEMBERS, output=output)
+    for sentence in found.members.describe():
+        print_note(sentence)
     print_table(document["heaviest"], HEAVIEST, output=output, title="heaviest messages")
     typer.echo(contract, nl=False)
     print_note(

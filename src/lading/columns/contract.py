@@ -297,11 +297,11 @@ def value_type_word(type_: pa.DataType) -> str:
     if pa.types.is_list(type_):
         return f"array<{value_type_word(type_.value_type)}>"
     if pa.types.is_struct(type_):
-        return f"struct<{','.join(f'{_write_field(field.name)}:{value_type_word(field.type)}' for field in type_)}>"
+        return f"struct<{','.join(f'{write_field_name(field.name)}:{value_type_word(field.type)}' for field in type_)}>"
     return type_word(type_)
 
 
-def _write_field(name: str) -> str:
+def write_field_name(name: str) -> str:
     return name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`"
 
 

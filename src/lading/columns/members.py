@@ -60,7 +60,7 @@ def _build_map(values: FoundValues, type_: Any) -> Built:
     wrong = ~are_objects & ~values.missing
     parents = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     wrong[parents[bad_keys | bad_items]] = True
-    kept = ~wrong[parents] & _is_last(parents, keys)
+    kept = ~wrong[parents] & is_last_of_name(parents, keys)
     offsets = np.zeros(len(ends), np.int32)
     np.cumsum(np.bincount(parents[kept], minlength=len(ends) - 1), out=offsets[1:])
     chosen = pa.array(kept)
@@ -71,7 +71,7 @@ def _build_map(values: FoundValues, type_: Any) -> Built:
     return pa.MapArray.from_buffers(type_, len(valid), buffers, children=[entries]), wrong
 
 
-def _is_last(parents: NDArray[np.int64], keys: pa.Array[Any]) -> NDArray[np.bool_]:
+def is_last_of_name(parents: NDArray[np.int64], keys: pa.Array[Any]) -> NDArray[np.bool_]:
     """Return which members are the last of their name in their object, as the last of several counts."""
     encoded: Any = keys.dictionary_encode()
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)

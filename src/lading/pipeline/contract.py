@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ import pyarrow as pa
 
 from ..client.consumer import Consumer
 from ..client.reading import OnLoss
+from ..columns.assemble import assemble, to_decoded
 from ..columns.contract import (
     ARRAY,
     FIELD_TYPES,
     HeaderColumn,
+    PayloadColumn,
     Projection,
     parse_type,
     type_word,
@@ -25,21 +28,25 @@ from ..columns.contract import (
 from ..columns.field_names import choose_column_name
 from ..columns.locate import locate
 from ..columns.repeated import convert_repeated
+from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import convert_column
 from ..model.toml import toml_key, toml_text
+from ..payloads.paths import PAYLOAD, write_path
 from ..transports.fetched import States
 
 COMMENT_AT = 40
 """Comments start at this column, or after a line that is longer."""
 ABSENT, NULL = -1, -2
+MALFORMED = "payload_malformed"
 
 
 @dataclass
 class Survey:
-    """The profile of a topic: header statistics, and for each declared column how many messages violate it how."""
+    """The profile of a topic: statistics of headers and payloads, and how many messages violate each column."""
 
     statistics: HeaderStatistics = field(default_factory=HeaderStatistics)
+    members: PayloadStatistics = field(default_factory=PayloadStatistics)
     breaches: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
@@ -65,9 +72,10 @@ def profile_topic(
     found = Survey()
     options: dict[str, Any] = {"start": "earliest", "timeout_s": 0, "verify_checksum": False, "on_loss": on_loss}
     with Consumer(from_, topic, states=states, **options) as consumer:
-        for batch in consumer.batches():
+        for batch in consumer.batches("partition, offset, headers, payload"):
             wanted = batch if limit is None else batch.slice(0, limit - found.statistics.messages)
             found.statistics.add(wanted)
+            found.members.add(wanted)
             if contract is not None:
                 _count_breaches(found.breaches, contract, wanted)
             on_rows(wanted.num_rows)
@@ -76,13 +84,21 @@ def profile_topic(
     return found
 
 
-def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Mapping[str, Any]] | None = None) -> str:
+def headers_section(
+    statistics: HeaderStatistics,
+    topic: str,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    members: PayloadStatistics | None = None,
+) -> str:
     """Return the [headers] section of a pipeline file for these messages, with shares and examples as comments.
 
-    ``rows`` are those of a profile, whose ``proposed`` declarations it takes.
+    ``rows`` are those of a profile, whose ``proposed`` declarations it takes. The section [payload] is before it if
+    ``members`` has some, which become columns as well.
     """
     messages = f"{statistics.messages:,} message{'s' * (statistics.messages != 1)}"
-    lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {messages} of {json.dumps(topic)}"]
+    has_members = members is not None and bool(members.root.members)
+    lines = ["[payload]", 'format = "json"', ""] if has_members else []
+    lines.append(f"[headers]{'':<{COMMENT_AT - 9}}# from {messages} of {json.dumps(topic)}")
     taken = {name.lower() for name in FIELD_TYPES}
     for row in statistics.rows() if rows is None else rows:
         name = choose_column_name(row["key"], taken)
@@ -100,7 +116,20 @@ def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Map
         lines.append(f"{line:<{COMMENT_AT}}# {_comment(row)}")
     if statistics.other_occurrences:
         lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only the first 1,000 are listed")
+    if members is not None and has_members:
+        lines += _payload_lines(members, taken)
     return "\n".join(lines) + "\n"
+
+
+def _payload_lines(members: PayloadStatistics, taken: set[str]) -> Iterator[str]:
+    """Yield the declaration of each member of the payloads."""
+    for column, row in zip(members.propose_columns(taken), members.rows(), strict=True):
+        source = PAYLOAD if column.path == (column.name,) and re.fullmatch(r"[\w-]+", column.name) else column.text
+        words = [column.word, *(["required"] if column.required else []), "from", source]
+        line = f"{toml_key(column.name)} = {toml_text(' '.join(words))}"
+        nulls = f", {row['nulls']:,} nulls" if row["nulls"] else ""
+        examples = f"; {row['examples']}" if row["examples"] else ""
+        yield f"{line:<{COMMENT_AT}}# {row['share']:.1f} %, {row['kinds']}{nulls}{examples}"
 
 
 def drift(found: Survey, contract: Projection) -> list[Drift]:
@@ -110,6 +139,7 @@ def drift(found: Survey, contract: Projection) -> list[Drift]:
 
 def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
     messages = found.statistics.messages
+    yield from _payload_drifts(found, contract)
     for column in contract.headers:
         seen = found.statistics.keys.get(column.header)
         if seen is None and not column.required:
@@ -132,13 +162,45 @@ def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
             )  # fmt: skip
 
 
-def _effect(column: HeaderColumn, kind: str, type_now: str | None) -> tuple[str, bool]:
+def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
+    """Yield the differences of payloads, if the contract has columns of them."""
+    if not contract.payload:
+        return
+    messages, members = found.statistics.messages, found.members
+    if count := found.breaches["", MALFORMED]:
+        first = f"; {members.first_malformed}" if members.first_malformed else ""
+        sentence = f"is not a JSON object in {_share(count, messages)} of the messages{first}"
+        yield Drift(PAYLOAD, MALFORMED, count, sentence, "keeps its columns; these messages go to quarantine")
+    leaves = {write_path(path): (path, one) for path, one in members.leaves()} if members.objects else {}
+    for column in contract.payload:
+        known = found.breaches[column.name, "present"] > 0
+        if not known and not column.required:
+            yield Drift(column.text, "never seen", 0, "is declared, and no message has it", _NULLS)
+        asked = dict(column.constraint.rules) if column.constraint is not None else {}
+        type_now = leaves[column.text][1].propose() if column.text in leaves else None
+        for kind, words in (_BREACHES | {"unreadable": "cannot be read as {type}"}).items():
+            if count := found.breaches[column.name, kind]:
+                said = words.format(type=column.word, asked=asked.get(kind))
+                effect, breaks = _effect(column, kind, type_now)
+                sentence = f"{said} in {_share(count, messages)} of the messages"
+                yield Drift(column.text, kind, count, sentence, effect, breaks)
+    declared = [column.path for column in contract.payload]
+    for text, (path, one) in leaves.items():
+        if not any(path[: len(other)] == other[: len(path)] for other in declared):
+            type_ = one.propose()
+            share = _share(one.present, members.objects)
+            sentence = f"is not declared, and {share} of the payloads have it, as {type_}"
+            effect = f"takes a new column {type_}; older rows are null in it"
+            yield Drift(text, "undeclared", one.present, sentence, effect)
+
+
+def _effect(column: HeaderColumn | PayloadColumn, kind: str, type_now: str | None) -> tuple[str, bool]:
     """Return what a breach means for the table, and whether only another type of the column would take the messages."""
     if kind in ("missing", "null"):
         return "keeps its columns without required; till then these messages go to quarantine", False
     if kind != "unreadable":
         return "keeps its columns with another constraint; till then these messages go to quarantine", False
-    if type_now is None or type_now == type_word(column.type):
+    if type_now is None or type_now == (column.word if isinstance(column, PayloadColumn) else type_word(column.type)):
         return "keeps its columns; these messages go to quarantine", False
     return f"breaks as {type_now}, which requires another table; until then these messages go to quarantine", True
 
@@ -166,9 +228,35 @@ def _count_breaches(breaches: Counter[tuple[str, str]], contract: Projection, ba
         else:
             typed, bad = convert_column(at, column.type, column.encoding)
         breaches[column.name, "unreadable"] += 0 if bad is None else int(bad.true_count)
-        if column.constraint is not None:
-            for (reason, _), rows in zip(column.constraint.rules, column.constraint.find_breaches(typed), strict=True):
-                breaches[column.name, reason] += 0 if rows is None else int(np.count_nonzero(rows))
+        _count_constraint(breaches, column, typed)
+    if contract.payload:
+        _count_payload_breaches(breaches, contract, batch)
+
+
+def _count_payload_breaches(breaches: Counter[tuple[str, str]], contract: Projection, batch: pa.RecordBatch) -> None:
+    made = assemble(to_decoded(batch.select([PAYLOAD])), Projection(payload=contract.payload))
+    assert made.walked is not None
+    good = made.walked.good
+    breaches["", MALFORMED] += int(made.walked.malformed.sum())
+    for column in contract.payload:
+        values = made.walked.values[column.path]
+        breaches[column.name, "present"] += int((good & ~values.absent).sum())
+        if column.required:
+            breaches[column.name, "missing"] += int((good & values.absent).sum())
+            breaches[column.name, "null"] += int((good & values.null).sum())
+        bad = made.bad.get(column.name)
+        breaches[column.name, "unreadable"] += (
+            0 if bad is None else int((bad.to_numpy(zero_copy_only=False) & good).sum())
+        )
+        _count_constraint(breaches, column, made.batch.column(column.name))
+
+
+def _count_constraint(
+    breaches: Counter[tuple[str, str]], column: HeaderColumn | PayloadColumn, typed: pa.Array[Any]
+) -> None:
+    if column.constraint is not None:
+        for (reason, _), rows in zip(column.constraint.rules, column.constraint.find_breaches(typed), strict=True):
+            breaches[column.name, reason] += 0 if rows is None else int(np.count_nonzero(rows))
 
 
 def _share(count: int, messages: int) -> str:

@@ -1,4 +1,4 @@
-"""Profiles of topics: what their headers hold and weigh, how that changes, and the contract that they suggest."""
+"""Profiles of topics: what headers and payloads hold and weigh, how that changes, and the contract they suggest."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..client.consumer import Consumer
 from ..columns.instants import drop_unreadable_times
 from ..columns.locate import Entries
 from ..columns.looks import count_looks
+from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..model.message import Message
@@ -60,6 +61,7 @@ class TopicProfile:
     """Statistics of the messages that were added; its size does not depend on how many those are."""
 
     statistics: HeaderStatistics = field(default_factory=HeaderStatistics)
+    members: PayloadStatistics = field(default_factory=PayloadStatistics)
     header_bytes: int = 0
     payload_bytes: int = 0
     key_bytes: int = 0
@@ -81,6 +83,7 @@ class TopicProfile:
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the messages of a batch with the columns FIELDS."""
         self.statistics.add(batch)
+        self.members.add(batch)
         entries = Entries.of(batch.column("headers"))
         payload = _sizes(batch.column("payload"))
         self.payload_bytes += int(payload.sum())
@@ -169,7 +172,7 @@ class TopicProfile:
                 for number, ranges in sorted(self.damaged.items()) for first, end in ranges
             ],
             "lost": self.lost or None,
-            "unreadable_times": self.unreadable_times,
+            "unreadable_times": self.unreadable_times, "payload": self.members.document(),
         }  # fmt: skip
 
     def heaviest_first(self) -> list[HeavyMessage]:

@@ -57,6 +57,8 @@ def profile_page(profile: dict[str, Any], contract: str) -> str:
     parts += ["<h2>Messages over time</h2>", columns(plotted, "messages by their time")]
     if rows:
         parts += ["<h2>Headers</h2>", _headers(rows)]
+    if profile["payload"]["members"]:
+        parts += ["<h2>Members of the payload</h2>", _members(profile["payload"]["members"])]
     heavy = [
         (
             f"{one['partition']}/{one['offset']}",
@@ -99,4 +101,13 @@ def _headers(rows: Sequence[dict[str, Any]]) -> str:
         )
         for row in rows
     ]  # fmt: skip
+    return f'<div style="overflow:auto">{table(heads, lines)}</div>'
+
+
+def _members(rows: Sequence[dict[str, Any]]) -> str:
+    heads = ("member", "type", "kinds", "share", "null", "examples")
+    lines = [
+        (row["path"], row["type"], row["kinds"], f"{row['share']:.1f} %", f"{row['nulls']:,}", row["examples"])
+        for row in rows
+    ]
     return f'<div style="overflow:auto">{table(heads, lines)}</div>'
