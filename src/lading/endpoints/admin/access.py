@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import FailFast, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -59,15 +59,15 @@ class RuleDocument(RequestModel):
     denies: bool = False
 
 
-RuleRows = Annotated[tuple[dict[str, Any], ...], Field(max_length=ROWS_MAX), FailFast()]
-"""Each a RuleDocument; see ``parse_rows``."""
+RuleRows = Annotated[list[Any], Field(max_length=ROWS_MAX)]
+"""Each a RuleDocument; see ``parse_rows``. As dictionaries all would be copied in one pass of the loop."""
 
 
 class RulesChange(RequestModel):
     """POST /rules"""
 
-    add: RuleRows = ()
-    delete: RuleRows = ()
+    add: RuleRows = Field(default_factory=list)
+    delete: RuleRows = Field(default_factory=list)
 
 
 class QuotaDocument(RequestModel):

@@ -40,7 +40,7 @@ def wrong_query(detail: str) -> BodyError:
 BODY_TOO_LARGE: Final = BodyError(
     "Failed to buffer the request body: length limit exceeded", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 )
-"""The body is longer than BODY_BYTES_MAX: 413."""
+"""The body is longer than BODY_BYTES_MAX, or than LOGIN_BYTES_MAX: 413."""
 
 
 def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int, bytes]:

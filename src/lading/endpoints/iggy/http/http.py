@@ -32,7 +32,7 @@ from ....dialects.iggy.http.commands import (
 )
 from ....dialects.iggy.http.commands import read_body as read_fields_of
 from ....dialects.iggy.http.errors import BODY_TOO_LARGE, BodyError
-from ....dialects.iggy.http.limits import BODY_BYTES_MAX
+from ....dialects.iggy.http.limits import BODY_BYTES_MAX, LOGIN_BYTES_MAX
 from ....dialects.iggy.http.release_answers import SERVER_ANSWERS
 from ....dialects.iggy.http.releases import BY_TOKEN, take_deferral
 from ....dialects.iggy.http.text import dump
@@ -69,7 +69,7 @@ class IggyHttp:
         self._name = name
         self._service = IggyService(services)
         self._callers = HttpCallers(services, settings)
-        self._logins = HttpLogins(self._callers, self._read_fields)
+        self._logins = HttpLogins(self._callers, self._read_login)
         self._states_requests = StateRequests(services)
         self._messages = {release: HttpMessages(services, name, settings, release) for release in BY_TOKEN.values()}
 
@@ -298,15 +298,15 @@ class IggyHttp:
 
         return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse, body)
 
-    async def _read_fields(self, parts: Sequence[Part], request: Request) -> dict[str, Any]:
-        """Return the fields of a body, which strangers may send too; a long one is parsed in a worker."""
-        body = await self._body(request)
+    async def _read_login(self, parts: Sequence[Part], request: Request) -> dict[str, Any]:
+        """Return the fields of a login, which strangers may send too; a long one is parsed in a worker."""
+        body = await self._body(request, LOGIN_BYTES_MAX)
         return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, partial(read_fields_of, parts), body)
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, limit_bytes: int = BODY_BYTES_MAX) -> bytes:
         self._services.metrics.received_bytes.values[(self._name,)] += int(request.headers.get("content-length") or 0)
         try:
-            return await read_body(request, BODY_BYTES_MAX, self._services.receive)
+            return await read_body(request, limit_bytes, self._services.receive)
         except Refusal as refusal:
             raise BODY_TOO_LARGE if refusal.reason is Reason.REQUEST_TOO_LARGE else refusal from None
 
