@@ -62,7 +62,8 @@ class _Delivery:
     """Batches left to send to one partition: parts in ``left``, then batches in ``waiting`` by first row, in order.
 
     ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``done`` are
-    acknowledged. ``now_us`` is a whole millisecond.
+    acknowledged. Rows up to ``sent_end`` were sent without a response: the broker may have them. ``now_us`` is a
+    whole millisecond.
 
     Any instruction may raise KeyboardInterrupt: rows enter their next queue before they leave the last one. Those that
     are in both are sent twice under the same numbers, and the broker appends them once.
@@ -77,7 +78,13 @@ class _Delivery:
     left: deque[_Part] = field(default_factory=deque)
     sent: deque[_Part] = field(default_factory=deque)
     done: int = 0
+    sent_end: int = 0
     base_offset: int | None = None
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the broker may have more rows than it acknowledged."""
+        return self.done < self.sent_end
 
     @property
     def more(self) -> bool:
@@ -116,6 +123,12 @@ class _Delivery:
         self.left.popleft()
         return part
 
+    def back_unsure(self) -> None:
+        """Requeue the batches in flight, whose responses are lost: the broker may have them."""
+        if self.sent:
+            self.sent_end = max(self.sent_end, self.sent[-1].end)
+        self.back()
+
     def back(self) -> None:
         """Requeue the batches in flight, in order."""
         self.left.extendleft(reversed(self.sent))
@@ -150,7 +163,9 @@ class KafkaWriter:
     """An idempotent producer: the cluster knows each batch by producer id and sequence, and appends it once.
 
     A batch whose fate stayed unknown continues at the row it stopped at if the same object is sent again; if another
-    batch follows instead, a new producer id begins, because the sequence of the old one is unsure. In a
+    batch follows instead, a new producer id begins, because the sequence of the old one is unsure: under its numbers
+    another batch would pass for the one that the cluster may have, and vanish. So it is too if a response is lost, and
+    the repetition is refused. In a
     ``transaction``, which has one producer id, nothing can be sent any more after an error.
     """
 
@@ -198,7 +213,7 @@ class KafkaWriter:
             delivery.back()
             error.add_note(f"{delivery.done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
             refused = isinstance(error, RemoteError) and getattr(error, "code", None) is not None
-            if refused or isinstance(error, MessageRefused):
+            if (refused or isinstance(error, MessageRefused)) and not delivery.is_unsure:
                 # the broker said no: what it did not take has no place in the count
                 self._sequences[place] = (delivery.sequence + delivery.done) % SEQUENCES
                 self._unfinished.pop(place, None)
@@ -287,7 +302,7 @@ class KafkaWriter:
             broker.close()
         flight.clear()
         for delivery in self._open.values():
-            delivery.back()
+            delivery.back_unsure()
         for place, delivery in self._open.items():
             self._cluster.forget(place[0])
             self._deliver(place, delivery)
@@ -331,7 +346,7 @@ class KafkaWriter:
                 self._send_through(place, delivery)
             except (OSError, Retriable) as failure:
                 self._cluster.forget(place[0])
-                delivery.back()
+                delivery.back_unsure()
                 tries = self._cluster.retries if delivery.done > before else tries
                 if not tries:
                     raise (

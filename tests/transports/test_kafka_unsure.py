@@ -1,0 +1,69 @@
+"""A batch of ``kafka://`` whose response is lost and whose repetition is refused: its numbers go to no other batch.
+
+The cluster may have it. A cluster knows a batch by producer, number and count alone, so that another batch under the
+same numbers would be taken for it, and vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from lading import read_arrow
+from lading.broker.core.access.rights import Right
+from lading.model.errors import RemoteError
+from lading.testing import BrokerProcess
+from lading.transports.kafka.socket import KafkaSocket
+from lading.transports.open import open_transport
+from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
+from tests.endpoints.test_http_users import client
+
+WRITES = {"user": "ann", "kind": "topic", "pattern": "literal", "name": "orders", "operation": "write"}
+Started = tuple[BrokerProcess, httpx.Client]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    rules = [rule("ann", Right.WRITE, "orders"), rule("ann", Right.READ, "orders")]
+    with broker_with_users(tmp_path / "data", rules) as (running, tokens):
+        root = client(running, bearer=tokens["root"])
+        assert root.post("/topics/default/orders", json={}).status_code == 201
+        yield running, root
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_numbers_of_a_batch_that_may_be_there_go_to_no_other(
+    started: Started, monkeypatch: pytest.MonkeyPatch, is_repeated: bool
+) -> None:
+    running, root = started
+    receive = KafkaSocket.receive_produce
+    lost = []
+
+    def lose_first(socket: KafkaSocket) -> Any:
+        response = receive(socket)
+        if not lost:
+            # the user may not write when the batch is sent again
+            lost.append(response)
+            assert root.post("/rules", json={"delete": [WRITES]}).status_code == 204
+            raise ConnectionResetError("the response is lost")
+        return response
+
+    url = f"kafka://{running.endpoints['kafka']}"
+    login = {"username": "ann", "password": PASSWORDS["ann"]}
+    batches = [pa.record_batch({"payload": pa.array([b"%d" % number], pa.binary())}) for number in range(3)]
+    transport = open_transport(url, **login)
+    transport.send("orders", 0, batches[0])
+    monkeypatch.setattr(KafkaSocket, "receive_produce", lose_first)
+    with pytest.raises(RemoteError, match="TOPIC_AUTHORIZATION_FAILED"):
+        transport.send("orders", 0, batches[1])
+    assert root.post("/rules", json={"add": [WRITES]}).status_code == 204
+    for batch in batches[1:] if is_repeated else batches[2:]:
+        transport.send("orders", 0, batch)
+    transport.close()
+    found = read_arrow(url, "orders", "payload", **login)
+    assert found.column(0).to_pylist() == [b"0", b"1", b"2"]
