@@ -13,7 +13,9 @@ from pathlib import Path
 from lading.cli.output import Output, print_table
 
 HERE = Path(__file__).parent
-NOT_BENCHES = ("house", "measure")
+COMPARISON = "house"
+"""Compares two work trees; its arguments are its own."""
+NOT_BENCHES = (COMPARISON, "measure")
 LONG = ("reliability", "soak")
 """They run only when they are named."""
 TIMED = ("soak",)
@@ -22,6 +24,8 @@ NAMES = sorted(path.stem for path in HERE.glob("[!_]*.py") if path.stem not in N
 
 
 def main() -> int:
+    if sys.argv[1:2] == [COMPARISON]:
+        return importlib.import_module(f"bench.{COMPARISON}").main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "names",

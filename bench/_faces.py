@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from tests.interop import go_programs, rust_client
 Row = dict[str, Any]
 Figures = dict[str, tuple[float, float]]
 """Messages/s and CPU seconds per million messages, by case."""
+Taken = tuple[list[tuple[float, float]], list[tuple[float, float]]]
+"""Figures of the turns of both sides."""
 DURABILITIES: Final = ("os", "fsync")
 START_TIMEOUT_S: Final = 180
 _SERVE: Final = """
@@ -137,26 +139,58 @@ def compare_nsq(before: Path, after: Path, turns: int) -> list[Row]:
         return _compare((before, after), turns, lambda durability: [drive])
 
 
+class EndedEarly(Exception):
+    """A comparison was ended by a signal or by a failure, and has some rows already."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        super().__init__("ended before all turns were taken")
+        self.rows = rows
+
+
 def _compare(
     trees: tuple[Path, Path], turns: int, drives: Callable[[str], Sequence[Callable[[TreeBroker], Figures]]]
 ) -> list[Row]:
     rows: list[Row] = []
     for durability in DURABILITIES:
-        taken: dict[str, tuple[list[tuple[float, float]], list[tuple[float, float]]]] = defaultdict(lambda: ([], []))
-        for turn in range(turns):
-            # other processes for each turn: where one's memory lies makes it a tenth slower for all its life
-            with run_broker(trees[0], durability) as before, run_broker(trees[1], durability) as after:
-                for drive in drives(durability):
-                    order = (0, 1) if turn % 2 else (1, 0)
-                    # warms up: files, routes and memory of the sizes that this case needs
-                    for number in order:
-                        drive((before, after)[number])
-                    for number in order:
-                        for case, figures in drive((before, after)[number]).items():
-                            taken[case][number].append(figures)
-            print(f"  {durability}: turn {turn + 1} of {turns}", file=sys.stderr, flush=True)
-        rows += [_row(f"{case}, {durability}", *sides) for case, sides in taken.items()]
+        taken: dict[str, Taken] = defaultdict(lambda: ([], []))
+        try:
+            _take_turns(trees, turns, durability, drives, taken)
+        except BaseException as error:
+            raise EndedEarly([*rows, *_rows_of(taken, durability)]) from error
+        rows += _rows_of(taken, durability)
     return rows
+
+
+def _rows_of(taken: Mapping[str, Taken], durability: str) -> list[Row]:
+    """Return a row for each case that both sides have run."""
+    # a side that was ended in a turn has one figure less
+    whole = {case: min(map(len, sides)) for case, sides in taken.items()}
+    return [
+        _row(f"{case}, {durability}", *(side[: whole[case]] for side in sides))
+        for case, sides in taken.items()
+        if whole[case]
+    ]
+
+
+def _take_turns(
+    trees: tuple[Path, Path],
+    turns: int,
+    durability: str,
+    drives: Callable[[str], Sequence[Callable[[TreeBroker], Figures]]],
+    taken: dict[str, Taken],
+) -> None:
+    for turn in range(turns):
+        # other processes for each turn: where one's memory lies makes it a tenth slower for all its life
+        with run_broker(trees[0], durability) as before, run_broker(trees[1], durability) as after:
+            for drive in drives(durability):
+                order = (0, 1) if turn % 2 else (1, 0)
+                # warms up: files, routes and memory of the sizes that this case needs
+                for number in order:
+                    drive((before, after)[number])
+                for number in order:
+                    for case, figures in drive((before, after)[number]).items():
+                        taken[case][number].append(figures)
+        print(f"  {durability}: turn {turn + 1} of {turns}", file=sys.stderr, flush=True)
 
 
 def _row(case: str, before: list[tuple[float, float]], after: list[tuple[float, float]]) -> Row:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench._faces import Row, compare_iggy, compare_kafka, compare_nsq
+from bench._faces import EndedEarly, Row, compare_iggy, compare_kafka, compare_nsq
 from bench._request_turns import compare_requests
 from bench.measure import median, tree_environment
 from lading.cli.output import Output, print_table
@@ -34,22 +35,39 @@ print(json.dumps(rows, default=str))
 """
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
+    """Compare two work trees; ``words`` are the arguments, those of the process unless given."""
     parser = argparse.ArgumentParser(prog="python -m bench.house", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("before", type=Path, help="a work tree")
     parser.add_argument("after", type=Path, help="another one")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which benches; {', '.join(NAMES)} unless given")
     parser.add_argument("--turns", type=int, default=TURNS, help=f"how often each side runs; {TURNS} unless given")
     parser.add_argument("--whole", action="store_true", help="whole inputs in every turn; takes hours")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    signal.signal(signal.SIGTERM, _end_by_signal)
     for name in arguments.names or NAMES:
-        if name in SIDE_BY_SIDE:
-            rows = SIDE_BY_SIDE[name](arguments.before.resolve(), arguments.after.resolve(), arguments.turns)
-        else:
-            rows = compare(arguments.before, arguments.after, name, arguments.turns, arguments.whole)
-        columns = {key: key for key in dict.fromkeys(key for row in rows for key in row)}
-        print_table(rows, columns, output=Output.TEXT, title=f"{name}: {arguments.after} ÷ {arguments.before}")
+        title = f"{name}: {arguments.after} ÷ {arguments.before}"
+        try:
+            if name in SIDE_BY_SIDE:
+                rows = SIDE_BY_SIDE[name](arguments.before.resolve(), arguments.after.resolve(), arguments.turns)
+            else:
+                rows = compare(arguments.before, arguments.after, name, arguments.turns, arguments.whole)
+        except EndedEarly as ended:
+            # a run takes long, and its whole turns are worth their time
+            _print_rows(ended.rows, f"{title}, ended early")
+            raise
+        _print_rows(rows, title)
     return 0
+
+
+def _print_rows(rows: Sequence[Row], title: str) -> None:
+    columns = {key: key for key in dict.fromkeys(key for row in rows for key in row)}
+    print_table(rows, columns, output=Output.TEXT, title=title)
+    sys.stdout.flush()
+
+
+def _end_by_signal(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def compare(before: Path, after: Path, name: str, turns: int, whole: bool) -> list[Row]:
