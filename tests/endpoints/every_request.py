@@ -255,7 +255,8 @@ def nsq_commands() -> Iterator[tuple[str, bytes]]:
 _PATH: Final[Mapping[str, str]] = {
     "topic": SECRET, "partition": "0", "partition_id": "0", "group": SECRET, "group_id": "1", "protocol": "kafka",
     "user": SECRET, "token": "own", "name": "own", "option": "log_level", "scope": "topic", "fsync": "true",
-    "consumer": "1", "client_id": "1",
+    "consumer": "1", "client_id": "1", "subject": SECRET, "version": "1", "id": "1", "guid": str(UUID(int=1)),
+    "namespace": "-",
 }  # fmt: skip
 _QUERY: Final = f"topic={SECRET}&channel=channel&partition=0&node=127.0.0.1:1&trace_id=1&order=true&ext={{}}"
 """What the faces of NSQ look at."""

@@ -257,9 +257,26 @@ NSQLOOKUPD_HTTP: Final[Mapping[str, Needs]] = {
     **dict.fromkeys(("topic/meta/update", "topic/tombstone", "channel/delete"), MANAGE),
     "channel/create": READ,
 }
+_SUBJECT = ("versions", "schema.find", "schema.metadata", "version", "version.schema", "version.referencedby",
+            "compatibility.all", "compatibility", "config", "mode")  # fmt: skip
+_BY_ID = ("schema", "schema.text", "schema.subjects", "schema.versions", "schema.guid", "schema.guid.ids")
+SCHEMA_REGISTRY: Final[Mapping[str, Needs]] = {
+    # of the topic that the subject is of
+    **dict.fromkeys(_SUBJECT, SEE),
+    "version.register": WRITE,
+    **dict.fromkeys(
+        ("subject.delete", "version.delete", "config.change", "config.delete", "mode.change", "mode.delete"), MANAGE
+    ),
+    # lists have what one may see, and so has what is found by an id
+    **dict.fromkeys(("registry", "subjects", "schemas", "schemas.types", "contexts", "associations", *_BY_ID), LOGIN),
+    "config of all": LOGIN,
+    "mode of all": LOGIN,
+    **{f"{name} of all": MANAGE_SERVER for name in ("config.change", "config.delete", "mode.change", "mode.delete")},
+}
 FACES: Final[Mapping[str, Mapping[str, Needs]]] = {
     "kafka": KAFKA, "iggy_classic": IGGY_CLASSIC, "iggy_current": IGGY_CURRENT, "nsq": NSQ, "admin": ADMIN,
     "iggy_http": IGGY_HTTP, "nsqd_http": NSQD_HTTP, "nsqlookupd_http": NSQLOOKUPD_HTTP,
+    "schema_registry": SCHEMA_REGISTRY,
 }  # fmt: skip
 
 # -- roles

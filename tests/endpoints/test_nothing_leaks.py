@@ -28,6 +28,7 @@ from lading.endpoints.http_shared.routing import HttpRoute
 from lading.endpoints.iggy.http import http as iggy_http
 from lading.endpoints.nsq.lookupd import endpoint as nsqlookupd_http
 from lading.endpoints.nsq.nsqd import http_endpoint as nsqd_http
+from lading.endpoints.registry import endpoint as schema_registry
 from lading.runtime.metrics import Metrics
 from lading.settings.settings import Settings
 from lading.testing import BrokerProcess
@@ -90,7 +91,7 @@ def list_routes(path: Path) -> dict[str, list[HttpRoute]]:
         services = Services(broker, Settings(data=path), Metrics(), workers)
         faces: dict[str, Callable[[Services, str], Any]] = {
             "admin": admin.endpoint, "iggy_http": iggy_http.endpoint, "nsqd_http": nsqd_http.endpoint,
-            "nsqlookupd_http": nsqlookupd_http.endpoint,
+            "nsqlookupd_http": nsqlookupd_http.endpoint, "schema_registry": schema_registry.endpoint,
         }  # fmt: skip
         found = {name: endpoint(services, name).app.routes for name, endpoint in faces.items()}
     broker.stop()
@@ -125,6 +126,8 @@ def create_secrets(running: BrokerProcess, root: httpx.Client, token: str) -> UU
     row = {"user": SECRET, "kind": "topic", "pattern": "literal", "name": SECRET, "operation": "read"}
     assert root.post("/rules", json={"add": [row]}).status_code == 204
     assert root.put(f"/quotas/{SECRET}", json={"producer_byte_rate": 1e9}).status_code == 200
+    registry = http_client(running, "schema_registry", basic="root")
+    assert registry.post(f"/subjects/{SECRET}/versions", json={"schema": '"string"'}).json()["id"] == 1
     nsqd = http_client(running, "nsqd_http", basic="root")
     assert nsqd.post(f"/channel/create?topic={SECRET}&channel=channel").status_code == 200
     assert nsqd.post(f"/pub?topic={SECRET}", content=b"x").text == "OK"
@@ -267,7 +270,8 @@ def differences(worlds: tuple[Answers, Answers], wanted: str) -> dict[str, tuple
     }
 
 
-@pytest.mark.parametrize("face", ["kafka", "iggy", "nsq", "admin", "iggy_http", "nsqd_http", "nsqlookupd_http"])
+@pytest.mark.parametrize("face", ["kafka", "iggy", "nsq", "admin", "iggy_http", "nsqd_http", "nsqlookupd_http",
+                                  "schema_registry"])  # fmt: skip
 def test_what_exists_is_answered_as_what_does_not(worlds: tuple[Answers, Answers], face: str) -> None:
     assert sum(name.startswith(f"{face}, ") for name in worlds[0]) > 30
     found = differences(worlds, f"{face}, ")
@@ -283,6 +287,7 @@ STRANGERS: Final[dict[str, Callable[[str, Any], bool]]] = {
     "iggy_http": lambda name, answer: answer[0] == 401 or name.split()[0] in ("root", "ping"),
     "nsqd_http": lambda name, answer: answer[0] == 401 or name.split()[0] == "ping",
     "nsqlookupd_http": lambda name, answer: answer[0] == 401 or name.split()[0] == "ping",
+    "schema_registry": lambda name, answer: answer[0] == 401,
 }
 """What a stranger may be answered, by protocol."""
 
@@ -305,6 +310,7 @@ def test_a_user_without_rights_is_refused(worlds: tuple[Answers, Answers]) -> No
         "iggy_http, bob": lambda told: told[0] == 403,
         "nsqd_http, bob": lambda told: told[0] == 403,
         "nsqlookupd_http, bob": lambda told: told[0] == 403,
+        "schema_registry, bob": lambda told: told[0] == 403,
         "nsq, bob": lambda told: b"E_UNAUTHORIZED" in told[0][1],
     }
     for walked, is_refused in refused.items():

@@ -45,7 +45,7 @@ from tests.endpoints.rights_grid import ALIKE, FACES, LOGIN, NAME_TARGET, OPEN, 
 from tests.endpoints.test_iggy_current import Talk
 from tests.endpoints.test_nothing_leaks import list_routes, log_in
 
-HTTP_FACES: Final = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http")
+HTTP_FACES: Final = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http", "schema_registry")
 KAFKA_REFUSALS: Final = frozenset({29, 30, 31, 53})
 """TOPIC, GROUP, CLUSTER and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
 UNKNOWN_TOPIC_ID: Final = 100
@@ -59,7 +59,7 @@ CODELESS: Final = frozenset(
 )
 """Versions of APIs without a code for the whole request: refused by an empty response."""
 ALWAYS: Final = re.compile(
-    r"user|permission|password|token|rule|quota|acl|scram|config|topic\.alter|topics$|nodes", re.I
+    r"user|permission|password|token|rule|quota|acl|scram|config|mode|topic\.alter|topics$|nodes", re.I
 )
 """Commands that could give rights, or name something else: none of them is left out of the sample."""
 ANSWER_TIMEOUT_S: Final = 60
@@ -95,6 +95,16 @@ IGGY_BODIES: Final[dict[str, Any]] = {
     "group.create": {"name": "secret2"}, "states.set": {"state": "unavailable", "first": 0, "end": 1},
     "message.send": every_request._MESSAGES, "snapshot": {"compression": "Stored", "snapshot_types": ["Test"]},
 }  # fmt: skip
+REGISTRY_BODIES: Final[dict[str, Any]] = {
+    **{
+        name: {"schema": '"string"', "references": [{"name": "n", "subject": SECRET, "version": 1}]}
+        for name in ("version.register", "schema.find", "compatibility", "compatibility.all")
+    },
+    "config.change": {"compatibility": "NONE"}, "mode.change": {"mode": "READWRITE"},
+}  # fmt: skip
+HTTP_BODIES: Final[dict[str, dict[str, Any]]] = {
+    "admin": BODIES, "iggy_http": IGGY_BODIES, "schema_registry": REGISTRY_BODIES,
+}  # fmt: skip
 NSQ_BODIES: Final = {**dict.fromkeys(("pub", "pub_ext", "pubtrace", "mpub"), b"x"), "channel/setoffset": b"msgcount:0"}
 IGGY_QUERIES: Final = {
     "partitions.delete": "partitions_count=1", "segment.delete": "segments_count=1",
@@ -129,6 +139,7 @@ class World:
     root: httpx.Client
     """An administrator's."""
     lookup: httpx.Client
+    registry: httpx.Client
     rules: list[Any]
     topic_id: UUID = NO_TOPIC
     commands: dict[tuple[str, UUID], list[Command]] = field(default_factory=dict)
@@ -143,6 +154,8 @@ class World:
             found[f"tokens of {row['name']}"] = self.root.get(f"/users/{row['name']}/tokens").json()
         for stream in ("default", HIDDEN):
             found[f"states of {stream}"] = self.root.get(f"/topics/{stream}/{SECRET}/states").json()
+        for path in ("/schemas", "/config", "/mode", f"/config/{SECRET}", f"/mode/{SECRET}"):
+            found[f"registry {path}"] = self.registry.get(path).json()
         found["channels"] = self.lookup.get(f"/channels?topic={SECRET}").json()
         return found
 
@@ -166,6 +179,10 @@ class World:
                 row = root.post(f"/topics/{stream}/{SECRET}", json={}).json()
             if stream == "default":
                 self.topic_id = UUID(row["id"])
+        if not self.registry.get("/schemas").json():
+            self.registry.put(f"/mode/{SECRET}", json={"mode": "READWRITE"})
+            made = self.registry.post(f"/subjects/{SECRET}/versions", json={"schema": '"string"'})
+            assert made.status_code == 200, made.text
         if SECRET not in {row["name"] for row in users}:
             assert root.post(f"/users/{SECRET}", json={"password": "password"}).status_code == 201
             rules = root.get("/rules").json()
@@ -219,7 +236,8 @@ def open_world(path: Path) -> Iterator[World]:
     with broker_with_users(path / "data", RULES, others=others) as (running, _):
         root = http_client(running, "admin", "root")
         assert root.post("/topics/default/elsewhere", json={}).status_code == 201
-        made = World(running, routes, root, http_client(running, "nsqlookupd_http", "root"), root.get("/rules").json())
+        lookup, registry = (http_client(running, face, "root") for face in ("nsqlookupd_http", "schema_registry"))
+        made = World(running, routes, root, lookup, registry, root.get("/rules").json())
         made.repair()
         with http_client(running, "nsqd_http", "root") as nsqd:
             assert nsqd.post(f"/pub?topic={SECRET}", content=b"x").text == "OK"
@@ -231,6 +249,7 @@ def open_world(path: Path) -> Iterator[World]:
         yield made
         made.root.close()
         made.lookup.close()
+        made.registry.close()
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +387,7 @@ def http_commands(world: World, face: str) -> Iterator[Command]:
             answer = http.request(method, path, **({} if body is None else sent))
             return answer.status_code in (401, 403) or "E_UNAUTHORIZED" in answer.text
 
-    bodies = {"admin": BODIES, "iggy_http": IGGY_BODIES}.get(face, {})
+    bodies = HTTP_BODIES.get(face, {})
     for label, method, path, body in http_requests(world.routes[face], has_query=face.startswith("nsq")):
         name, stream = label.split(" ")
         if name in ("user.login", "personal_access_token.login", "user.refresh", "user.logout"):
@@ -379,6 +398,8 @@ def http_commands(world: World, face: str) -> Iterator[Command]:
             body = NSQ_BODIES.get(name)
         elif body is not None:
             body = bodies.get(name, body)
+        if face == "schema_registry":
+            name = registry_name(name, path)
         rows = [(body, FACES[face][name])]
         if name == "topic.alter":
             rows.append(({"dead_letter_topic": "elsewhere"}, NAME_TARGET))
@@ -387,6 +408,11 @@ def http_commands(world: World, face: str) -> Iterator[Command]:
                 f"{name} {needs}", needs, stream, f"{method} {path} {sent!r}",
                 lambda role, method=method, path=path, sent=sent: ask(role, method, path, sent),  # type: ignore[misc]
             )  # fmt: skip
+
+
+def registry_name(name: str, path: str) -> str:
+    """Return the name of a command; a route without a subject has the same name as that of one."""
+    return f"{name} of all" if path.lstrip("/") in ("config", "mode") else name
 
 
 def commands_of(world: World, face: str) -> list[Command]:
@@ -413,6 +439,7 @@ def test_every_command_is_in_the_grid(world: World) -> None:
         "iggy_current": current - {WRITES[REGISTER].name},
         "nsq": {command.name for command in COMMANDS.values()},
         **{face: {route.name for route in world.routes[face]} for face in HTTP_FACES},
+        "schema_registry": {registry_name(route.name, route.pattern) for route in world.routes["schema_registry"]},
     }
     assert {face: set(table) for face, table in FACES.items()} == there
 
@@ -533,7 +560,7 @@ def test_a_second_name_does_not_reach_what_the_first_one_may(allowed_world: Worl
     world.repair()
     own_topic(world)
     before = state_of_others(world)
-    bodies = {"admin": BODIES, "iggy_http": IGGY_BODIES}.get(face, NSQ_BODIES)
+    bodies = HTTP_BODIES.get(face, NSQ_BODIES)
     requests = list(http_names_twice(world.routes[face], bodies))
     if not full:
         requests = random.Random(face).sample(requests, min(SAMPLE_TWICE, len(requests)))

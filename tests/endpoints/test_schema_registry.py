@@ -342,6 +342,31 @@ def test_rights_are_those_on_the_topic(tmp_path: Path) -> None:
         assert root.delete("/subjects/orders-value").json() == [1]
 
 
+@pytest.mark.parametrize("path", ["versions", "check"])
+def test_a_reference_takes_the_right_to_see_what_it_names(tmp_path: Path, path: str) -> None:
+    """Else the fields of the other schema could be read by ``format=resolved``, or guessed."""
+    with broker_with_users(tmp_path, [rule("ann", Right.ALL, "orders")]) as (running, _):
+        root, ann = (open_client(running, name) for name in ("root", "ann"))
+        hidden = {"type": "record", "name": "Hidden", "fields": [{"name": "salary", "type": "int"}]}
+        register(root, "secret-value", {"schema": json.dumps(hidden)})
+        places = {
+            "versions": "/subjects/orders-value/versions",
+            "check": "/compatibility/subjects/orders-value/versions?verbose=true",
+        }
+        texts = []
+        for subject in ("secret-value", "absent-value"):
+            body = {"schema": '"Hidden"', "references": [{"name": "Hidden", "subject": subject, "version": 1}]}
+            response = ann.post(places[path], json=body)
+            assert refused(response) == (422, 42201)
+            texts.append(response.text.replace(subject, "NAMED"))
+        assert texts[0] == texts[1] and "No schema reference found" in texts[0]
+        assert ann.get("/subjects").json() == []
+        # what one may see can be referred to
+        assert root.post("/subjects/orders-key/versions", json={"schema": json.dumps(hidden)}).status_code == 200
+        body["references"] = [{"name": "Hidden", "subject": "orders-key", "version": 1}]
+        assert ann.post("/subjects/orders-value/versions", json=body).status_code == 200
+
+
 def test_any_body_gets_an_error_of_the_api(web: httpx.Client, full: bool) -> None:
     chance = random.Random(41)
     base = json.dumps({

@@ -290,10 +290,7 @@ class SchemaRegistry:
         """Return a reference to a version that exists, by its number."""
         found = self._find_version(reference.subject, reference.version)
         if found is None:
-            raise RegistryError(
-                RegistryFault.INVALID_SCHEMA,
-                f'No schema reference found for subject "{reference.subject}" and version {reference.version}',
-            )
+            raise missing_reference_error(reference)
         return reference._replace(version=found.version)
 
     def _resolve(self, references: Sequence[Reference]) -> list[ResolvedReference]:
@@ -469,6 +466,14 @@ class SchemaRegistry:
 
 def _without_mode(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != _MODE}
+
+
+def missing_reference_error(reference: Reference) -> RegistryError:
+    """Return the error for a reference to a version that does not exist, or that the caller may not see."""
+    return RegistryError(
+        RegistryFault.INVALID_SCHEMA,
+        f'No schema reference found for subject "{reference.subject}" and version {reference.version}',
+    )
 
 
 def _references_of(schema: SchemaRow) -> list[Reference]:

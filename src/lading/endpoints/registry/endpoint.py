@@ -1,7 +1,8 @@
 """The schema registry's routes: subjects, versions, schemas by id and GUID, compatibility, settings and modes.
 
 A user needs rights on the topic that a subject is of: ``T`` of ``T-value`` and ``T-key``, else a topic of the subject's
-own name. Subjects that the user may not see are left out of lists, and reported as missing.
+own name. Subjects that the user may not see are left out of lists, and reported as missing, also if the references of a
+schema name them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from ...broker.core.access.rights import CLUSTER, Resource, Right, flat_topic_resource
 from ...broker.schemas.errors import RegistryError, RegistryFault
-from ...broker.schemas.registry import RegisteredSchema, SubjectVersion
+from ...broker.schemas.registry import RegisteredSchema, SubjectVersion, missing_reference_error
 from ...broker.schemas.requests import NUMBER_MAX, SchemaRequest, parse_version
 from ...runtime.turns import Turn
 from ...schemas.formats import FORMATS
@@ -199,14 +200,24 @@ class SchemaRegistryRoutes:
             raise RegistryError(RegistryFault.SUBJECT_NOT_FOUND, path["subject"])
         return _cut(request, [row.version for row in rows if (row.deleted if only else also or not row.deleted)])
 
-    async def _register(self, request: Request, path: Parameters) -> RegisteredSchema:
+    async def _read_schema(self, request: Request) -> SchemaRequest:
+        """Return the schema of a body. Raises RegistryError, also if it refers to what the caller may not see."""
         wanted = SchemaRequest.parse(await read_document(request, self._services))
+        turn = Turn()
+        for reference in wanted.references:
+            if not self._may_see(request, reference.subject):
+                raise missing_reference_error(reference)
+            await turn.give_way()
+        return wanted
+
+    async def _register(self, request: Request, path: Parameters) -> RegisteredSchema:
+        wanted = await self._read_schema(request)
         normalize = is_set(request, "normalize")
         change = self._schemas.register(path["subject"], wanted, normalize=normalize)
         return await self._services.changes.make_in_turn((NAME, path["subject"]), change)
 
     async def _find(self, request: Request, path: Parameters) -> Any:
-        wanted = SchemaRequest.parse(await read_document(request, self._services))
+        wanted = await self._read_schema(request)
         change = self._schemas.find(
             path["subject"], wanted, normalize=is_set(request, "normalize"), with_deleted=is_set(request, "deleted")
         )
@@ -336,7 +347,7 @@ class SchemaRegistryRoutes:
 
     async def _check(self, request: Request, path: Parameters) -> dict[str, Any]:
         version = parse_version(path["version"]) if "version" in path else None
-        wanted = SchemaRequest.parse(await read_document(request, self._services))
+        wanted = await self._read_schema(request)
         normalize, verbose = is_set(request, "normalize"), is_set(request, "verbose")
         try:
             change = self._schemas.check(path["subject"], wanted, version, normalize=normalize)
