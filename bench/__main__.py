@@ -25,7 +25,8 @@ NAMES = sorted(path.stem for path in HERE.glob("[!_]*.py") if path.stem not in N
 
 def main() -> int:
     if sys.argv[1:2] == [COMPARISON]:
-        return importlib.import_module(f"bench.{COMPARISON}").main(sys.argv[2:])
+        status: int = importlib.import_module(f"bench.{COMPARISON}").main(sys.argv[2:])
+        return status
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "names",

@@ -42,7 +42,7 @@ def test_numbers_of_a_batch_that_may_be_there_go_to_no_other(
 ) -> None:
     running, root = started
     receive = KafkaSocket.receive_produce
-    lost = []
+    lost: list[Any] = []
 
     def lose_first(socket: KafkaSocket) -> Any:
         response = receive(socket)
@@ -54,7 +54,7 @@ def test_numbers_of_a_batch_that_may_be_there_go_to_no_other(
         return response
 
     url = f"kafka://{running.endpoints['kafka']}"
-    login = {"username": "ann", "password": PASSWORDS["ann"]}
+    login: dict[str, Any] = {"username": "ann", "password": PASSWORDS["ann"]}
     batches = [pa.record_batch({"payload": pa.array([b"%d" % number], pa.binary())}) for number in range(3)]
     transport = open_transport(url, **login)
     transport.send("orders", 0, batches[0])
