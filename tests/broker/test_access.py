@@ -91,6 +91,21 @@ def test_without_users_everybody_may_do_everything(tmp_path: Path) -> None:
     assert not (tmp_path / "access.json").exists()
 
 
+def test_an_implied_rule_is_the_rule_itself_and_stays_marked(tmp_path: Path) -> None:
+    """One rule with or without the mark: added again it takes the new mark, and deleting either deletes it."""
+    access = with_users(tmp_path)
+    plain = topics(PatternKind.LITERAL, "orders", Right.READ)
+    implied = replace(plain, is_implied=True)
+    assert allowed(access, implied) == {Right.READ, Right.DESCRIBE, Right.DESCRIBE_CONFIGS}
+    assert access.table.all_rules()[0].is_implied and access_in(tmp_path).table.all_rules()[0].is_implied
+    complete(access.change_rules([plain]))
+    assert [(rule, rule.is_implied) for rule in access.table.all_rules()] == [(plain, False)]
+    assert access_in(tmp_path).table.all_rules()[0].document() == plain.document()
+    complete(access.change_rules([implied]))
+    complete(access.change_rules([], [plain]))
+    assert access.table.all_rules() == []
+
+
 def test_with_users_a_stranger_may_nothing(tmp_path: Path) -> None:
     access = access_in(tmp_path)
     before = access.admit(is_open=False)

@@ -301,8 +301,9 @@ def test_a_user_is_made_changed_and_deleted(
     made = root.post("/users", json={"username": "carl", "password": "carls", "permissions": permissions}).json()
     told = made["permissions"]
     assert told["global"] == permissions["global"]
-    # who may read topics may poll, as Iggy has it
-    assert told["streams"]["0"] == {**permissions["streams"]["0"], "poll_messages": True}
+    # who may read topics may poll, as Iggy has it; what was not set does not come back
+    assert told["streams"]["0"] == permissions["streams"]["0"]
+    assert root.get("/users/carl").json()["permissions"] == told
     carl, frames = log_in(running, "carl", "carls"), connect()
     assert frames.ask(LOGIN, classic_login("carl", "carls")) == (0, struct.pack("<I", made["id"] + 1))
     assert carl.get("/streams/s/topics/t/messages").is_success
@@ -331,6 +332,32 @@ def test_a_user_is_made_changed_and_deleted(
     assert root.get("/users/carl").status_code == 404
     assert root.delete("/users/root").json()["id"] == 48
     assert root.put("/users/root/permissions", json={"permissions": None}).json()["id"] == 49
+
+
+def test_permissions_come_back_as_they_were_given(users: tuple[BrokerProcess, dict[str, str]]) -> None:
+    """Each flag alone, and with polling, which some of them include: globally, on a stream and on a topic."""
+    running = users[0]
+    root = log_in(running, "root")
+    of_stream, of_topic = (*FLAGS[6:], "manage_stream", "read_stream"), (*FLAGS[8:], "manage_topic", "read_topic")
+    assert root.post("/users", json={"username": "given", "password": "given"}).is_success
+    try:
+        for flag in (*FLAGS, *of_stream, *of_topic):
+            for named in ({flag}, {flag, "poll_messages"}):
+                own = {name: name in named for name in of_topic}
+                topics = {"0": own} if any(own.values()) else None
+                stream: dict[str, Any] = {**{name: name in named for name in of_stream}, "topics": topics}
+                streams = {"0": stream} if any(stream.values()) else None
+                wanted = {"global": {name: name in named for name in FLAGS}, "streams": streams}
+                assert root.put("/users/given/permissions", json={"permissions": wanted}).status_code == 204
+                assert root.get("/users/given").json()["permissions"] == wanted, named
+        given = log_in(running, "given", "given")
+        nothing = dict.fromkeys(FLAGS, False)
+        for held in ({"read_topics": True}, {"read_topics": True, "poll_messages": True}, {"poll_messages": True}):
+            wanted = {"global": nothing | held, "streams": None}
+            assert root.put("/users/given/permissions", json={"permissions": wanted}).status_code == 204
+            assert given.get("/streams/s/topics/t/messages").is_success
+    finally:
+        assert root.delete("/users/given").status_code == 204
 
 
 EVERYTHING = Permissions(frozenset(FLAGS), {})

@@ -44,7 +44,7 @@ def list_rules(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) 
 
     with admin(server) as transport:
         rows = transport.rules()
-    shown = [row | {"rule": "deny" if row["denies"] else "allow", "shown": _format_rule_name(row)} for row in rows]
+    shown = [row | {"rule": _format_effect(row), "shown": _format_rule_name(row)} for row in rows]
     print_table(
         rows if output is Output.JSON else shown, COLUMNS, output=output,
         empty="there are no rules; add one: lading acl add USER read 'orders-*'",
@@ -102,7 +102,7 @@ def delete(
 
     rule = _rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
     with admin(server) as transport:
-        if rule not in transport.rules():
+        if rule not in ({name: row[name] for name in rule} for row in transport.rules()):
             raise LocalError("this rule does not exist; list all with lading acl list")
         transport.change_rules(delete=[rule])
     print_note(f"deleted the rule of [bold]{user}[/]: {operation} on {kind} {_format_rule_name(rule)}")
@@ -124,6 +124,11 @@ def _rule(user: str, operation: str, name: str, kind: str, *, in_stream: bool, d
     else:
         pattern = "literal"
     return {"user": user, "kind": kind, "pattern": pattern, "name": name, "operation": operation, "denies": deny}
+
+
+def _format_effect(rule: dict[str, Any]) -> str:
+    """Return whether a rule allows or denies; one that follows from another permission of an Iggy client says so."""
+    return "deny" if rule["denies"] else "allow (implied)" if rule.get("implied") else "allow"
 
 
 def _format_rule_name(rule: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Iggy's permissions as a view of the rules of all protocols: each flag is one rule (``broker.core.rights``).
 
-Rules name streams and topics, permissions number them: a missing stream or topic has no flag and gets no rule. A flag
-that includes another one according to Iggy is stored with it: a user who may read topics may also poll.
+Rules name streams and topics, permissions number them: a missing stream or topic has no flag and gets no rule. In Iggy
+a user who may read topics may also poll: such a flag is two rules, of which the second is marked as implied, so that
+permissions come back as they were given.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _POLLING: Final = frozenset(
     {"manage_streams", "read_streams", "manage_stream", "read_stream", "manage_topics", "read_topics", "manage_topic",
      "read_topic"}
 )  # fmt: skip
-"""Flags that include ``poll_messages``."""
+"""Flags that include polling."""
+_POLL: Final = "poll_messages"
 
 
 def _stream_rights(stream: Stream) -> FlagRights:
@@ -91,14 +93,17 @@ def to_rules(user: str, permissions: Permissions | None, topology: Namespace, fi
 
 
 def _rules_of(user: str, flags: Flags, rights: FlagRights) -> Iterator[AccessRule]:
-    for name in flags | ({"poll_messages"} if flags & _POLLING else set()):
+    implied = {_POLL} - flags if flags & _POLLING else set()
+    for name in flags | implied:
         (kind, pattern, of), right = rights[name]
-        yield AccessRule(user, kind, pattern, of, right)
+        yield AccessRule(user, kind, pattern, of, right, is_implied=name in implied)
 
 
 def to_permissions(rules: Iterable[AccessRule], topology: Namespace, first_id: int) -> Permissions | None:
     """Return the rules of a user as permissions, as far as flags can express them; None without any."""
-    held = {((rule.kind, rule.pattern, rule.name), rule.operation) for rule in rules if not rule.denies}
+    held = {
+        ((rule.kind, rule.pattern, rule.name), rule.operation): rule.is_implied for rule in rules if not rule.denies
+    }
     streams: dict[int, StreamPermissions] = {}
     for stream in topology.streams():
         own = _flags_of(held, _stream_rights(stream))
@@ -110,5 +115,7 @@ def to_permissions(rules: Iterable[AccessRule], topology: Namespace, first_id: i
     return found if found.flags or found.streams else None
 
 
-def _flags_of(held: set[tuple[Subject, Right]], rights: FlagRights) -> Flags:
-    return frozenset(name for name, right in rights.items() if right in held)
+def _flags_of(held: Mapping[tuple[Subject, Right], bool], rights: FlagRights) -> Flags:
+    flags = frozenset(name for name, right in rights.items() if right in held)
+    # an implied rule is shown once the rule that it follows from is gone, over another protocol
+    return flags - {_POLL} if flags & _POLLING and held.get(rights[_POLL]) else flags

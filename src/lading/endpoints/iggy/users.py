@@ -176,9 +176,11 @@ class IggyUsers:
             raise Refusal(Reason.ADMINISTRATOR_RIGHTS, f"user {user.name!r} is an administrator: it may do everything")
         wanted = await finish_in_turns(to_rules(user.name, permissions, self._topology, first_id))
         held = self._access.table.rules.get(user.name, frozenset())
-        if wanted != held:
+        kept = {(rule, rule.is_implied) for rule in held}
+        added = [rule for rule in wanted if (rule, rule.is_implied) not in kept]
+        if added or wanted != held:
             # in one change: no moment has neither the old rights nor the new ones
-            await self._change(self._access.change_rules(wanted - held, held - wanted))
+            await self._change(self._access.change_rules(added, held - wanted))
 
     async def _update(self, command: later.UpdateUser, client: Client | None) -> None:
         user = self._find(command.user, client, Right.ADMINISTRATE)

@@ -20,7 +20,7 @@ rule, and each rule is at most one flag:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
@@ -129,6 +129,9 @@ class AccessRule:
     name: str
     operation: Right
     denies: bool = False
+    is_implied: bool = field(default=False, compare=False)
+    """Whether the rule only follows from another one, as polling from reading topics in Iggy: the client that set the
+    other one did not name it. The same rule with and without this mark is one rule."""
 
     def __post_init__(self) -> None:
         name_max = TOPIC_CHARACTERS_MAX if self.kind is ResourceKind.TOPIC else NAME_CHARACTERS_MAX
@@ -159,8 +162,11 @@ class AccessRule:
         return self.pattern is PatternKind.ANY or name.startswith(self.name)
 
     def document(self) -> dict[str, Any]:
-        """Return the rule as JSON."""
-        return asdict(self)
+        """Return the rule as JSON; only an implied rule says so."""
+        document = asdict(self)
+        if not document.pop("is_implied"):
+            return document
+        return {**document, "implied": True}
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Self:
@@ -168,6 +174,7 @@ class AccessRule:
         return cls(
             str(document["user"]), ResourceKind(document["kind"]), PatternKind(document["pattern"]),
             str(document["name"]), Right(document["operation"]), bool(document.get("denies", False)),
+            bool(document.get("implied", False)),
         )  # fmt: skip
 
 

@@ -140,6 +140,8 @@ class AccessTable:
         for rule in removed:
             rules_of(rule.user).discard(rule)
         for rule in added:
+            # an equal rule may be marked as implied: the last one counts
+            rules_of(rule.user).discard(rule)
             rules_of(rule.user).add(rule)
         # other users keep their very sets, and what was made of them
         rules = {**self.rules, **{user: frozenset(found) for user, found in changed.items()}}
