@@ -279,6 +279,11 @@ OTHERS: dict[str, tuple[list[tuple[str, Any]], dict[str, Any]]] = {
          ("source_consumer_group", b"app"), ("source_attempts", b"3"), ("source_trace_id", b"x")],
         {"origin_topic": "orders", "origin_partition": 1, "origin_offset": 7, "origin_group": "app", "deliveries": 3},
     ),
+    "Karafka before 2.5": (
+        [("original_topic", b"orders"), ("original_partition", b"1"), ("original_offset", b"7"),
+         ("original_consumer_group", b"app"), ("original_attempts", b"3")],
+        {"origin_topic": "orders", "origin_partition": 1, "origin_offset": 7, "origin_group": "app", "deliveries": 3},
+    ),
     "Watermill": (
         [("reason_poisoned", b"no"), ("topic_poisoned", b"orders"), ("handler_poisoned", b"h"),
          ("subscriber_poisoned", b"kafka.Subscriber")],
@@ -300,7 +305,13 @@ OTHERS: dict[str, tuple[list[tuple[str, Any]], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_frameworks_are_recognised(name: str) -> None:
     written, values = OTHERS[name]
-    alike = [("exception-type", b"x"), ("source_topic", b"y"), ("x-request-id", b"1"), ("MT-Activity-Id", b"z")]
+    alike = [
+        ("exception-type", b"x"),
+        ("source_topic", b"y"),
+        ("original_topic", b"y"),
+        ("x-request-id", b"1"),
+        ("MT-Activity-Id", b"z"),
+    ]
     headers = _arrow_headers([OWN + written, OWN + alike])
     letter, other = recognize(headers).to_pylist()
     assert {column: value for column, value in letter.items() if value is not None} == {"convention": name, **values}

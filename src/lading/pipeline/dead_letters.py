@@ -106,6 +106,10 @@ CONVENTIONS: Final = (
         "origin_group": "consumer_group", "deliveries": "attempts",
     }, more=("source_trace_id",), other_marks=("source_partition", "source_offset", "source_consumer_group"),
        is_prefix_own=False),
+    DeadLetterConvention("Karafka before 2.5", "original_", {
+        "origin_topic": "topic", "origin_partition": "partition", "origin_offset": "offset",
+        "origin_group": "consumer_group", "deliveries": "attempts",
+    }, other_marks=("original_partition", "original_offset", "original_consumer_group"), is_prefix_own=False),
     DeadLetterConvention("Watermill", "", {
         "origin_topic": "topic_poisoned", "reason": "reason_poisoned", "origin_group": "handler_poisoned",
     }, mark="reason", more=("subscriber_poisoned",), is_prefix_own=False),
@@ -119,7 +123,8 @@ CONVENTIONS: Final = (
 """Kafka Connect's DeadLetterQueueReporter, KIP-1034, KIP-1191, Spring Kafka's DeadLetterPublishingRecoverer, with the
 names of its DLT_ constants and, for retry topics (@RetryableTopic), of the others; Redpanda Connect's output
 ``fallback`` with a Kafka input, if its metadata is sent as headers; the Kafka binder of Spring Cloud Stream; SmallRye's
-Kafka connector, which Quarkus has; Karafka Pro's enhanced dead letters (others have no headers); Watermill's middleware
+Kafka connector, which Quarkus has; Karafka Pro's enhanced dead letters (others have no headers), whose
+names began with ``original_`` before 2.5; Watermill's middleware
 PoisonQueue; MassTransit's error pipe; Wolverine's native dead letter topics, which name no origin.
 
 Numbers are texts, but for Spring, whose numbers are big-endian; those who imitate it write texts too.
