@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from pyiceberg.catalog import load_catalog
 
 from lading import Producer, i16, read_arrow, read_batches, testing
 from lading.model.errors import LocalError
+from lading.tables import query as query_module
 from lading.tables.query import QuerySource, run_query
 
 pytest.importorskip("duckdb")
@@ -28,7 +31,69 @@ def url() -> Iterator[str]:
             for number in range(MESSAGES):
                 headers = [("carrier", ("UA", "AA", "B6")[number % 3]), ("delay", i16(number - 100))]
                 producer.send("air.flights", b"%d" % number, key=b"k%d" % (number % 7), headers=headers)
+            for number in range(20):
+                order = {"id": f"A-{number}", "amount": number * 1.25, "order": {"unit price": number, "tags": ["x"]}}
+                order |= {"at": "2024-05-01T12:30:00Z", "mixed": "a" if number % 2 else 1}
+                producer.send("orders", json.dumps(order).encode(), headers={"tenant": "acme" if number % 2 else "b"})
+            for number in range(12):
+                producer.send("late", b'{"amount": %s}' % (b"1.25" if number < 11 else b"1.125"))
+            producer.send("orders", b'{"id": ', headers={"tenant": "acme"})
+            producer.send("orders", None, headers={"tenant": "acme"})
         yield broker.url
+
+
+MEMBERS = [
+    ("select sum(payload.amount) as x from orders", [Decimal("237.50")]),
+    ('select payload.order."unit price" as x from orders where payload.amount > 22', [18, 19]),
+    ('select o.payload.id as x from orders o join orders p using ("offset") where p.payload.amount = 2.5', ["A-2"]),
+    ("select payload->>'id' as x from orders where payload->>'id' = 'A-3' and tenant = 'acme'", ["A-3"]),
+    ("select json_extract_string(payload, '$.order.tags[0]') as x from orders limit 1", ["x"]),
+    ("select (payload::json)->>'id' as x from orders limit 1", ["A-0"]),
+    ("select payload.order.tags[1] as x from orders limit 1", ["x"]),
+    ("select payload.order.tags as x from orders limit 1", [["x"]]),
+    ("select extract(year from payload.at) as x from orders limit 1", [2024]),
+    ("select distinct payload.mixed as x from orders order by 1", ["1", "a", None]),
+    (
+        "with o as (select payload, tenant from orders) select o.tenant as x from o where payload->>'id' = 'A-1'",
+        ["acme"],
+    ),
+    ("with o as (select payload.id as id from orders) select id as x from o where id = 'A-1'", ["A-1"]),
+    ("with o as (select '{\"a\": 5}' as payload) select payload->>'a' as x from o", ["5"]),
+    ("select count(*) as x from orders group by payload.id is null order by 1", [2, 20]),
+    ("select tenant as x from orders order by payload.amount desc nulls last limit 1", ["acme"]),
+    ('select x from (select payload."order"."unit price" as x from orders) where x < 2', [0, 1]),
+    ("select n.payload.a as x from (select {'a': 1} as payload) n", [1]),
+]
+
+
+@pytest.mark.parametrize(("sql", "values"), MEMBERS)
+def test_members_of_payloads_are_typed(sql: str, values: list[Any], url: str) -> None:
+    assert [row["x"] for row in query(sql, url)] == values
+
+
+def test_members_are_read_beside_a_star_and_what_cannot_be_read_is_counted(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = query("select *, payload->>'id' as id, payload.amount from orders", url)
+    assert list(rows[0]) == ["partition", "offset", "timestamp", "key", "tenant", "payload", "id", "payload.amount"]
+    assert [row["id"] for row in rows[-3:]] == ["A-19", None, None]
+    monkeypatch.setattr(query_module, "SAMPLE_MESSAGES", 10)
+    assert query("select sum(payload.amount) as x from late", url) == [{"x": Decimal("13.75")}]
+    assert [record.getMessage() for record in caplog.records] == [
+        "payloads that are not JSON objects, and have no members: 1",
+        "values of payload.amount that are not decimal(10,2), as those of the first messages are, and are null: 1; "
+        "read them by payload ->> '…', or declare a type by --columns 'NAME TYPE from payload.amount'",
+    ]
+
+
+def test_members_by_declared_columns(url: str) -> None:
+    columns = "amount double from payload, payload.order.tags array<string>, id2 string from payload.id"
+    sql = "select amount, payload.order.tags, o.payload.id as id from orders o where amount = 5"
+    assert query(sql, url, columns=columns) == [{"amount": 5.0, "payload.order.tags": ["x"], "id": "A-4"}]
+    with pytest.raises(LocalError, match=r"payload\.at: the payload is not among --columns as bytes; add `payload`"):
+        query("select payload.at from orders", url, columns=columns)
+    assert query("select payload->>'id' as x from orders limit 1", url, columns="payload string") == [{"x": "A-0"}]
+    assert query("select payload.id as x from orders limit 1", url, columns="payload, offset") == [{"x": "A-0"}]
 
 
 def query(sql: str, url: str, **options: Any) -> list[dict[str, Any]]:
@@ -108,8 +173,13 @@ def test_an_iceberg_table_is_read_by_its_directory(url: str, tmp_path: Path) -> 
         ("select * frm x", "query: Parser Error"),
         ('select dely from "air.flights"', 'query: Binder Error.*\\nCandidate bindings: "delay"'),
         (
-            "select payload->>'order' as x from \"air.flights\"",
-            r"payload is bytes, .*; write decode\(payload\) ->> 'NAME'",
+            'select payload.x from "air.flights"',
+            "payload.x: topic 'air.flights' has no JSON objects as payloads; 300 of",
+        ),
+        ("select payload.amuont from orders", r"none of the first 20 payloads.* \(did you mean 'payload.amount'\?\)"),
+        (
+            "select payload.amount from orders, lookup",
+            "payload may be of a topic or of a table; .*such as orders.payload",
         ),
         ("select json_extract(t.key, '$.a') from \"air.flights\" t", r"key is bytes, .*; write decode\(key\)"),
         ('select value from "air.flights"', "query: Binder Error.*\\n.*\\nDid you mean 'payload'?"),
@@ -123,7 +193,7 @@ def test_an_iceberg_table_is_read_by_its_directory(url: str, tmp_path: Path) -> 
 )
 def test_refusals(sql: str, sentence: str, url: str) -> None:
     with pytest.raises(LocalError, match=sentence):
-        query(sql, url)
+        query(sql, url, tables={"lookup": "./lookup"} if "lookup" in sql else {})
 
 
 def test_a_reader_gives_what_read_arrow_gives(url: str) -> None:

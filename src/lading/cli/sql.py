@@ -39,7 +39,8 @@ def sql(
 ) -> None:  # fmt: skip
     """Run SQL over topics and tables, without Spark. Needs the extra "sql" (DuckDB).
 
-    A topic has the columns partition, offset, timestamp, key, payload and one for each header. It is read up to its
+    A topic has the columns partition, offset, timestamp, key, payload and one for each header; members of JSON payloads
+    are payload.NAME. It is read up to its
     present end while the query runs. With --output json each row is a line. Times are in UTC.
 
     Examples:
@@ -47,6 +48,8 @@ def sql(
         lading sql "select carrier, count(*) from flights group by 1"
 
         lading sql "select * from flights where delay > 60 limit 5" --from kafka://127.0.0.1:9092 --output json
+
+        lading sql "select tenant, payload->>'state', sum(payload.order.amount) from orders group by all"
 
         lading sql "select count(*) from flights join late using (key)" --table late=./tables/late
     """

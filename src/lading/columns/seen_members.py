@@ -136,7 +136,7 @@ class MemberStatistics:
 
 
 class PayloadStatistics:
-    """What the payloads that were added have in them; ``add`` takes batches until the limits are reached."""
+    """Statistics of the payloads that were added; ``add`` takes batches until the limits are reached."""
 
     def __init__(self) -> None:
         self.messages = 0

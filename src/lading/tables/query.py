@@ -13,13 +13,16 @@ from urllib.parse import unquote
 
 from ..client.bulk import read_arrow, read_batches
 from ..columns.field_names import field_meant
+from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..model.extras import describe_install
+from ..payloads.paths import write_path
 from ..transports.fetched import States
 from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.partitions import parse_value
 from .formats.registry import split_target
+from .query_payloads import PayloadFunctions, find_payload_uses
 from .storage.files import has_scheme, table_location
 from .storage.object_path import ObjectPath, TablePath, storage_options
 from .storage.storage import StorageReferences
@@ -88,24 +91,28 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
         _require_one_statement(duckdb, connection, sql)
         query = _parse(sql)
         tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
+        samples = _Samples(source)
+        functions = PayloadFunctions(connection)
+        rewritten = sql if query is None else _rewrite_payloads(sql, query, source, samples, functions)
         of_topics = not any(name in source.tables for name in tables)
         if query is not None and of_topics and query.opened_bytes in _bytes_of_topics(source):
             raise _bytes_member_error(query.opened_bytes)
 
-        def bind(wanted: frozenset[str] | None) -> Any:
+        def bind(text: str, wanted: frozenset[str] | None) -> Any:
             for name in tables:
-                connection.register(name, _open(name, source, wanted))
-            return connection.sql(sql)
+                connection.register(name, _open(name, source, wanted, samples))
+            return connection.sql(text)
 
         try:
             try:
-                result = bind(None if query is None else query.columns)
+                result = bind(rewritten, None if query is None else query.columns)
             except duckdb.BinderException:
                 # DuckDB names the columns that are near a mistyped one, of all that there are
-                result = bind(None)
+                result = _bind_all(bind, rewritten, sql, duckdb)
             if result is None:
                 raise LocalError("the query has no result; ask for one, such as select count(*) from flights")
             yield result.to_arrow_reader(ROWS)
+            functions.warn()
         except (duckdb.Error, ArrowException) as error:
             raise _query_error(error) from None
         except OSError as error:
@@ -115,6 +122,17 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
             raise _query_error(error) from None
     finally:
         connection.close()
+
+
+def _bind_all(bind: Callable[[str, None], Any], rewritten: str, sql: str, duckdb: Any) -> Any:
+    """Bind a query with all columns: as rewritten, or as it is, as a column payload of its own need not be bytes."""
+    try:
+        return bind(rewritten, None)
+    except duckdb.BinderException as error:
+        try:
+            return bind(sql, None)
+        except duckdb.BinderException:
+            raise error from None
 
 
 def _require_duckdb() -> Any:
@@ -167,7 +185,9 @@ class _NamedInQuery(NamedTuple):
     tables: list[str]
     columns: frozenset[str] | None
     opened_bytes: str | None = None
-    """A field of bytes that the query takes for JSON."""
+    """The key, if the query takes it for JSON."""
+    tree: Any = None
+    """The query as sqlglot parses it."""
 
 
 def _parse(sql: str) -> _NamedInQuery | None:
@@ -185,13 +205,65 @@ def _parse(sql: str) -> _NamedInQuery | None:
     # count(*) needs no column
     stars = [star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count)]
     opened = (one.this for one in tree.find_all(exp.JSONExtract, exp.JSONExtractScalar))
-    of_bytes = next((one.name for one in opened if isinstance(one, exp.Column) and one.name in BYTES), None)
+    of_bytes = next((one.name for one in opened if isinstance(one, exp.Column) and one.name == "key"), None)
     # a table of the query itself may have a column of this name, of another type
     of_bytes = None if own else of_bytes
-    return _NamedInQuery(sorted(name for name in named if name.lower() not in own), None if stars else words, of_bytes)
+    tables = sorted(name for name in named if name.lower() not in own)
+    return _NamedInQuery(tables, None if stars else words, of_bytes, tree)
 
 
-def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> object:
+class _Samples:
+    """The first messages of topics, each read once: statistics of their headers and payloads."""
+
+    def __init__(self, source: QuerySource) -> None:
+        self._source = source
+        self._known: dict[str, tuple[HeaderStatistics, PayloadStatistics]] = {}
+
+    def of_topic(self, topic: str) -> tuple[HeaderStatistics, PayloadStatistics]:
+        """Return what is known of a topic, after reading it."""
+        if topic not in self._known:
+            headers, members = HeaderStatistics(), PayloadStatistics()
+            options: dict[str, Any] = {"limit": SAMPLE_MESSAGES, "verify_checksum": False}
+            columns = "partition, offset, headers, payload"
+            sample = read_arrow(self._source.url, topic, columns, states=self._source.states, **options)
+            for batch in sample.to_batches():
+                headers.add(batch)
+                members.add(batch)
+            self._known[topic] = headers, members
+        return self._known[topic]
+
+
+def _rewrite_payloads(
+    sql: str, query: _NamedInQuery, source: QuerySource, samples: _Samples, functions: PayloadFunctions
+) -> str:
+    """Return the query with functions in the places that read members of payloads."""
+    from sqlglot import exp
+
+    from ..columns.contract import parse_columns
+
+    aliases = {one.alias_or_name.lower(): one.name for one in query.tree.find_all(exp.Table)}
+    topics = {alias: name for alias, name in aliases.items() if name in query.tables and name not in source.tables}
+    tables = frozenset(alias for alias, name in aliases.items() if name in source.tables)
+    columns = None if source.columns is None else parse_columns(source.columns)
+    texts = columns is not None and "payload" in columns.texts
+    uses = find_payload_uses(query.tree, topics, tables, texts)
+    declared = {} if columns is None else {column.path: column.name for column in columns.payload}
+    for use in uses:
+        if use.path not in declared and columns is not None and ("payload" not in columns.fields or texts):
+            text = use.column if use.path is None else write_path(use.path)
+            raise LocalError(
+                f"query: {text}: the payload is not among --columns as bytes; add `payload`, or the member as "
+                f"`NAME TYPE from payload.PATH`"
+            )
+
+    def sample(topic: str | None) -> dict[str, PayloadStatistics]:
+        names = topics.values() if topic is None else [topic]
+        return {name: samples.of_topic(name)[1] for name in names}
+
+    return functions.rewrite(sql, uses, sample, declared)
+
+
+def _open(name: str, source: QuerySource, wanted: frozenset[str] | None, samples: _Samples) -> object:
     if name in source.tables:
         form, place = split_target(source.tables[name])
         form, _, catalog = form.partition(":")
@@ -209,10 +281,7 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> obje
         return DATASETS[form](place, wanted)
     if source.columns is not None:
         return TopicScan(source, name, source.columns)
-    statistics = HeaderStatistics()
-    sample = read_arrow(source.url, name, states=source.states, limit=SAMPLE_MESSAGES, verify_checksum=False)
-    for batch in sample.to_batches():
-        statistics.add(batch)
+    statistics, _ = samples.of_topic(name)
     columns = [*BEFORE, *statistics.suggest_columns(), *AFTER]
     kept = [one for one in columns if wanted is None or _name_of(one).lower() in wanted]
     # a scan without any column would have no rows either
