@@ -63,7 +63,7 @@ def test_a_colon_that_may_be_a_mistyped_kind_is_named(option: str, says: str | N
         ("a:Double=1", "did you mean 'float64'"),
         ("delay:uint8=256", "-H delay:uint8=256: 256 does not fit a header of kind uint8 (0 to 255)"),
         ("delay:uint8=many", "'many' is no uint8"),
-        ("ok:bool=perhaps", "'perhaps' is no bool"),
+        ("ok:bool=perhaps", "'perhaps' is not a valid bool"),
         ("=x", "a header needs a key"),
     ],
 )

@@ -59,11 +59,11 @@ def test_json_gives_back_every_byte(key: bytes | None, payload: bytes | None) ->
         (b"\xff", "line 1: the text is not UTF-8"),
         (b"[]", "a message is an object"),
         (b'{"paylod": "x"}', "did you mean 'payload'"),
-        (b'{"payload": 1}', "payload: a text, null, or bytes"),
-        (b'{"payload": {"base64": "*"}}', "payload: a text, null, or bytes"),
+        (b'{"payload": 1}', "payload: write a text, null, or bytes"),
+        (b'{"payload": {"base64": "*"}}', "payload: write a text, null, or bytes"),
         (b'{"payload": "\\ud800"}', "payload: a text"),
         (b'{"headers": {"a": 1}}', "headers is a list"),
-        (b'{"headers": [{"kind": "string"}]}', "an object with a key"),
+        (b'{"headers": [{"kind": "string"}]}', "write an object with a key"),
         (b'{"headers": [{"key": "\\ud800"}]}', "line 1: the text is not UTF-8"),
         (b'{"headers": [{"key": "a", "kind": "unit16", "value": 1}]}', "did you mean 'uint16'"),
         (
@@ -71,7 +71,7 @@ def test_json_gives_back_every_byte(key: bytes | None, payload: bytes | None) ->
             "header 'a': 256 does not fit a header of kind uint8",
         ),
         (b'{"headers": [{"key": "a", "kind": "uint8", "value": 1.5}]}', "header 'a': 1.5 is no uint8"),
-        (b'{"headers": [{"key": "a", "kind": "bool", "value": 2}]}', "header 'a': 2 is no bool"),
+        (b'{"headers": [{"key": "a", "kind": "bool", "value": 2}]}', "header 'a': 2 is not a value of kind bool"),
     ],
 )
 def test_a_line_that_cannot_be_sent_says_why(line: bytes, says: str) -> None:

@@ -26,7 +26,7 @@ NO_URLS: Any = (["kafka://h"], 7)
         (lambda: Consumer(URL), "names no topic"),
         (lambda: Consumer("t", bootstrap_servers="h:9092"), "the first argument is the address"),
         (lambda: Producer(bootstrap_servers="h:9092"), "the first argument is the address"),
-        (lambda: Producer(), "Producer needs a URL such as 'lading://127.0.0.1:7070'"),
+        (lambda: Producer(), "Producer: no URL; give one such as 'lading://127.0.0.1:7070'"),
         (lambda: Producer(URL, lingerms=5), "did you mean linger_ms?"),
         (lambda: Producer(URL, user="me"), "did you mean username?"),
         (lambda: Producer(URL, batch_size=5), "did you mean batch_bytes?"),

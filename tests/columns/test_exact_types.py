@@ -168,7 +168,7 @@ def test_constraints_hold_for_each_value_of_a_list() -> None:
         ("string", {"minimum": "a"}, "min and max are for numbers"),
         ("int", {"pattern": "x"}, "a pattern is for texts"),
         ("string", {"pattern": "(a"}, "is not a valid regular expression"),
-        ("int", {"values": [1, "x"]}, "values: 'x' is no int"),
+        ("int", {"values": [1, "x"]}, "values: 'x' is not a value of type int"),
         ("int", {"values": []}, "empty list"),
         ("int", {"minimum": 3, "maximum": 2}, "min 3 is above max 2"),
         (

@@ -100,7 +100,7 @@ def test_a_required_column_does_not_refuse_a_tombstone() -> None:
         ("a array<strng> from payload", r"unknown column type 'strng' \(did you mean 'string'\?\)"),
         ("a map<int,int> from payload", r"map<string,type>, whose keys are strings"),
         ("a array<string from payload", r"the bracket < at character 8 is not closed"),
-        ("a struct<string> from payload, b int", r"'string' is no field of a struct; write it name:type"),
+        ("a struct<string> from payload, b int", r"'string' is not a field of a struct; write it name:type"),
         ("offset int from payload.o", r"'offset' is a field of every message; .*`my_offset … from payload.o`"),
         ("a array<int>", r"unknown column type 'array<int>'"),
     ],

@@ -44,7 +44,7 @@ def test_its_python_is_that_of_the_nodes(tmp_path: Path) -> None:
 
 
 def test_a_relative_python_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="is no absolute path"):
+    with pytest.raises(LocalError, match="is not an absolute path"):
         package.build_package(tmp_path, Path("python3.11"))
     assert not list(tmp_path.iterdir())
 

@@ -170,10 +170,10 @@ def test_the_environment_can_be_forgotten() -> None:
         (
             "kafka://h?username=u&password=secret",
             {},
-            "a URL is no place for password; .*password_file=.*LADING_PASSWORD",
+            "password does not belong in a URL; .*password_file=.*LADING_PASSWORD",
         ),
-        ("lading://h?token=secret", {}, "a URL is no place for token"),
-        ("nsq://h?auth_secret=secret", {}, "a URL is no place for auth_secret"),
+        ("lading://h?token=secret", {}, "token does not belong in a URL"),
+        ("nsq://h?auth_secret=secret", {}, "auth_secret does not belong in a URL"),
         ("kafka://h", {"key_file": "k"}, "key_file is given without certificate_file"),
         ("kafka://h", {"ca_file": "/missing.pem"}, r"ca_file '/missing\.pem': no such file"),
         ("nsq://h", {"certificate_file": __file__}, "certificate_file .*: .*; name PEM files"),

@@ -94,7 +94,7 @@ def test_what_does_not_fit() -> None:
     for options, told in (
         ({"sasl_mechanism": "GSSAPI"}, "use PLAIN"),
         ({"sasl_mechanism": "SCRAM-SHA-256"}, "needs username"),
-        ({"sasl_mechanism": "OAUTHBEARER", "username": "a", "password": "b"}, "needs oauth_token"),
+        ({"sasl_mechanism": "OAUTHBEARER", "username": "a", "password": "b"}, "give oauth_token"),
         ({"username": "a", "oauth_token": "b"}, "both given"),
         ({"oauth_token_file": "/missing"}, "oauth_token_file"),
     ):

@@ -97,7 +97,9 @@ def _find_authority(directory: Path) -> Certificate | None:
     except OSError as error:
         raise LocalError(f"authority {error.filename}: {error.strerror}; give a directory with both, or none") from None
     except (ValueError, TypeError) as error:
-        raise LocalError(f"authority {shown} and {key}: not a certificate and its key as PEM: {error}") from None
+        raise LocalError(
+            f"authority {shown} and {key}: not a certificate and its key as PEM: {error}; use another directory"
+        ) from None
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != certificate.public_key():
         raise LocalError(f"authority {shown}: its key {key} does not belong to it; use another directory")
     return Certificate(certificate, private)

@@ -65,7 +65,7 @@ def parse_headers(options: list[str]) -> Headers:
             # a number out of range: the error knows the kind's bounds, and not which of many headers it is
             raise LocalError(f"-H {option}: {error}") from None
         except (ValueError, KeyError):
-            raise LocalError(f"-H {option}: {text!r} is no {word}; {FORMS}") from None
+            raise LocalError(f"-H {option}: {text!r} is not a valid {word}; {FORMS}") from None
     if "" in headers:
         raise LocalError(f"a header needs a key; {FORMS}")
     return headers

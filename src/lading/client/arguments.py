@@ -55,7 +55,9 @@ def open_for(caller: Callable[..., Any], url: object, options: Mapping[str, Any]
     known: list[str] = []
     if url is None:
         wrong = next((option for option in options if option.lower() in _SENTENCES), None)
-        raise (_argument_error(caller, wrong, known, name) if wrong else SettingError(f"{name} needs a URL {_URLS}"))
+        raise (
+            _argument_error(caller, wrong, known, name) if wrong else SettingError(f"{name}: no URL; give one {_URLS}")
+        )
     if not isinstance(url, str | Path):
         if not hasattr(url, "topics") or isinstance(url, Mapping):
             raise SettingError(_not_a_url(name, url))

@@ -207,7 +207,7 @@ def _encode_as(name: str, column: Any, kind: Kind) -> Any:
     try:
         cast = _cast_to_kind(name, column, kind)
     except pa.ArrowInvalid as error:
-        raise LocalError(f"column {name!r} cannot be written as {kind.word}: {error}") from None
+        raise LocalError(f"column {name!r} cannot be written as {kind.word}: {error}; choose a wider kind") from None
     return form_of(name, cast.type).binary(cast)
 
 

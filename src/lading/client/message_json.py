@@ -78,7 +78,7 @@ def parse_document(document: Any) -> MessageToSend:
 
 def _parse_header(header: Any) -> Header:
     if not isinstance(header, dict) or not isinstance(header.get("key"), str):
-        raise LocalError(f"header {header!r}: an object with a key, a kind and a value")
+        raise LocalError(f"header {header!r}: write an object with a key, a kind and a value")
     _require_known(header, HEADER_FIELDS)
     key, value = header["key"], header.get("value")
     # half of a surrogate pair, which JSON can write, cannot be encoded as UTF-8
@@ -87,7 +87,8 @@ def _parse_header(header: Any) -> Header:
     kind = KIND_BY_WORD.get(named) if isinstance(named, str) else named
     # a number is a kind that this version has no word for
     if not isinstance(kind, int) or isinstance(kind, bool) or not 0 < kind < 256:
-        raise LocalError(f"header {key!r}: {named!r} is not a header kind{_did_you_mean(str(named), KIND_BY_WORD)}")
+        hint = _did_you_mean(str(named), KIND_BY_WORD) or f"; use one of {', '.join(KIND_BY_WORD)}"
+        raise LocalError(f"header {key!r}: {named!r} is not a header kind{hint}")
     if value is None or isinstance(value, dict):
         return Header(key, kind, _bytes_of("value", header))
     if kind in TEXTS:
@@ -100,7 +101,9 @@ def _parse_header(header: Any) -> Header:
     except LocalError as error:
         raise LocalError(f"header {key!r}: {error}") from None
     except (ValueError, KeyError):
-        raise LocalError(f"header {key!r}: {value!r} is no {named}") from None
+        raise LocalError(
+            f"header {key!r}: {value!r} is not a value of kind {named}; correct the value, or choose another kind"
+        ) from None
 
 
 def _require_known(document: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -151,7 +154,7 @@ def _bytes_of(name: str, document: dict[str, Any]) -> bytes | None:
             return base64.b64decode(value["base64"], validate=True)
     except (ValueError, TypeError, binascii.Error):
         pass
-    raise LocalError(f'{name}: a text, null, or bytes as {{"base64": "AP8="}}')
+    raise LocalError(f'{name}: write a text, null, or bytes as {{"base64": "AP8="}}')
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -172,7 +172,9 @@ def as_field(column: Any, shown: str, field: str) -> Any:
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise LocalError(f"column {shown!r} is {column.type} and cannot be a message's {field}: {error}") from None
+        raise LocalError(
+            f"column {shown!r} is {column.type} and cannot be a message's {field}: {error}; cast it to {wanted}"
+        ) from None
 
 
 @lru_cache(4096)

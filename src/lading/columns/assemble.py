@@ -76,7 +76,9 @@ def assemble(
     for field in projection.fields:
         if field in PLACE_FIELDS:
             if place is None or field not in place:
-                raise LocalError(f"column {field!r} was requested, but the source of the messages is unknown")
+                raise LocalError(
+                    f"column {field!r} was requested, but the source of the messages is unknown; give its place"
+                )
             made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
             made[field] = _require_decoded(decoded.columns, field, "message field")

@@ -137,7 +137,9 @@ def _match(texts: Any, pattern: str) -> Any:
         return pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
     except pa.ArrowInvalid as error:
         reason = str(error).rpartition(": ")[2]
-        raise SettingError(f"pattern {pattern!r} is not a valid regular expression (RE2): {reason}") from None
+        raise SettingError(
+            f"pattern {pattern!r} is not a valid regular expression (RE2): {reason}; correct it"
+        ) from None
 
 
 def _constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:
@@ -151,7 +153,9 @@ def _constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:
     )
     array, bad = convert_column(to_located(pa.array([text])), type_)
     if bad is not None:
-        raise SettingError(f"{word}: {value!r} is no {type_word(type_)}")
+        raise SettingError(
+            f"{word}: {value!r} is not a value of type {type_word(type_)}; correct it, or choose another type"
+        )
     return array
 
 

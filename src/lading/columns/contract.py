@@ -175,7 +175,8 @@ class Projection:
     def __post_init__(self) -> None:
         for field in self.fields:
             if field not in FIELD_TYPES:
-                raise SettingError(f"{field!r} is not a message field{did_you_mean(field, FIELD_TYPES)}")
+                near = did_you_mean(field, FIELD_TYPES)
+                raise SettingError(f"{field!r} is not a message field{near}; use one of {', '.join(FIELD_TYPES)}")
         names = [*self.fields, *(column.name for column in self.typed)]
         if len(names) != len(set(names)):
             self._refuse_names(names)
@@ -323,14 +324,14 @@ def parse_value_type(word: str) -> pa.DataType:
         case "struct", fields if all(part.strip() for part in fields):
             return pa.struct([_parse_field(part) for part in fields])
     raise SettingError(
-        f"{word!r} is no type; write array<type>, map<string,type>, whose keys are strings, or struct<name:type,…>"
+        f"{word!r} is not a type; write array<type>, map<string,type>, whose keys are strings, or struct<name:type,…>"
     )
 
 
 def _parse_field(text: str) -> pa.Field[Any]:
     found = re.fullmatch(r"(?s)\s*(?:`((?:[^`]|``)+)`|([\w-]+))\s*[:\s]\s*(.+)", text)
     if found is None:
-        raise SettingError(f"{text!r} is no field of a struct; write it name:type")
+        raise SettingError(f"{text!r} is not a field of a struct; write it name:type")
     return pa.field(found[1].replace("``", "`") if found[1] else found[2], parse_value_type(found[3]))
 
 
@@ -362,7 +363,7 @@ def parse_type(word: str) -> pa.DataType:
     if found := re.fullmatch(r"decimal\(([0-9]{1,3}),([0-9]{1,3})\)", plain):
         precision, scale = int(found[1]), int(found[2])
         if not (1 <= precision <= 38 and scale <= precision):
-            raise SettingError(f"{word!r} is no type: decimal(p,s) has p from 1 to 38 digits, s of them decimals")
+            raise SettingError(f"{word!r} is not a type: decimal(p,s) has p from 1 to 38 digits, s of them decimals")
         return pa.decimal128(precision, scale)
     near = did_you_mean(plain, (*TYPES, ARRAY_WORD))
     raise SettingError(f"unknown column type {word!r}{near}; known are {list_type_words()}")
@@ -486,7 +487,10 @@ def _tokens(text: str) -> Iterator[_Token]:
     while match := _TOKEN.match(text, at):
         at = match.end()
         if (wrong := match["wrong"]) is not None:
-            raise SettingError(f"columns {text!r}: {wrong!r} at character {match.start('wrong') + 1} is unexpected")
+            raise SettingError(
+                f"columns {text!r}: {wrong!r} at character {match.start('wrong') + 1} is unexpected; "
+                "put a name that has it in double quotes"
+            )
         if (double := match["double"]) is not None:
             yield _Token(double.replace('""', '"'), True)
         elif (back := match["back"]) is not None:
@@ -537,7 +541,7 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
             required = True
         elif word.is_word("from"):
             if not rest:
-                raise SettingError(f"column {name!r}: `from` is followed by a header name")
+                raise SettingError(f"column {name!r}: `from` is followed by a header name; add it")
             header = rest.pop(0).text
         elif not word.quoted and (near := get_close_matches(word.text.lower(), ("required", "from"), 1, 0.7)):
             raise SettingError(

@@ -164,7 +164,7 @@ def parse_cursor(at: str) -> dict[int, int] | None:
     for part in at.split(","):
         partition, _, offset = part.partition(":")
         if not (partition.isdecimal() and offset.isdecimal() and len(part) < 40):
-            raise LocalError(f"{at[:80]!r}: {_FORMS}")
+            raise LocalError(f"{at[:80]!r}: not a place in a topic; {_FORMS}")
         found[int(partition)] = int(offset)
     return found
 
@@ -178,7 +178,7 @@ def _parse_place(at: str, default: str) -> str | int | datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
-        raise LocalError(f"{text[:80]!r}: {_FORMS}") from None
+        raise LocalError(f"{text[:80]!r}: not a place in a topic; {_FORMS}") from None
 
 
 def _find_place(

@@ -103,7 +103,7 @@ def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
             domain = Domain.INSTANT
         case _:
             raise LocalError(
-                f"{_describe_side(sides[0])} is compared with {_describe_side(_other(sides, known))}{_advice(sides)}"
+                f"{_describe_side(sides[0])} is compared with {_describe_side(_other(sides, known))}; {_advice(sides)}"
             )
     if ordered and domain in UNORDERED:
         raise LocalError("booleans have no order; compare with = or <>")
@@ -163,7 +163,7 @@ def _other(sides: list[Operand], known: dict[Domain, Operand]) -> Operand:
 
 def _advice(sides: list[Operand]) -> str:
     if STATE in sides:
-        return "; a state is compared with its word, such as 'poisoned'"
+        return "a state is compared with its word, such as 'poisoned'"
     if Domain.INSTANT in map(nature, sides):
-        return "; a timestamp is compared with a text such as '2024-05-01T12:30:00Z'"
-    return "; convert one of them: CAST(name AS type)"
+        return "a timestamp is compared with a text such as '2024-05-01T12:30:00Z'"
+    return "convert one of them: CAST(name AS type)"

@@ -100,7 +100,9 @@ class Messages:
         try:
             return self._decoded.columns[name]
         except KeyError:
-            raise LocalError(f"the filter reads the message field {name!r}, which was not decoded") from None
+            raise LocalError(
+                f"the filter reads the message field {name!r}, which was not decoded; decode it too"
+            ) from None
 
     def walk_payloads(self, paths: Iterable[Path]) -> None:
         """Find the values of ``paths`` in the payloads, those that were not found before, in one walk."""

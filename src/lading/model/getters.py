@@ -135,4 +135,4 @@ def _wrong_kind_error(name: str, kind: int, data: bytes | None, wanted: str) -> 
 
 def _misfit(parts: tuple[str, int, bytes | None], value: int | float, limit: str) -> LocalError:
     name, kind, _ = parts
-    return LocalError(f"{name}, {_kind_word(kind)} {value}, does not fit {limit}")
+    return LocalError(f"{name}, {_kind_word(kind)} {value}, does not fit {limit}; get it as another kind")

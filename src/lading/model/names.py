@@ -54,4 +54,4 @@ def key_bytes(text: str) -> tuple[bytes, int]:
             return bytes.fromhex(digits), int(kind)
     except ValueError:  # also what UTF-8 cannot encode
         pass
-    raise MalformedMessage(f"header key {text!r} is no valid escape; a key that begins with a backslash doubles it")
+    raise MalformedMessage(f"header key {text!r} is not a valid escape; a key that begins with a backslash doubles it")

@@ -56,7 +56,9 @@ def build_package(directory: Path, python: Path | None = None) -> Package:
     """
     interpreter = python or Path(sys.base_prefix) / "bin" / f"python{_minor()}"
     if not interpreter.is_absolute():
-        raise LocalError(f"{interpreter} is no absolute path: it is where the nodes have their Python {_minor()}")
+        raise LocalError(
+            f"{interpreter} is not an absolute path; give the one at which the nodes have their Python {_minor()}"
+        )
     found = list(_distributions())
     for home in engine.list_kernel_modules():
         engine.load(home)
@@ -110,7 +112,9 @@ def _distributions() -> Iterator[metadata.Distribution]:
             except metadata.PackageNotFoundError:
                 if optional:
                     continue
-                raise LocalError(f"{package.name} needs {name}, which is not installed: pip install {name}") from None
+                raise LocalError(
+                    f"{package.name} needs {name}, which is not installed; run pip install {name}"
+                ) from None
             if name not in seen:
                 yield found
             seen[name] = seen.get(name, frozenset()) | more

@@ -256,7 +256,10 @@ def read_profile(
     if not found.statistics.messages:
         what = f"no messages that match {where}" if where is not None else "no messages that can be read"
         lost = f"; {found.lost}" if found.lost else ""
-        raise LocalError(f"topic {topic!r} at {from_} holds {what}, so there is nothing to profile{lost}")
+        raise LocalError(
+            f"topic {topic!r} at {from_} holds {what}, so there is nothing to profile; "
+            f"send some, or name another topic{lost}"
+        )
     return found
 
 

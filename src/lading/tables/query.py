@@ -354,7 +354,7 @@ def _open_stored_delta(place: ObjectPath, wanted: frozenset[str] | None) -> obje
     try:
         return deltalake.DeltaTable(str(place), storage_options=storage_options(place)).to_pyarrow_dataset()
     except TableNotFoundError:
-        raise LocalError(f"table {place}: there is no Delta table; name one, or its form, NAME=FORM:URL") from None
+        raise LocalError(f"table {place}: holds no Delta table; name one, or its form, NAME=FORM:URL") from None
     except OSError as error:
         raise place.store_error(error) from None
 

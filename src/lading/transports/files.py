@@ -217,7 +217,8 @@ def _topics_at(path: Path) -> Iterator[_Topic]:
         return
     if not (path / watermark.FILE_NAME).is_file():
         raise LocalError(
-            f"{path} is not a log: it is neither a data directory of `lading serve` nor a topic or a partition in one"
+            f"{path} is not a log: it is neither a data directory of `lading serve` nor a topic or a partition in one; "
+            "name one of these"
         )
     around = read_description(path.absolute().parent)
     number = int(path.name) if path.name.isdecimal() else 0

@@ -65,7 +65,7 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
             raise SettingError(f"{text}: option {name!r} in the URL {fault}; write NAME=VALUE&NAME=VALUE behind '?'")
         if name in TRANSPORT_SECRETS:
             raise SettingError(
-                f"{text}: a URL is no place for {name}; put it into a file ({name}_file=…) or the environment "
+                f"{text}: {name} does not belong in a URL; put it into a file ({name}_file=…) or the environment "
                 f"({PREFIX}{name.upper()}, or {name}_env=VARIABLE)"
             )
         options[name] = parse_option(name, unquote(value))

@@ -193,7 +193,9 @@ def read_secret(name: str, value: str | None, file: str | None) -> str | None:
     try:
         text = Path(file).read_text().strip()
     except (OSError, ValueError) as error:
-        raise SettingError(f"{name}_file {file!r}: {getattr(error, 'strerror', None) or 'not a text'}") from None
+        raise SettingError(
+            f"{name}_file {file!r}: {getattr(error, 'strerror', None) or 'not a text'}; name one that holds the {name}"
+        ) from None
     if not text:
         raise SettingError(f"{name}_file {file!r}: empty; it holds the {name} and nothing else")
     return text

@@ -95,7 +95,10 @@ class States:
             except Exception as fault:
                 # the client that set the state must not wait for ever
                 LOG.exception("setting states of %s failed after their sync", partition)
-                refusal = Refusal(Reason.READ_ONLY, f"the states are set, and their dead letters are not: {fault}")
+                refusal = Refusal(
+                    Reason.READ_ONLY,
+                    f"the states are set, and their dead letters are not: {fault}; see the log, then set them again",
+                )
             done(refusal)
 
         self._commit.submit(partition.log, synced)

@@ -124,7 +124,7 @@ class KafkaAppender:
         """
         dialect = registry.dialect(DIALECT)
         if not isinstance(dialect, TransactionMarkerDialect):
-            raise LocalError(f"{dialect.name} has no control records")
+            raise LocalError(f"dialect {dialect.name} has no control records; give one that has a marker")
         log_epoch, now_us = partition.log.epoch, partition.log.append_time_us(now_us)
         size_bytes = len(dialect.marker(writer, epoch, committed, 0, log_epoch, now_us))
 

@@ -91,7 +91,8 @@ class KafkaGroupCoordinator(Component):
             known = (group.protocol_type, group.protocol)
             if any(said is not None and said != one for said, one in zip(protocol, known, strict=True)):
                 raise Refusal(
-                    Reason.INCONSISTENT_PROTOCOL, f"group {group.name!r} has agreed on {known}, not on {protocol}"
+                    Reason.INCONSISTENT_PROTOCOL,
+                    f"group {group.name!r} has agreed on {known}, not on {protocol}; join it again",
                 )
             if group.state is GroupState.PREPARING:
                 raise group.rebalance_error()

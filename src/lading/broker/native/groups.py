@@ -72,7 +72,7 @@ class NativeGroups(Component):
     def join(self, group: str, member: str, topics: Sequence[Topic], *, now_us: int) -> Assignment:
         """Become a member that reads ``topics``; the same call again changes nothing but the time it was seen."""
         if not group or not member:
-            raise Refusal(Reason.INVALID_GROUP_ID, "a group and its members have names that are not empty")
+            raise Refusal(Reason.INVALID_GROUP_ID, "a name of a group or member is empty; give it one")
         found = self._groups.setdefault(group, _Group(group, 0))
         wanted = tuple(dict.fromkeys(topics))
         present = found.members.get(member)

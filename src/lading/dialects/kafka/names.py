@@ -17,6 +17,6 @@ def is_legal(name: str) -> bool:
 def why_illegal(name: str) -> str:
     """Return the sentence for a client."""
     return (
-        f"{name[:60]!r} is no topic name: letters, digits, '.', '_' and '-' make one, at most {TOPIC_NAME_MAX}, "
+        f"{name[:60]!r} is not a topic name: letters, digits, '.', '_' and '-' make one, at most {TOPIC_NAME_MAX}, "
         "and not '.' or '..' alone"
     )

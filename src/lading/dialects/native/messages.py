@@ -85,7 +85,7 @@ def encode_block(
     try:
         plain = batch.select(SCHEMA_IN_BLOCKS.names).cast(SCHEMA_IN_BLOCKS)
     except (pa.ArrowException, KeyError, ValueError) as error:
-        raise LocalError(f"a native block has the columns of a Batch: {error}") from None
+        raise LocalError(f"batch: not the columns of a native block: {error}; give those of SCHEMA_IN_BLOCKS") from None
     if not 0 < plain.num_rows <= BLOCK_ROWS_MAX or plain.nbytes > BLOCK_BYTES_MAX:
         raise LimitExceeded(
             f"a native block holds 1 to {BLOCK_ROWS_MAX} messages and {BLOCK_BYTES_MAX} bytes, "
@@ -223,7 +223,9 @@ def restamp(
     """
     size_bytes = len(body)
     if to < 0 or to + size_bytes > target.size:
-        raise LocalError(f"{size_bytes} bytes of native blocks do not fit {target.size} bytes from byte {to}")
+        raise LocalError(
+            f"{size_bytes} bytes of native blocks do not fit {target.size} bytes from byte {to}; give a larger target"
+        )
     target[to : to + size_bytes] = np.frombuffer(body, np.uint8)
     stamp = np.frombuffer(now_us.to_bytes(8, "little"), np.uint8)
     low: list[int] = []

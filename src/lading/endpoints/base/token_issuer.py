@@ -189,7 +189,7 @@ def parse_keys(data: bytes) -> Mapping[str | None, jwt.PyJWK]:
 
 def invalid_token_error(why: str) -> Refusal:
     """Return what a token is refused with."""
-    return Refusal(Reason.INVALID_TOKEN, f"this token {why}")
+    return Refusal(Reason.INVALID_TOKEN, f"this token {why}; get a new one from its issuer")
 
 
 def _read_file(path: Path) -> bytes:

@@ -264,7 +264,7 @@ def _ranges(wanted: StatesDocument) -> list[tuple[int, int]]:
         return [(wanted.first, wanted.end)]
     raise Refusal(
         Reason.MALFORMED,
-        "beside state the body has first and end (end is not included), or a list offsets, or where: "
+        "the body names no offsets; give first and end (end is not included), or a list offsets, or where: "
         "offsets are numbers from 0",
     )
 
@@ -286,7 +286,7 @@ def clip_ranges(ranges: dict[str, Any] | None, partitions: Sequence[Partition]) 
     left = []
     for name, bounds in ranges.items():
         if not isinstance(bounds, list) or len(bounds) != 2:
-            raise Refusal(Reason.MALFORMED, f"ranges.{name}: not a list of two offsets")
+            raise Refusal(Reason.MALFORMED, f"ranges.{name}: not a list of two offsets; write [first, end]")
         _require_counts(bounds, f"ranges.{name}")
         first, end = bounds
         number = parse_partition(name)

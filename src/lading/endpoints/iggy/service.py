@@ -166,11 +166,14 @@ class IggyService:
         return r.ClusterInfo("single-node", [r.NodeInfo("lading", here.host, (tcp, quic, http, websocket))])
 
     def _metadata_changes(self, command: current.GetMetadataChanges, client: Client) -> None:
-        raise Refusal(Reason.FEATURE_UNAVAILABLE, "this broker keeps no log of changes to streams, topics and users")
+        raise Refusal(
+            Reason.FEATURE_UNAVAILABLE,
+            "this broker keeps no log of changes to streams, topics and users; read their lists again",
+        )
 
     def _options(self, command: current.DescribeOptions, client: Client) -> list[current.OptionInfo]:
         if not _TOPIC_SCOPE <= command.scope <= _LAST_SCOPE:
-            raise Refusal(Reason.MALFORMED, f"options have no scope {command.scope}")
+            raise Refusal(Reason.MALFORMED, f"scope of options is {_TOPIC_SCOPE} to {_LAST_SCOPE}, not {command.scope}")
         return [
             current.OptionInfo(key, spec.kind, spec.default, spec.description, option_flags(key))
             for key, spec in (DESCRIBED_OPTIONS.items() if command.scope == _TOPIC_SCOPE else ())

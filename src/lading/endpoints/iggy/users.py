@@ -173,7 +173,10 @@ class IggyUsers:
 
     async def _permit(self, user: User, permissions: Permissions | None, first_id: int) -> None:
         if user.is_administrator:
-            raise Refusal(Reason.ADMINISTRATOR_RIGHTS, f"user {user.name!r} is an administrator: it may do everything")
+            raise Refusal(
+                Reason.ADMINISTRATOR_RIGHTS,
+                f"user {user.name!r} is an administrator and may do everything; leave its permissions out",
+            )
         wanted = await finish_in_turns(to_rules(user.name, permissions, self._topology, first_id))
         held = self._access.table.rules.get(user.name, frozenset())
         kept = {(rule, rule.is_implied) for rule in held}

@@ -214,7 +214,7 @@ def changes_of(configs: Iterable[tuple[str, str | None]], inert: Mapping[str, st
         if name in FIXED:
             fixed = FIXED[name]
             if text is not None and text != fixed.value:
-                raise SettingError(f"{name} is {fixed.value!r} here and cannot be {text!r}: {fixed.why}")
+                raise SettingError(f"{name} is {fixed.value!r} here and cannot be {text!r}: {fixed.why}; leave it out")
             continue
         config = CONFIGS.get(name)
         if config is None and name not in INERT:
@@ -378,7 +378,7 @@ def _change(config: Any, settings: TopicSettings) -> tuple[str, str | None]:
         return name, None if operation == _DELETE else config.value
     known = CONFIGS.get(name) or INERT.get(name)
     if known is None or known.kind != _LIST:
-        raise SettingError(f"{name} is not a list of values, which could be appended to or subtracted from")
+        raise SettingError(f"{name} is not a list of values, which could be appended to or subtracted from; set it")
     now = _split_list(_show_list(name, settings))
     named = _split_list(config.value or "")
     left = [*now, *(each for each in named if each not in now)]

@@ -125,13 +125,13 @@ def require_newest(
     table, committed = max(ahead, key=lambda one: one[1])
     sentence = (
         f"the table {table} holds manifest {committed} of pipeline {state.pipeline!r}, but the last one in "
-        f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; "
+        f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated"
     )
     if newest is None or newest.number < committed:
-        raise LocalError(f"{sentence}restore them, or write another table")
+        raise LocalError(f"{sentence}; restore them, or write another table")
     if not take_over:
         raise LocalError(
-            f"{sentence}restore them, or, if no other run writes this table, continue where it ends: {resume_command}"
+            f"{sentence}; restore them, or, if no other run writes this table, continue where it ends: {resume_command}"
         )
     for place, number in ahead:
         if number == newest.number:

@@ -46,7 +46,7 @@ def parse_mechanism(text: str | None, *, has_user: bool, has_token: bool) -> str
         needed = (
             "oauth_token, oauth_token_file or oauth_token_command" if found == OAUTHBEARER else "username and password"
         )
-        raise SettingError(f"sasl_mechanism {found}: needs {needed}")
+        raise SettingError(f"sasl_mechanism {found}: nothing to log in with; give {needed}")
     return found
 
 

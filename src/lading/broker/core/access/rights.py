@@ -146,7 +146,9 @@ class AccessRule:
         if (self.pattern is PatternKind.ANY) != (self.name == "*"):
             raise Refusal(Reason.INVALID_RULE, "rule: the pattern any has the name '*', and no other has")
         if self.kind is ResourceKind.CLUSTER and (self.pattern, self.name) != (PatternKind.LITERAL, CLUSTER.name):
-            raise Refusal(Reason.INVALID_RULE, "rule: the cluster has the pattern literal and the name 'cluster'")
+            raise Refusal(
+                Reason.INVALID_RULE, "rule: the cluster has the pattern literal and the name 'cluster'; write these"
+            )
 
     def covers(self, resource: Resource) -> bool:
         """Return whether the rule is about ``resource``."""

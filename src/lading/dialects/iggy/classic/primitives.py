@@ -115,7 +115,7 @@ def number(form: str) -> Codec[Any]:
         try:
             return layout.pack(value)
         except struct.error:
-            raise LocalError(f"{value!r} does not fit a number of {size_bytes} bytes") from None
+            raise LocalError(f"{value!r} does not fit a number of {size_bytes} bytes; give one that does") from None
 
     return Codec(read, write)
 

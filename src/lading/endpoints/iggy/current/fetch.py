@@ -47,7 +47,7 @@ async def fetch(poller: CurrentPoller, command: FetchMessages, client: Client) -
     """Poll several partitions of a topic: a table of them, then their messages in its order."""
     targets = command.targets
     if not 1 <= len(targets) <= TARGETS_MAX or len({one.partition for one in targets}) != len(targets):
-        raise Refusal(Reason.MALFORMED, f"{len(targets)} partitions are not 1 to {TARGETS_MAX} different ones")
+        raise Refusal(Reason.MALFORMED, f"{len(targets)} partitions; name 1 to {TARGETS_MAX} different ones")
     require_minimum(command.count_min, command.count)
     topic = poller.topic_of(command)
 

@@ -100,7 +100,11 @@ class CurrentPoller:
         kind, value, count, auto_commit = _TAIL.unpack(body[-_TAIL.size :])
         strategy = STRATEGIES.get(kind)
         if strategy is None or auto_commit > 1:
-            raise Refusal(Reason.MALFORMED, f"a poll has strategy {kind} and auto commit {auto_commit}")
+            raise Refusal(
+                Reason.MALFORMED,
+                f"poll: strategy {kind} with auto commit {auto_commit} is unknown; "
+                f"use a strategy from {min(STRATEGIES)} to {max(STRATEGIES)}, and 0 or 1",
+            )
         return self.poll_route(route, client, strategy(value), count, auto_commit == 1, self.answer_bytes_max, now_us)
 
     def topic_of(self, command: PollMessages | PollDeferred | FetchMessages) -> Topic:

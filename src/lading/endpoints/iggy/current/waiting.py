@@ -25,7 +25,7 @@ Polled = TypeVar("Polled")
 def require_minimum(count_min: int, count: int) -> None:
     """Raise Refusal unless a poll of ``count`` messages can have ``count_min``."""
     if not 1 <= count_min <= count:
-        raise Refusal(Reason.INVALID_COUNT, f"{count_min} messages are no minimum of {count}")
+        raise Refusal(Reason.INVALID_COUNT, f"minimum of a poll is 1 to {count} messages, not {count_min}")
 
 
 async def wait_for_messages(

@@ -129,7 +129,7 @@ class HttpMessages:
     async def poll_deferred(self, client: Client, command: c.PollMessages, deferral: Deferral) -> bytes:
         """Return the document of the response to a poll that may wait for messages; raises Refusal."""
         if not self._release.is_current:
-            raise Refusal(Reason.FEATURE_UNAVAILABLE, "no poll of this release may wait")
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, "a poll of this release cannot wait; poll again later")
         self._require(client, command.stream, command.topic, Right.READ)
         require_minimum(deferral.count_min, command.count)
         partition = self._find_partition(command)

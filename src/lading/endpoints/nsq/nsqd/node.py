@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 
 def _require_countable(partitions: int) -> None:
     if partitions > limits.PARTITIONS_MAX:
-        raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
+        raise Refusal(
+            Reason.TOO_MANY_PARTITIONS,
+            f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}; create at most {limits.PARTITIONS_MAX}",
+        )
 
 
 DELETED_S: Final = 10.0
@@ -158,7 +161,10 @@ class Node:
     def find(self, name: str) -> Topic:
         """Return the topic. Raises Refusal if it does not exist."""
         if not limits.is_name(name):
-            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"{name!r} is no topic name")
+            raise Refusal(
+                Reason.TOPIC_NAME_NOT_FOUND,
+                f"{name!r} is not a topic name; use 1 to {limits.NAME_BYTES_MAX} of the characters . a-z A-Z 0-9 _ -",
+            )
         return self.broker.topology.resolve(name)
 
     def require_name(self, command: str, name: str) -> None:
