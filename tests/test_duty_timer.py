@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from lading.serve.timer import LATE_S, DutyTimer
+from lading.serve.duties import LATE_S, DutyTimer
 
 TIMEOUT_S = 10
 

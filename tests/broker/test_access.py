@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lading.broker.core.access import credentials as credentials_module
-from lading.broker.core.access.access import AccessControl
+from lading.broker.core.access.access import AccessControl, RuleIndex
 from lading.broker.core.access.credentials import check_password, make_credentials, make_verifier
 from lading.broker.core.access.principal import Principal
 from lading.broker.core.access.rights import (
@@ -32,7 +32,6 @@ from lading.broker.core.access.rights import (
     rules_allow,
     topic_resource,
 )
-from lading.broker.core.access.rule_index import RuleIndex
 from lading.broker.core.change import Change, complete
 from lading.log.access_file import AccessFile
 from lading.model.errors import CorruptLog, NewerFormat, Reason, Refusal

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.log.catalog import Catalog
-from lading.log.catalog_database import CHECKPOINT_COMMITS
+from lading.log.catalog import CHECKPOINT_COMMITS, Catalog
 from lading.log.catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow
 from lading.log.catalog_schema import SYNC_LEVEL, CatalogRecordKind, Level
 from lading.model.errors import CorruptLog, Reason, Refusal

@@ -12,8 +12,7 @@ from lading.broker.core.pending_append import Append
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.states import list_states
 from lading.broker.iggy.poll import Next
-from lading.log.local_store import LocalLogStore
-from lading.log.store import LogStore
+from lading.log.store import LocalLogStore, LogStore
 from lading.model.errors import Reason
 from lading.model.state import State
 from tests.broker.channel_room import Reader

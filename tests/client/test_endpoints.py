@@ -165,7 +165,7 @@ def distinct(messages: list[Message]) -> int:
 @pytest.fixture(autouse=True)
 def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members look after their group often, so that tests need not wait."""
-    monkeypatch.setattr("lading.client.consumer_membership.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("lading.client.consumer.HEARTBEAT_S", 0.05)
 
 
 def test_members_share_and_take_over(url: str, topic: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from lading.client.outbox import Outbox
+from lading.client.producer import Outbox
 from lading.model.headers import Headers
 
 

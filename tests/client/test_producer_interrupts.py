@@ -18,8 +18,8 @@ import pytest
 import lading
 from lading import Producer, read_arrow, testing
 from lading.client.interceptors import Outgoing, ProducerInterceptor
-from lading.client.outbox import Outbox
 from lading.client.outgoing import BatchBuilder
+from lading.client.producer import Outbox
 from lading.client.producer import Producer as ProducerClass
 
 SAMPLE: Final = 20

@@ -28,7 +28,7 @@ from lading.dialects.iggy.classic.releases import (
     guess_release,
 )
 from lading.dialects.iggy.classic.snapshots import SnapshotCompression, SnapshotPart
-from lading.endpoints.iggy.release_by_request import narrow
+from lading.endpoints.iggy.handlers import narrow
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from tests.dialects.iggy_classic import VECTORS
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.dialects.iggy.classic.releases import RELEASES, MessageForm, guess_release
-from lading.endpoints.iggy.release_by_request import narrow
+from lading.endpoints.iggy.handlers import narrow
 from lading.model.kinds import Kind
 from lading.testing import BrokerProcess, broker
 from tests.behaviours.iggy_release_client import SHAPES, IggyReleaseSession

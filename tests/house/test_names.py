@@ -38,7 +38,7 @@ PARTICIPLES_ALLOWED: Final[dict[str, set[str]]] = {
         "log/partition.py:damaged_ranges",
         "log/reader.py:aborted_ranges",
         "log/reader.py:damaged_ranges",
-        "log/sidecars.py:aborted_ranges",
+        "log/partition.py:aborted_ranges",
     },
 }
 """By the reason why a function may be named so: file and name."""

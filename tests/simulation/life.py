@@ -9,7 +9,7 @@ from random import Random
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.log.group_commit import WriteOnly
-from lading.log.local_store import LocalLogStore
+from lading.log.store import LocalLogStore
 from tests.broker.room import NOW
 from tests.faults.power import MemoryDisk
 from tests.simulation.disk import SimulatedDisk

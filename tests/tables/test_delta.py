@@ -23,7 +23,7 @@ from lading import testing
 from lading.model.errors import CorruptLog, LocalError
 from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats import delta
-from lading.tables.formats.delta_statistics import file_statistics
+from lading.tables.formats.delta import file_statistics
 from lading.tables.formats.manifest import read_manifest, write_manifest
 from lading.tables.ingest import IngestSettings, ingest
 

@@ -18,10 +18,9 @@ from ..log.disk import DISKS, Disk
 from ..log.found_files import FoundFiles
 from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
-from ..log.local_store import LocalLogStore
 from ..log.producer_table import ProducerTable
 from ..log.schema_table import SchemaTable
-from ..log.store import LogStore
+from ..log.store import LocalLogStore, LogStore
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
 from .channels.rules import ChannelRules

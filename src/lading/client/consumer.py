@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..model.errors import LadingError, LocalError, SettingError
+from ..model.errors import LadingError, LocalError, Reason, Refusal, SettingError
 from ..model.message import Message
 from ..transports.fetched import States
-from ..transports.interface import Position, QueueMembership, Transport
+from ..transports.interface import Membership, Position, QueueMembership, Transport
 from .arguments import find_group, open_for, require_choice
-from .consumer_membership import ConsumerMembership
-from .consumer_progress import BatchProgress, MessageProgress
 from .interceptors import LOG, ConsumerInterceptor, apply_interceptors, notify_interceptors
 from .read_bounds import Bound, ReadBounds, TopicPartition, spans
 from .readers import PartitionBatches, Readers
@@ -26,6 +26,11 @@ from .unseen import DeclaredHeaders
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+HEARTBEAT_S = 2.0
+STORE_ATTEMPTS = 3
+COMMIT_S = 5.0
+"""With ``auto_commit`` positions are stored at most this long after messages were processed."""
 
 
 class Consumer:
@@ -444,3 +449,81 @@ class Consumer:
             self._back_to(self._ready[0].offset)
         self._ready.clear()
         self._at = None
+
+
+class ConsumerMembership:
+    """A consumer as a member of its group: heartbeats and commits over a ``membership``.
+
+    ``reassigned``: its partitions changed, and were not read again yet.
+    """
+
+    def __init__(self, membership: Membership, interceptors: Sequence[ConsumerInterceptor]) -> None:
+        self.membership = membership
+        self.reassigned = False
+        self._interceptors = interceptors
+        self._stored: dict[TopicPartition, Position] = {}
+        self._heartbeat_at = self._commit_at = time.monotonic()
+
+    @property
+    def store_due(self) -> bool:
+        """Whether the last commit is COMMIT_S ago."""
+        return time.monotonic() - self._commit_at >= COMMIT_S
+
+    def heartbeat_when_due(self, *, changing: bool) -> None:
+        """Send a heartbeat every two seconds, and at once if the assignment is ``changing``."""
+        now = time.monotonic()
+        if changing or now - self._heartbeat_at >= HEARTBEAT_S:
+            self._heartbeat_at = now
+            self.reassigned |= self.membership.heartbeat()
+
+    def store(self, done: Mapping[TopicPartition, Position]) -> None:
+        """Store the positions that changed, except of partitions that another member has now."""
+        self._commit_at = time.monotonic()
+        changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
+        stored = {place: position for place, position in changed.items() if self._store_one(place, position)}
+        self._stored.update(stored)
+        notify_interceptors(
+            [each.on_commit for each in self._interceptors],
+            {place: position.offset for place, position in stored.items()},
+        )
+
+    def _store_one(self, place: TopicPartition, position: Position) -> bool:
+        """Store one position; return False if the partition was assigned to another member."""
+        for _ in range(STORE_ATTEMPTS):
+            try:
+                self.membership.store(*place, position)
+                return True
+            except Refusal as error:
+                if error.reason is not Reason.STALE_GENERATION:
+                    raise
+            # the members changed; what is still ours can be stored under the new generation
+            self.reassigned |= self.membership.heartbeat()
+            if place not in self.membership.partitions:
+                LOG.info("partition %d of topic %r went to another member with its position", place[1], place[0])
+                return False
+        return False
+
+
+@dataclass(slots=True)
+class MessageProgress:
+    """The messages of one read of a partition, and how far the caller is with them.
+
+    ``after`` is the position after all of them, ``handed`` after the last one returned, ``finished`` after the
+    last one that the caller has processed.
+    """
+
+    place: TopicPartition
+    after: Position
+    handed: int | None = None
+    finished: int | None = None
+
+
+@dataclass(slots=True)
+class BatchProgress:
+    """The batches of one partition that are being yielded: an iteration may be left before the last of them."""
+
+    selection: Selection
+    place: TopicPartition
+    start: int
+    """The offset from which they were read."""
+    left: deque[pa.RecordBatch]

@@ -9,28 +9,284 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ..model.errors import CorruptLog, Reason, Refusal
 from ..runtime.clock import Dates
-from .catalog_database import CatalogDatabase
+from .catalog_check import find_damage
+from .catalog_copy import require_known_catalog
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
-from .catalog_schema import PUT_POSITION, CatalogRecordKind
-from .disk import Disk
+from .catalog_schema import PUT_POSITION, SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level
+from .catalog_state import CatalogOpening
+from .catalog_wal import CatalogWal
+from .disk import Disk, RealDisk, touch
+from .formats import CATALOG, GATE
 
 FILE_NAME: Final = "catalog.sqlite"
+LOG: Final = logging.getLogger("lading.log")
+CHECKPOINT_COMMITS: Final = 500
+"""After how many writes SQLite's write-ahead log is checkpointed."""
+REPAIR_US: Final = 1_000_000
+"""The interval of retries while the catalog cannot be written."""
+_NO_SPACE: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_CANTOPEN})
+"""SQLite's errors if its log, or the index of it that connections share, has no space for its file."""
 
 
-class Catalog(CatalogDatabase):
-    """The catalog of one data directory, table by table."""
+class Catalog:
+    """The catalog of one data directory: transactions on its SQLite file, and its tables.
+
+    Not thread-safe: one thread of the owning process uses it. A failed write changes nothing and raises Refusal:
+    DISK_FULL without space, else READ_ONLY. After an I/O error the file is reopened before the next write, so that a
+    repaired disk needs no restart.
+    """
 
     def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
-        """See ``CatalogDatabase``."""
-        super().__init__(path, disk, dates)
+        """Open or create the file at ``path``. Raises CorruptLog if it is not a catalog or has a later version.
+
+        ``disk`` syncs its write-ahead log. Times are stored as the ``dates`` of the times that callers pass.
+        """
         self._leaving: dict[bytes, None] = {}
         """Topics whose removal was refused: others may have their names and ids by now."""
+        self.path = path
+        self.created = False
+        """Whether the file was empty: either the data directory is new, or its catalog is lost."""
+        self.dates = dates or Dates()
+        self._stopped: str | None = None
+        """Why nothing is written any more."""
+        self.problem: str | None = None
+        """Why the last write failed; None after one that succeeded."""
+        self._disk = disk or RealDisk()
+        self.wal = CatalogWal(path, self._disk, self._wal_failed)
+        """The write-ahead log, for commits that make durable what was written at level NORMAL."""
+        self._checkpoint: threading.Thread | None = None
+        self._commits = 0
+        self._is_sync_deferred = False
+        self._is_broken = False
+        """Whether the connection, or what SQLite assumes to be on disk, is unreliable."""
+        self._repair_due_us = 0
+        self._level: Level | None = None
+        self._is_exclusive = False
+        """Whether the connection keeps its index of SQLite's log in memory, and all others out: see ``_connect``."""
+        self._opening = CatalogOpening(path, self._disk)
+        try:
+            try:
+                self._find_catalog()
+            except sqlite3.OperationalError:
+                raise
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                self._opening.set_aside(str(error))
+                self._find_catalog()
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise CorruptLog(f"{path} cannot be opened as a catalog: {error}") from None
+
+    def _find_catalog(self) -> None:
+        """Open the file. Raises DatabaseError if it is damaged, its subclass OperationalError for anything else."""
+        # files of a later Lading, SQLite's log included, keep every byte
+        with contextlib.suppress(sqlite3.OperationalError):
+            # on a full disk it cannot be looked at from here, but once it is open
+            require_known_catalog(self.path)
+        # SQLite gives its log the mode that this file has
+        touch(self.path)
+        self._connect()
+        try:
+            self._open()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _open(self) -> None:
+        # one that could not be looked at before, on a full disk, may be of a later Lading after all
+        GATE.require_known(CATALOG, self._db.execute("PRAGMA user_version").fetchone()[0], self.path)
+        damage = find_damage(self._db)
+        if damage is not None:
+            raise sqlite3.DatabaseError(damage)
+        self._migrate()
+        self._opening.begin(self._db)
+
+    def _connect(self) -> None:
+        """Connect; on a full disk for readers, until there is space.
+
+        Connections share an index of SQLite's log, in a file of its own. Without space for it a connection that shares
+        with none keeps the index in its memory.
+        """
+        was_exclusive, self._is_exclusive = self._is_exclusive, False
+        try:
+            self._set_up()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in _NO_SPACE:
+                raise
+            self._is_exclusive = True
+            self._set_up()
+            # each write first tries to share again
+            self._is_broken = True
+            if not was_exclusive:
+                self._set_problem(f"the catalog {self.path.name} cannot be written: {error}; is the disk full?")
+
+    def _set_up(self) -> None:
+        db = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            if self._is_exclusive:
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+            # the first that opens SQLite's log and its index
+            db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._level = db, None
+
+    @property
+    def notes(self) -> list[str]:
+        """Messages about what is lost of the catalog that was used last."""
+        return self._opening.notes
+
+    def _reopen(self) -> None:
+        """Checkpoint SQLite's log with a new connection, which replaces the old one."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+        self.wal.reopen()
+        former = self._db
+        if self._is_exclusive:
+            # nobody else can connect while it has the file
+            former.close()
+        self._connect()
+        with contextlib.suppress(sqlite3.Error):
+            former.close()
+        if self._is_exclusive:
+            return
+        # if not all frames can be moved, this connection can still be used, after the next attempt
+        busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self._is_broken = bool(busy)
+
+    def repair_when_due(self, now_us: int) -> None:
+        """Retry a catalog that could not be written, if it is time."""
+        if self._stopped is None and self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
+            self._repair_due_us = now_us + REPAIR_US
+            with self._transaction(Level.FULL) as db:
+                # the smallest write there is: what it says already
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                db.execute(f"PRAGMA user_version = {version}")
+            LOG.warning("the catalog %s can be written again", self.path)
+
+    def _wal_failed(self, error: OSError) -> None:
+        self._is_broken = True
+        self._set_problem(f"the catalog {self.path.name} could not be synced: {error.strerror or error}")
+
+    def stop_writing(self, problem: str) -> None:
+        """Refuse every change from now on with ``problem``: what is written would not be there at the next start."""
+        self.problem = self._stopped = problem
+
+    def _set_problem(self, problem: str) -> None:
+        if self.problem is None:
+            LOG.error("%s; it is tried again", problem)
+        self.problem = problem
+
+    def _migrate(self) -> None:
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            self.created = True
+            with self._transaction(Level.FULL):
+                for statement in SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {CATALOG.written}")
+
+    @contextlib.contextmanager
+    def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
+        if self._stopped is not None:
+            raise Refusal(Reason.READ_ONLY, self._stopped)
+        if not self._disk.is_durable:
+            level = Level.OFF
+        elif self._is_sync_deferred:
+            level = Level.NORMAL
+        try:
+            if self._is_broken:
+                self._reopen()
+            if self._level is not level:
+                self._db.execute(f"PRAGMA synchronous = {level.value}")
+                self._level = level
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+            self._commits += 1
+            # at level FULL SQLite has synced what was written before, too
+            self.wal.is_behind = level is Level.NORMAL
+            if not self._is_exclusive:
+                # one that changed nothing, as those of a start, says nothing of a full disk
+                self.problem = None
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
+                raise self._refusal(error) from None
+            raise
+
+    def _roll_back(self) -> None:
+        try:
+            # after some errors SQLite has rolled back by itself
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            # left open it would refuse every transaction after it
+            self._is_broken = True
+
+    def _refusal(self, error: sqlite3.DatabaseError) -> Refusal:
+        # an error that Python found itself, such as a closed connection, has no code
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        self._is_broken |= code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
+        problem = f"the catalog {self.path.name} cannot be written: {error}"
+        self._set_problem(problem)
+        return Refusal(Reason.DISK_FULL if code == sqlite3.SQLITE_FULL else Reason.READ_ONLY, problem)
+
+    def write(self, *kinds: CatalogRecordKind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """Open a transaction at the most durable level of these kinds, for tables in modules of their own."""
+        firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
+        return self._transaction(Level.FULL if firm else Level.NORMAL)
+
+    @contextlib.contextmanager
+    def defer_sync(self) -> Iterator[None]:
+        """Write at level NORMAL in this block; the caller syncs ``wal`` before it acknowledges anything."""
+        before, self._is_sync_deferred = self._is_sync_deferred, True
+        try:
+            yield
+        finally:
+            self._is_sync_deferred = before
+
+    def rows(self, question: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT, for the same tables."""
+        return self._db.execute(question).fetchall()
+
+    def select(self, question: str, values: Sequence[int | str | bytes]) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT with ``values`` for its question marks. Raises Refusal if it cannot be read."""
+        try:
+            return self._db.execute(question, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._refusal(error) from None
+
+    def checkpoint_when_due(self) -> None:
+        """Checkpoint SQLite's log in another thread, once it is long enough.
+
+        This syncs, which takes milliseconds that an event loop does not have; writers do not wait for it.
+        """
+        running = self._checkpoint is not None and self._checkpoint.is_alive()
+        if self._commits >= CHECKPOINT_COMMITS and not running:
+            self._commits = 0
+            self._checkpoint = threading.Thread(target=_checkpoint, args=(self.path,), name="lading-checkpoint")
+            self._checkpoint.start()
+
+    def close(self) -> None:
+        """Checkpoint and close; everything is then in the one file."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+        self.wal.reopen()
+        # said first: SQLite removes its log when it closes, and a kill in between must not look like a lost one
+        self._opening.end()
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._db.close()
 
     # -- streams and topics
 
@@ -244,3 +500,12 @@ def _remove_topic(db: sqlite3.Connection, uuid: bytes) -> None:
 def _set_settings(db: sqlite3.Connection, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
     rows = [(json.dumps(dict(one)), uuid) for uuid, one in settings.items()]
     db.executemany("UPDATE topics SET settings = ? WHERE uuid = ?", rows)
+
+
+def _checkpoint(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            # PASSIVE keeps no writer waiting; what it leaves the next one moves
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    except sqlite3.Error as error:
+        LOG.warning("the catalog %s: moving its log into the file failed, it is tried again: %s", path, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ..broker.core.maintenance import TICK_US
@@ -14,7 +15,6 @@ from ..model.errors import Refusal
 from ..runtime.clock import date_us, now_us
 from ..runtime.metrics import Gauge
 from ..runtime.owned_directory import DataDirectoryWatch
-from .timer import DutyTimer
 
 log = logging.getLogger("lading")
 
@@ -22,6 +22,10 @@ LOOK_US: Final = 500_000
 """Between two looks at whether the data directory is there: acknowledgements stop within a second after it is not."""
 LETTERS_WAIT_MIN_S: Final = 0.01
 LETTERS_RETRY_S: Final = 1.0
+AFTER_MIN_S: Final = 0.01
+AFTER_MAX_S: Final = 1.0
+LATE_S: Final = 5.0
+"""Duties that are overdue by this much are reported by ``/health``."""
 
 
 def make_duty_timer(services: Services) -> DutyTimer:
@@ -88,3 +92,65 @@ async def copy_dead_letters(services: Services) -> None:
         except Exception:
             log.exception("copying dead letters failed; it is tried again")
             await asyncio.sleep(LETTERS_RETRY_S)
+
+
+class DutyTimer:
+    """Calls ``tick`` on the event loop when it is due, even if the last one failed.
+
+    ``tick`` returns in how many seconds it wants to be called again. The due time is kept here instead of read from
+    the loop's handle: if it has passed already, uvloop's ``call_at`` returns a handle without a time.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, tick: Callable[[], float], observe_lag_s: Callable[[float], None]
+    ) -> None:
+        self._loop = loop
+        self._tick = tick
+        self._observe_lag_s = observe_lag_s
+        self._due_s = loop.time()
+        self._handle: asyncio.Handle | None = None
+        self._is_running = False
+
+    @property
+    def late_s(self) -> float:
+        """For how long the tick has been due."""
+        return max(self._loop.time() - self._due_s, 0.0) if self._is_running else 0.0
+
+    def health_problem(self) -> str | None:
+        """Say that duties do not run, or None."""
+        late_s = self.late_s
+        if late_s < LATE_S:
+            return None
+        return f"time-outs, retention and stored positions are {late_s:.1f} s late; look for an error in the log"
+
+    def call_after(self, seconds: float) -> None:
+        """Call the tick in this many seconds, instead of at the time that the last tick asked for."""
+        if not self._is_running:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._due_s = self._loop.time() + min(max(seconds, AFTER_MIN_S), AFTER_MAX_S)
+        self._handle = self._loop.call_at(self._due_s, self._run)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Call the tick from now on until the end of the block."""
+        self._is_running = True
+        self.call_after(0.0)
+        try:
+            yield
+        finally:
+            self._is_running = False
+            if self._handle is not None:
+                self._handle.cancel()
+
+    def _run(self) -> None:
+        after_s = AFTER_MAX_S
+        try:
+            self._observe_lag_s(self.late_s)
+            after_s = self._tick()
+        except Exception:
+            # duties are not the service: log it and try again
+            log.exception("a maintenance task of the broker failed; it will be tried again")
+        finally:
+            self.call_after(after_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ..model.errors import LocalError
 from ..model.values import HeaderValue
 from . import HANG_S, READY_TIMEOUT_S, BrokerProcess, hold_endpoints, prepare, start
-from .addresses import BrokerAddresses
 from .held_ports import PortHolder
 from .network_faults import FaultyProxy
 
@@ -38,8 +38,6 @@ ADVERTISED: Final = ("kafka", "nsqd_tcp", "nsqd_http")
 """Endpoints that advertise to clients an address to connect to."""
 UNENCRYPTED: Final = ("iggy_quic",)
 """Endpoints without the setting ``tls.enabled``: QUIC is always encrypted."""
-
-
 OPTIONS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "settings": ((Mapping, NoneType), "a dict of settings of the broker by dotted key"),
     "tls": ((bool,), "True or False"),
@@ -48,6 +46,74 @@ OPTIONS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "timeout_s": ((int, float), "a number of seconds"),
 }
 """Arguments of LadingBroker: what each may be, and how to say so."""
+
+
+class BrokerAddresses(ABC):
+    """The addresses of a broker by the names that tests use: each endpoint's ``host:port`` as a property."""
+
+    @abstractmethod
+    def address(self, endpoint: str) -> str:
+        """Return the address of an endpoint, by its name in the settings."""
+
+    @property
+    def kafka(self) -> str:
+        """The ``bootstrap.servers`` of Kafka clients."""
+        return self.address("kafka")
+
+    @property
+    def iggy_tcp(self) -> str:
+        """Address for Iggy clients over TCP."""
+        return self.address("iggy_tcp")
+
+    @property
+    def iggy_quic(self) -> str:
+        """Address for Iggy clients over QUIC."""
+        return self.address("iggy_quic")
+
+    @property
+    def iggy_websocket(self) -> str:
+        """Address for Iggy clients over WebSocket."""
+        return self.address("iggy_websocket")
+
+    @property
+    def iggy_http(self) -> str:
+        """Address for Iggy clients over HTTP."""
+        return self.address("iggy_http")
+
+    @property
+    def nsqd_tcp(self) -> str:
+        """Address at which NSQ clients publish and subscribe."""
+        return self.address("nsqd_tcp")
+
+    @property
+    def nsqd_http(self) -> str:
+        """Address at which NSQ clients publish over HTTP."""
+        return self.address("nsqd_http")
+
+    @property
+    def nsqlookupd_tcp(self) -> str:
+        """Address at which nsqd nodes register."""
+        return self.address("nsqlookupd_tcp")
+
+    @property
+    def nsqlookupd_http(self) -> str:
+        """Address at which NSQ consumers look up topics."""
+        return self.address("nsqlookupd_http")
+
+    @property
+    def schema_registry(self) -> str:
+        """Address for serialisers with a schema registry."""
+        return self.address("schema_registry")
+
+    @property
+    def admin(self) -> str:
+        """Address for the command line, ``Producer`` and ``Consumer``."""
+        return self.address("admin")
+
+    @property
+    def url(self) -> str:
+        """``lading://host:port`` for ``Producer``, ``Consumer`` and the command line."""
+        return f"lading://{self.admin}"
 
 
 class LadingBroker(BrokerAddresses):

@@ -8,7 +8,7 @@ completes it. An open transaction stays open over a restart, until its producer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,8 +23,6 @@ from ..core.position import PositionKey, StoredPosition
 from ..core.positions import Positions
 from ..core.topology import Partition, Topic
 from .append import ActiveProducer, BatchSequence, KafkaAppender, producer_of, writer_of
-from .orphaned_batches import OrphanedBatches
-from .producer_ids import ProducerIds
 from .transactional_producer import (
     COMMITS,
     DECIDED,
@@ -40,6 +38,10 @@ from .transactional_producer import (
 
 EPOCH_MAX: Final = (1 << 15) - 2
 """One more is left to shut out a producer whose time is over."""
+IDS_AT_ONCE: Final = 1000
+IDS_PER_SECOND: Final = 1 << 20
+ID_MAX: Final = 1 << 62
+"""Higher ones are a client's invention."""
 
 
 class TransactionCoordinator(Component):
@@ -405,3 +407,74 @@ class TransactionCoordinator(Component):
 
 def _row(partition: Partition, key: PositionKey, stored: StoredPosition) -> PositionRow:
     return PositionRow(key.protocol, partition.topic.uuid, partition.number, key.consumer, *stored)
+
+
+class OrphanedBatches:
+    """Partitions with batches that no open transaction knows, by writer, until a control record ends them.
+
+    Such are batches whose producer was forgotten with the catalog.
+    """
+
+    def __init__(self, produced: KafkaAppender) -> None:
+        self._produced = produced
+        self._places: set[tuple[Partition, bytes]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def add(self, partition: Partition, writer: bytes) -> None:
+        """Note that the writer has something open in the partition."""
+        self._places.add((partition, writer))
+
+    def mark(self, partition: Partition, writer: bytes, committed: bool, now_us: int) -> None:
+        """Write the control record. Raises Refusal if the log does not take it."""
+        known = partition.writers and partition.writers.get(writer)
+        self._produced.write_transaction_marker(partition, writer, known.epoch if known else 0, committed, now_us)
+        self._places.discard((partition, writer))
+
+    def mark_all(self, is_committed: Callable[[int], bool], now_us: int) -> list[Refusal]:
+        """Write all control records, by the decision for the producer id; return the refusals of those that wait."""
+        refused = []
+        for partition, writer in list(self._places):
+            try:
+                self.mark(partition, writer, is_committed(producer_of(writer)), now_us)
+            except Refusal as refusal:
+                refused.append(refusal)
+        return refused
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """End nothing in it any more."""
+        self._places = {one for one in self._places if one[0] is not partition}
+
+
+class ProducerIds:
+    """Gives producer ids of a block that the catalog has noted as taken.
+
+    Each is given once, over restarts, the loss of the catalog, and backups that are restored.
+    """
+
+    def __init__(self, table: ProducerTable, produced: KafkaAppender) -> None:
+        self._table = table
+        self._produced = produced
+        self._next_id = self._end_id = 0
+
+    def take(self) -> int:
+        """Return an id that nobody had."""
+        if self._next_id == self._end_id:
+            self._next_id = self._table.take_ids(IDS_AT_ONCE)
+            self._end_id = self._next_id + IDS_AT_ONCE
+        self._next_id += 1
+        return self._next_id - 1
+
+    def skip_given(self, partitions: Iterable[Partition], now_us: int) -> None:
+        """Skip the ids that were given before the catalog was lost, or after the backup that it was restored from.
+
+        The batches of the second owner would be taken for repetitions of what the first one sent. The partitions know
+        the ids of what was written; those of producers that write only now are found by no log, so that ids continue
+        at a number that is higher the later it is: no broker gives more than ``IDS_PER_SECOND``.
+        """
+        written = [
+            one.identity.producer_id for place in partitions for one in self._produced.list_active_producers(place)
+        ]
+        highest = max((one for one in written if one < ID_MAX), default=0)
+        self._table.skip_ids(max(highest + IDS_AT_ONCE, now_us * IDS_PER_SECOND // 1_000_000))

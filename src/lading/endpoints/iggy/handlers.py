@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ...broker.core.read import ReadResult
+from ...dialects.iggy.classic.headers_only import strip
 from ...dialects.iggy.classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy.classic.releases import (
     BY_NAME,
@@ -17,21 +20,40 @@ from ...dialects.iggy.classic.releases import (
     Release,
     guess_release,
 )
+from ...dialects.iggy.zero_copy.layout import HEADERS_LENGTH, INDEX_BYTES, INDEX_END, PAYLOAD_LENGTH, SHORT_HEAD_BYTES
+from ..base.carrying import Fit
 from ..base.services import Services
+from .answers import Answer, PolledPlace, answer_of
 from .clients import Client
 from .current.endpoint import create_current
-from .headers_only import HeadersOnlyPoller
 from .logins import Logins
 from .poll import Poller
-from .release_by_request import narrow
 from .rights import requirement_of
-from .send import Require, Sender, allow_all
+from .send import SEND, Require, Sender, allow_all
 from .service import IggyService
 from .zero_copy import ZeroCopyPoller, ZeroCopyPoller07, ZeroCopyPoller08, ZeroCopySender, ZeroCopySender08
 
 if TYPE_CHECKING:
     from ...broker.core.access.principal import Principal
     from ...settings.endpoints import IggyListener
+
+_U32: Final = struct.Struct("<I")
+_CLASSIC: Final = frozenset({MessageForm.HEADERS_ONLY, MessageForm.CLASSIC})
+_SHORT: Final = frozenset({MessageForm.ZERO_COPY_CRC_32, MessageForm.ZERO_COPY_56})
+_LONG: Final = frozenset({MessageForm.ZERO_COPY_64})
+
+
+def render_headers_only(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -> Answer:
+    """Return the messages of a reading as 0.0.30 has them; from any thread."""
+    answer = answer_of(reading, place, fit)
+    return replace(answer, parts=[strip(b"".join(answer.parts))])
+
+
+class HeadersOnlyPoller(Poller):
+    """Polls of release 0.0.30: headers, and neither state nor checksum (docs/reference/protocols/iggy.md#releases)."""
+
+    shows_states = False
+    render = staticmethod(render_headers_only)
 
 
 class FormHandlers(NamedTuple):
@@ -135,3 +157,38 @@ class IggyHandlers:
         if isinstance(command, LoginWithToken):
             return self.logins.log_in_with_token(client, command.token)
         return self.logins.log_in(client, command.name, command.password)
+
+
+def narrow(releases: tuple[Release, ...], code: int, payload: memoryview) -> tuple[Release, ...]:
+    """Return those of ``releases`` whose clients write such a request; all of them if none does.
+
+    The releases are those that a login leaves open: clients in languages other than Rust leave its version empty, and a
+    login by token has none.
+    """
+    if code == SEND:
+        forms = _forms_of_send(payload)
+        left = tuple(one for one in releases if one.form in forms)
+    else:
+        left = tuple(one for one in releases if one.commands.fits(code, payload))
+    return left or releases
+
+
+def _forms_of_send(payload: memoryview) -> frozenset[MessageForm]:
+    """Return the forms in which the messages of a send may lie; all that it may be is said by its first message.
+
+    A classic send begins with the kind and the length of an identifier. A zero-copy send begins with the length of what
+    is in front of its index, whose two upper bytes are 0; an identifier with them would be a name of two NULs.
+    """
+    if len(payload) < _U32.size or payload[2] or payload[3]:
+        return _CLASSIC
+    index_at = _U32.size + _U32.unpack_from(payload)[0]
+    if index_at < 2 * _U32.size or index_at > len(payload):
+        return _CLASSIC
+    (count,) = _U32.unpack_from(payload, index_at - _U32.size)
+    first = index_at + INDEX_BYTES * count
+    if not count or first + SHORT_HEAD_BYTES > len(payload):
+        return _SHORT | _LONG
+    (end,) = _U32.unpack_from(payload, index_at + INDEX_END)
+    (headers_bytes,) = _U32.unpack_from(payload, first + HEADERS_LENGTH)
+    (payload_bytes,) = _U32.unpack_from(payload, first + PAYLOAD_LENGTH)
+    return _SHORT if end - headers_bytes - payload_bytes == SHORT_HEAD_BYTES else _LONG

@@ -10,9 +10,11 @@ import shutil
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...broker.core.states import list_states
+from ...broker.core.upkeep.record_deletion import delete_before
 from ...dialects.iggy.classic import commands as c
 from ...dialects.iggy.classic import later_commands as later
 from ...dialects.iggy.classic import responses as r
@@ -35,6 +37,7 @@ from ...runtime.turns import TurnCounter, Turns, finish_in_turns
 from ..base.process import machine
 from ..base.services import Services, now_us
 from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
+from ..http_shared.states import StateRequests, StatesDocument
 from .clients import Client, clients_of
 from .entities import (
     change_settings,
@@ -48,16 +51,16 @@ from .entities import (
 from .poll import consumer_of, partition_of
 from .rights import require_command, topic_visibility, visible_streams
 from .snapshot import snapshots_of
-from .states import StateSetter
 from .topic_options import refuse_options
-from .upkeep import delete_segments, purge_stream, purge_topic, rename_stream, update_topic
 from .users import users_of
 
 if TYPE_CHECKING:
     from ...broker.core.change import Change
-    from ...broker.core.topology import Topic
+    from ...broker.core.settings import TopicSettings
+    from ...broker.core.topology import Partition, Stream, Topic
     from ...broker.iggy.consumer import ConsumerRef
-
+    from ..base.services import Services
+    from .clients import Client
 
 R = TypeVar("R")
 ROWS_INLINE: Final = 100
@@ -475,3 +478,67 @@ HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client], Any]]] =
     SetStatesWhere: IggyService._set_states,
 }
 """The handler of each command; a generator works in turns, a coroutine waits for the disk."""
+
+
+class StateSetter:
+    """Sets states as the HTTP endpoints do, by commands of Lading's own."""
+
+    def __init__(self, services: Services) -> None:
+        self._broker = services.broker
+        self._requests = StateRequests(services)
+
+    async def set(self, command: SetStates | SetStatesWhere, client: Client) -> StatesProgress:
+        """Return the progress when it is on disk; raise Refusal or FilterError."""
+
+        def find() -> Partition:
+            return self._broker.topology.topic(command.stream, command.topic).partition(command.partition_id - 1)
+
+        reason = command.reason or None
+        if isinstance(command, SetStates):
+            progress = await self._requests.set_ranges(find, command.ranges, command.state, reason, command.dry_run)
+        else:
+            document = StatesDocument(
+                state=command.state.word, where=command.where, first=command.first, end=command.end,
+                reason=reason, dry_run=command.dry_run,
+            )  # fmt: skip
+            progress = await self._requests.set(find, document, client.user or client.address.rpartition(":")[0])
+        return StatesProgress(progress.seen, progress.matched, progress.changed, progress.first, progress.end)
+
+
+def rename_stream(services: Services, stream: Stream, name: str) -> Awaitable[None]:
+    """Give a stream the name that a client wants."""
+    broker = services.broker
+    return services.changes.make_in_turn(stream, broker.renames.rename_stream(stream, name), broker.access)
+
+
+def update_topic(services: Services, topic: Topic, name: str, settings: TopicSettings) -> Awaitable[None]:
+    """Give a topic the name and the settings that a client wants."""
+    broker = services.broker
+    if name == topic.name:
+        return services.changes.make_in_turn(topic, broker.changes.alter_topic(topic, settings))
+
+    def change() -> Change[None]:
+        yield from broker.renames.rename_topic(topic, name)
+        yield from broker.changes.alter_topic(topic, settings)
+
+    return services.changes.make_in_turn(topic, change(), broker.access)
+
+
+def purge_topic(topic: Topic) -> None:
+    """Delete all messages that can be seen; offsets go on, so that no stored one points at another message."""
+    for partition in topic.partitions:
+        delete_before(partition, partition.log.last_stable_offset)
+
+
+def purge_stream(stream: Stream) -> None:
+    """Purge all topics of a stream."""
+    for topic in list(stream.topics.values()):
+        purge_topic(topic)
+
+
+def delete_segments(partition: Partition, count: int) -> None:
+    """Delete the ``count`` oldest segments of a partition, or fewer: never the one that is written to."""
+    closed = partition.log.segments()[:-1]
+    end = max((segment.end_offset for segment in islice(closed, count)), default=0)
+    # what is not decided yet stays, as with every other deletion
+    delete_before(partition, min(end, partition.log.last_stable_offset))

@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from ...broker.core.append.pass_through import Ahead, whole_chunks
 from ...broker.core.read import ReadResult, RunSlice, read
+from ...broker.core.state_header import add_state
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
 from ...model.batch import FIELDS_WITH_ORIGIN
-from ...model.ranges import subtract_ranges
+from ...model.ranges import split_by_mark, subtract_ranges
 from ...model.scan_request import ScanRequest
-from .marked import Change, shows_states, split_by_state
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
-    from ...broker.core.topology import Partition
+    from ...broker.core.topology import Partition, Topic
     from ..base.carrying import Carrying, Fit
 
 CACHE_BYTES: Final = 32 << 20
@@ -31,6 +34,9 @@ MESSAGES_UNBOUNDED: Final = 1 << 62
 
 Bytes = bytes | bytearray | memoryview
 Key = tuple[object, ...]
+SHOWN: Final = "shown"
+"""Value of the topic setting ``kafka_states``."""
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +193,16 @@ def _carry_messages(
         messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)
+
+
+def shows_states(topic: Topic) -> bool:
+    """Return whether Kafka readers of the topic get messages that are not available."""
+    return topic.settings.kafka_states == SHOWN
+
+
+def split_by_state(
+    hidden: Sequence[tuple[int, int, int]], first: int, end: int
+) -> Iterator[tuple[int, int, Change | None]]:
+    """Yield the ranges of ``first`` to ``end`` in order, and what is done to messages of a marked one."""
+    for start, stop, state in split_by_mark(hidden, first, end):
+        yield start, stop, None if state is None else partial(add_state, state)

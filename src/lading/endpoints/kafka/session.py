@@ -37,7 +37,7 @@ from ..base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation, weigh_
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
-from .fetch import answer_fetch
+from .fetch import FRAME_BYTES_INLINE, answer_fetch, fetch_in_turns
 from .fetcher import Fetcher
 from .handling import (
     Answer,
@@ -51,7 +51,6 @@ from .handling import (
     count_listed,
     has_more_rows,
 )
-from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
 R = TypeVar("R")

@@ -6,10 +6,11 @@ log's actions are those of the protocol (https://github.com/delta-io/delta/blob/
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,6 @@ import pyarrow.parquet as pq
 from ...model.errors import LocalError
 from ..storage.files import delete_tree, sync_directory
 from ..storage.object_path import ObjectPath, storage_options
-from .delta_statistics import file_statistics
 from .directory import visible_names
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 LOG: Final = "_delta_log"
 HISTORY: Final = 4
 """At first this many commits of a log's history are read, then more and more."""
+TEXT_MAX: Final = 32
+"""Characters of a text in statistics, as in those of Spark; columns of longer ones have no bounds."""
+MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
@@ -265,3 +268,57 @@ def _read_history(table: deltalake.DeltaTable) -> Iterator[Mapping[str, Any]]:
         if len(commits) < limit:
             return
         seen, limit = limit, limit * 8
+
+
+def file_statistics(metadata: pq.FileMetaData) -> str:
+    """Return rows, nulls and bounds of a file's columns as JSON, from its footer, by which readers skip files.
+
+    Their form is https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics.
+
+    Columns of integers, texts, dates and times have bounds if every row group has them.
+    """
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    row_groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for at in range(metadata.num_columns):
+        name = metadata.schema.column(at).path
+        if name != metadata.schema.column(at).name:
+            # a part of a list or struct
+            continue
+        groups: list[Any] = [row_group.column(at).statistics for row_group in row_groups]
+        if not groups or not all(group is not None and group.has_null_count for group in groups):
+            continue
+        nulls[name] = sum(group.null_count for group in groups)
+        held = [group for group in groups if group.has_min_max]
+        if held and len(held) == sum(group.num_values > 0 for group in groups):
+            low, high = min(group.min for group in held), max(group.max for group in held)
+            if (bounds := _bounds(low, high)) is not None:
+                lows[name], highs[name] = bounds
+    return json.dumps(
+        {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}, ensure_ascii=False
+    )
+
+
+def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
+    """Return both bounds as the log writes them, or None if it has none of this type."""
+    if isinstance(low, datetime):
+        # written in milliseconds: both bounds have to hold what lies between
+        try:
+            up = high + (MILLISECOND - timedelta(microseconds=1))
+        except OverflowError:
+            # the last millisecond of the year 9999
+            return None
+        return tuple(_timestamp(each) for each in (low, up))  # type: ignore[return-value]
+    if isinstance(low, date):
+        return low.isoformat(), high.isoformat()
+    if isinstance(low, str):
+        return (low, high) if max(len(low), len(high)) <= TEXT_MAX else None
+    if isinstance(low, int) and not isinstance(low, bool):
+        return low, high
+    return None
+
+
+def _timestamp(value: datetime) -> str:
+    # strftime writes a year before 1000 with fewer than four digits
+    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

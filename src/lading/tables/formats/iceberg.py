@@ -7,8 +7,10 @@ those of the specification (https://iceberg.apache.org/spec/).
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +18,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from ...model.errors import LocalError
+from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
 from ..storage.files import OWN, delete_tree, read_document, sync_directory
 from ..storage.object_path import SCHEMES, ObjectPath, TablePath
 from .directory import OWNER, visible_names
-from .iceberg_errors import translate_library_errors
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
 from .partitions import COUNTED, Partitions
@@ -47,6 +48,10 @@ PROPERTIES: Final = {
 }
 FILE_SYSTEMS: Final = ("file", "dbfs", "hdfs", "s3a", "s3n", "gcs", "abfs", "wasb", "wasbs", *SCHEMES)
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
+AWAY: Final = ("ServiceUnavailableError", "ServerError")
+FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")
+"""Errors of pyiceberg by what they say of a catalog, which a retry may find back, or may not."""
+LIBRARY_LOG: Final = logging.getLogger("pyiceberg.io.pyarrow")
 
 
 class IcebergTable(LoggedTable["Table"]):
@@ -398,3 +403,53 @@ def _number_property(pipeline: str) -> str:
 
 def _column(field: pa.Field[Any]) -> Column:
     return Column(field.name, field.type, field.nullable, f"{field.type}{'' if field.nullable else ' not null'}")
+
+
+@contextmanager
+def translate_library_errors(
+    directory: TablePath, catalog: str, log_error: Callable[[Exception], LocalError], *, is_own: bool
+) -> Iterator[None]:
+    """Raise the errors of a table's catalog as ours; ``log_error`` gives the sentence for any other of the library.
+
+    ``is_own`` is whether the catalog is the one in the table's directory.
+    """
+    try:
+        with warnings.catch_warnings():
+            # of metadata of before that others have deleted
+            warnings.simplefilter("ignore")
+            LIBRARY_LOG.addFilter(_is_of_note)
+            yield
+    except LadingError:
+        raise
+    except FileNotFoundError as error:
+        raise log_error(error) from error
+    except Exception as error:
+        # errors of pyiceberg, its catalogs and its formats have no class in common
+        which = f"the table {directory}: the Iceberg catalog {catalog!r}"
+        if (of_catalog := _catalog_error(error, which, is_own=is_own)) is not None:
+            raise of_catalog from error
+        if isinstance(error, OSError):
+            raise
+        raise log_error(error) from error
+    finally:
+        LIBRARY_LOG.removeFilter(_is_of_note)
+
+
+def _catalog_error(error: Exception, which: str, *, is_own: bool) -> LadingError | None:
+    """Return the sentence for a catalog that is not there or not open to us; None for any other error."""
+    library, name = type(error).__module__.partition(".")[0], type(error).__name__
+    advice = "in ~/.pyiceberg.yaml, or in PYICEBERG_CATALOG__…"
+    if library == "requests" or name in AWAY:
+        # what follows the colon of the first line may be an address with a login in it
+        return Unreachable(f"{which} does not answer ({name}); start it, or correct its URI {advice}")
+    if name in FORBIDDEN:
+        return RemoteError(f"{which} refuses this login ({name}); correct credential or token {advice}")
+    if library == "sqlalchemy" and not is_own:
+        cause = str(getattr(error, "orig", None) or name).partition("\n")[0]
+        return LocalError(f"{which}: its database cannot be used: {cause}; fix that, or correct its URI {advice}")
+    return None
+
+
+def _is_of_note(record: logging.LogRecord) -> bool:
+    # files have no bounds of binary columns on purpose, and pyiceberg warns of each of them
+    return not str(record.msg).startswith("PyArrow statistics missing")

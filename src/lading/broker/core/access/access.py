@@ -23,7 +23,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -48,14 +48,26 @@ from .credentials import (
 )
 from .principal import Principal
 from .quotas import Quota, QuotaMeter
-from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow, topic_resource
-from .rule_index import NO_RULES, RuleIndex
+from .rights import (
+    ANONYMOUS,
+    CLUSTER,
+    EVERYBODY,
+    NAME_CHARACTERS_MAX,
+    AccessRule,
+    PatternKind,
+    Resource,
+    ResourceKind,
+    Right,
+    rules_allow,
+    topic_resource,
+)
 from .users import AccessTable, Token, User, require_password, require_user_name
 
 if TYPE_CHECKING:
     from ..topology import Topic
 
 LOG: Final = logging.getLogger("lading.broker")
+_Key = tuple[ResourceKind, PatternKind, str]
 
 
 class AccessControl(Component):
@@ -501,3 +513,41 @@ class AccessControl(Component):
 def credentials_refusal() -> Refusal:
     """Return the one error for unknown users and wrong passwords."""
     return Refusal(Reason.INVALID_CREDENTIALS, "wrong user name or password")
+
+
+class RuleIndex:
+    """The rules of one user by what they name.
+
+    A request looks at the rules for its resource, however many others there are.
+    """
+
+    def __init__(self, rules: Iterable[AccessRule]) -> None:
+        self._rules: dict[_Key, list[AccessRule]] = {}
+        prefix_lengths: dict[ResourceKind, set[int]] = {}
+        for rule in rules:
+            self._rules.setdefault((rule.kind, rule.pattern, rule.name), []).append(rule)
+            if rule.pattern is PatternKind.PREFIX:
+                prefix_lengths.setdefault(rule.kind, set()).add(len(rule.name))
+        self._prefix_lengths = {kind: sorted(lengths) for kind, lengths in prefix_lengths.items()}
+        """By kind; at most as many as a name has characters."""
+
+    def find(self, resource: Resource) -> Iterator[AccessRule]:
+        """Return the rules that cover a resource, and those of the cluster, which may create any."""
+        yield from self._find_named(resource.kind, resource.name)
+        if resource.kind is ResourceKind.TOPIC:
+            yield from self._rules.get((ResourceKind.TOPIC, PatternKind.IN_STREAM, resource.stream), ())
+            yield from self._find_named(ResourceKind.STREAM, resource.stream)
+        if resource.kind is not ResourceKind.CLUSTER:
+            yield from self._find_named(ResourceKind.CLUSTER, CLUSTER.name)
+
+    def _find_named(self, kind: ResourceKind, name: str) -> Iterator[AccessRule]:
+        rules = self._rules
+        yield from rules.get((kind, PatternKind.LITERAL, name), ())
+        yield from rules.get((kind, PatternKind.ANY, "*"), ())
+        for length in self._prefix_lengths.get(kind, ()):
+            if length > len(name):
+                break
+            yield from rules.get((kind, PatternKind.PREFIX, name[:length]), ())
+
+
+NO_RULES = RuleIndex(())

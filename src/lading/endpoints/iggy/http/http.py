@@ -258,9 +258,7 @@ class IggyHttp:
 
     async def _cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         if not caller.release.is_current:
-            raise Refusal(
-                Reason.FEATURE_UNAVAILABLE, "this server is not a cluster; ask a server of release 0.11 or later"
-            )
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone")
         document = await self._ask(later.GetClusterMetadata(), caller, SERVER_ANSWERS)
         return Response(document, media_type="application/json")
 

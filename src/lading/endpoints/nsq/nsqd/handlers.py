@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -16,8 +17,8 @@ from ....model.errors import LadingError
 from ....model.lazy_dataclass import lazy_dataclass
 from ...base.peer import name_other_protocol
 from ...base.services import Services
+from ...io.compression import CompressedSession
 from ..fork import EXTENDED, PLAIN, VERSION
-from .compression import start_compression
 from .consume import NsqConsumer
 from .login import NO_RULES, LoginRules, NsqdLogin
 from .node import Node
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     from ...base.session import ConnectionHandle
     from .message_flow import MessageFlow
 
-
 log = logging.getLogger(__name__)
+NEED_AUTH: Final = frozenset(
+    {command.name for command in COMMANDS.values() if command.form is not None}
+    | {"SUB", "SUB_ADVANCED", "SUB_ORDERED", "INTERNAL_CREATE_TOPIC"}
+)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -75,11 +79,6 @@ class CommandContext(Protocol):
     def channel_closed(self, reason: str) -> None:
         """Close the connection: what it reads is deleted."""
 
-
-NEED_AUTH: Final = frozenset(
-    {command.name for command in COMMANDS.values() if command.form is not None}
-    | {"SUB", "SUB_ADVANCED", "SUB_ORDERED", "INTERNAL_CREATE_TOPIC"}
-)
 
 Handler = Callable[[CommandContext, Line, bytes], None]
 
@@ -281,3 +280,23 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 """Every command but publications, which ``intake`` takes."""
 
 assert HANDLERS.keys() == {command.name for command in COMMANDS.values() if command.form is None}
+
+
+def start_compression(connection: ConnectionHandle, responses: ResponseQueue, features: Features) -> None:
+    """Compress what follows the last response, in both directions (nsq.md 1.5).
+
+    Raises NsqProtocolError if that is impossible now.
+    """
+    # most clients do without, and so does the start of the broker
+    from ....dialects.nsq import compression
+
+    if not responses.is_empty:
+        raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with compression before publications are answered")
+    if not connection.inbox.hold_elsewhere(compression.STREAM_BYTES):
+        raise NsqProtocolError("E_IDENTIFY_FAILED", "no memory for a compressed connection; retry later")
+    layer = (
+        partial(CompressedSession, compression.SnappyReader(), compression.SnappyWriter())
+        if features.snappy
+        else partial(CompressedSession, compression.DeflateReader(), compression.DeflateWriter(features.deflate_level))
+    )
+    connection.insert_layer(partial(layer, compression.STREAM_BYTES))

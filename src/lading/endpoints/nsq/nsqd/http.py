@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from ....dialects.nsq import commands, json_text, limits
 from ....dialects.nsq.commands import COMMANDS, Command
 from ....dialects.nsq.errors import fault_of
+from ....dialects.nsq.identify import OUTPUT_BUFFER_BYTES_MAX, OUTPUT_BUFFER_MS_MAX
 from ....model.errors import LadingError
 from ....runtime.turns import finish_in_turns
 from ...base.append_wait import wait_acknowledged
@@ -24,7 +25,6 @@ from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION
 from .http_responses import HttpFault, make_handler, make_route
 from .node import Node, TopicNeeded
-from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publication import Publication
 from .publish import Publisher, PublishRoute
@@ -34,6 +34,7 @@ from .subscribe import parse_start, seek_channel
 if TYPE_CHECKING:
     from ....broker.channels import Channel
     from ....broker.core.topology import Topic
+    from .node import Node
 
 NAME: Final = "nsqd_http"
 INLINE_BYTES_MAX: Final = 16 << 10
@@ -48,6 +49,26 @@ _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _U64_MAX: Final = (1 << 64) - 1
 _TOLD: Final = ("max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level")
 """Further members of upstream's ``/info``."""
+_MS_NS: Final = 1_000_000
+OPTIONS: Final[Mapping[str, Callable[[Node], Any]]] = {
+    "auth_http_addresses": lambda node: [],
+    "broadcast_address": lambda node: address.host if (address := node.tcp_address()) else "",
+    "deflate": lambda node: node.services.settings.endpoints.nsqd_tcp.deflate,
+    "http_address": lambda node: str(node.http or ""),
+    "max_body_size": lambda node: limits.REQUEST_BYTES_MAX,
+    "max_deflate_level": lambda node: node.services.settings.endpoints.nsqd_tcp.deflate_level_max,
+    "max_heartbeat_interval": lambda node: limits.HEARTBEAT_MS_MAX * _MS_NS,
+    "max_msg_size": lambda node: limits.MESSAGE_BYTES_MAX,
+    "max_msg_timeout": lambda node: limits.MESSAGE_TIMEOUT_MS_MAX * _MS_NS,
+    "max_output_buffer_size": lambda node: OUTPUT_BUFFER_BYTES_MAX,
+    "max_output_buffer_timeout": lambda node: OUTPUT_BUFFER_MS_MAX * _MS_NS,
+    "max_rdy_count": lambda node: limits.READY_MAX,
+    "max_req_timeout": lambda node: limits.REQUEUE_MS_MAX * _MS_NS,
+    "msg_timeout": lambda node: limits.MESSAGE_TIMEOUT_MS * _MS_NS,
+    "nsqlookupd_tcp_addresses": lambda node: [],
+    "snappy": lambda node: node.services.settings.endpoints.nsqd_tcp.snappy,
+    "tcp_address": lambda node: str(node.tcp or ""),
+}
 
 
 class NsqdHttp:
@@ -325,3 +346,10 @@ def _partition(request: Request) -> int:
     if re.fullmatch(r"-1|[0-9]{1,9}", text) is None:
         raise HttpFault("INVALID_ARG_TOPIC_PARTITION")
     return int(text)
+
+
+def option(node: Node, name: str) -> Any:
+    """Return the value of an option. Raises HttpFault for an unknown one."""
+    if name not in OPTIONS:
+        raise HttpFault("INVALID_OPTION")
+    return OPTIONS[name](node)

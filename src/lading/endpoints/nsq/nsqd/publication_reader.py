@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ....dialects.nsq import commands, limits
+from ....dialects.nsq import commands, limits, publishing, send_layout
 from ....dialects.nsq.commands import Command, Line
 from ....dialects.nsq.errors import NsqProtocolError, fault_of
 from ....model.errors import LadingError
@@ -16,7 +16,7 @@ from ...base.inbox import Inbox
 from ...base.responses import ResponseQueue
 from ...base.route_cache import RouteCache
 from ...base.session import ConnectionHandle
-from .batch_walk import BatchWalk
+from .message_store import COUNT_BYTES, Bytes, item_size_error, require_count, size_at
 from .publication import Publication
 from .publish import Publisher, PublishRoute
 from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
@@ -253,3 +253,42 @@ def _delay_us(line: memoryview) -> int:
     if not 0 <= delay_ms <= limits.DEFER_MS_MAX:
         raise NsqProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limits.DEFER_MS_MAX}")
     return delay_ms * 1_000
+
+
+class BatchWalk:
+    """The progress through the items of one MPUB; items that were passed are not read again with the next bytes.
+
+    Its end is found as nsqd finds it: by the sizes of its items, whatever length the command declares. nsqd holds the
+    declared length against its limit and never looks at it again. Clients rely on that: squeaky 2.6.0 declares the
+    bodies of its messages alone, without their count and sizes.
+    """
+
+    __slots__ = ("_count", "_needed_bytes", "_passed", "_passed_bytes")
+
+    def __init__(self) -> None:
+        self._count = 0
+        """Items that it says it has; 0 before the count is here."""
+        self._passed = 0
+        self._passed_bytes = self._needed_bytes = COUNT_BYTES
+        """Of the body, whose place moves: passed, and to be here before there is more to pass."""
+
+    def find_end(self, source: Bytes, body: int, have: int) -> int | None:
+        """Return the end of the items of the MPUB with its body at ``source[body:have]``, None until all are here.
+
+        Raises NsqProtocolError for a count or size that nsqd refuses, and if the items are longer than the largest
+        body: before their bytes are here.
+        """
+        if have - body < self._needed_bytes:
+            return None
+        if not self._count:
+            self._count = require_count(size_at(source, body))
+        end_max = body + limits.REQUEST_BYTES_MAX
+        left = self._count - self._passed
+        passed, end, needed, reason = publishing.pass_items(source, body + self._passed_bytes, have, end_max, left)
+        self._passed += passed
+        self._passed_bytes, self._needed_bytes = end - body, needed - body
+        if reason == send_layout.BAD_ITEM:
+            raise NsqProtocolError("E_BAD_BODY", f"body too big {self._needed_bytes} > {limits.REQUEST_BYTES_MAX}")
+        if reason:
+            raise item_size_error(reason, self._passed, size_at(source, end))
+        return end if passed == left else None
