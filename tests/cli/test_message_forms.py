@@ -61,7 +61,7 @@ def test_json_gives_back_every_byte(key: bytes | None, payload: bytes | None) ->
         (b'{"paylod": "x"}', "did you mean 'payload'"),
         (b'{"payload": 1}', "payload: write a text, null, or bytes"),
         (b'{"payload": {"base64": "*"}}', "payload: write a text, null, or bytes"),
-        (b'{"payload": "\\ud800"}', "payload: a text"),
+        (b'{"payload": "\\ud800"}', "payload: write a text"),
         (b'{"headers": {"a": 1}}', "headers is a list"),
         (b'{"headers": [{"kind": "string"}]}', "write an object with a key"),
         (b'{"headers": [{"key": "\\ud800"}]}', "line 1: the text is not UTF-8"),
