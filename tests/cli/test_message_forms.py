@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lading import Consumer, Producer, testing
-from lading.cli.message_format import compile_format
+from lading.cli.message_format import compile_format, indent_json
 from lading.client.message_json import parse_lines, to_json
 from lading.model.errors import LocalError
 from lading.model.headers import Header, Headers
@@ -111,3 +111,48 @@ def test_format_and_headers_only(lading: Run) -> None:
 
 def test_format_shows_bytes_that_are_no_text_as_hex() -> None:
     assert compile_format("%k|%s")(Message(b"\xff", Headers(), key=None)) == "|0xff"
+
+
+ORDER = rb"""{"id": "A-1","order" :{"amount":12.50, "unit price":1e3,"none": {} ,
+ "tags":["a,b",{"k":[]}],"big":9007199254740993}, "text": "line\n\"x\" {", "null":null}"""
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("%p %p{id} %p{order.amount}", "3 A-1 12.50"),
+        ('%p{order."unit price"}|%p{order.tags}', '1e3|["a,b",{"k":[]}]'),
+        ("%p{order.big}%p{null}%p{none.at.all}%p{text}", '9007199254740993line\\n"x" {'),
+    ],
+)  # fmt: skip
+def test_members_of_the_payload_in_a_format(form: str, text: str) -> None:
+    assert compile_format(form)(Message(ORDER, partition=3)) == text
+    for payload in (None, b"", b"\xff", b"[1]"):
+        assert compile_format("%p{id}")(Message(payload)) == ""
+    with pytest.raises(LocalError, match=r"%p\{a b\} is no path; write"):
+        compile_format("%p{a b}")
+
+
+def test_a_json_payload_is_indented_and_nothing_in_it_is_changed() -> None:
+    text = indent_json(ORDER)
+    assert text is not None
+    assert text.split("\n")[:8] == [
+        "{", '  "id": "A-1",', '  "order": {', '    "amount": 12.50,', '    "unit price": 1e3,', '    "none": {},',
+        '    "tags": [', '      "a,b",',
+    ]  # fmt: skip
+    assert text.endswith("\n}")
+    # literals, also those that Python would round
+    assert json.loads(text, parse_float=str, parse_int=str) == json.loads(ORDER, parse_float=str, parse_int=str)
+    assert [indent_json(payload) for payload in (b"", b"[1]", b'{"a": NaN}', b'{"a": 1} x', b"\xff")] == [None] * 5
+
+
+def test_poll_shows_selects_and_formats_members(lading: Run) -> None:
+    with testing.broker() as broker:
+        with Producer(broker.url) as producer:
+            for number in range(3):
+                order = {"id": f"A-{number}", "order": {"amount": number * 75}, "note": "x" * 60}
+                producer.send("orders", json.dumps(order).encode(), headers={"tenant": "acme"})
+        words = ("message", "poll", "orders", "--from", broker.url, "--where", "payload.order.amount > 100")
+        assert lading(*words, "--format", "%o %p{id} %h{tenant}").stdout == "2 A-2 acme\n"
+        shown = lading(*words).stdout
+        assert '    "order": {\n      "amount": 150\n    },\n' in shown

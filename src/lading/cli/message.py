@@ -17,7 +17,7 @@ import typer
 
 from ..client.message_json import MessageToSend, parse_lines, to_json
 from ..model.errors import LocalError
-from .message_format import MEANINGS, compile_format
+from .message_format import MEANINGS, compile_format, indent_json
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
 from .topic import print_invisible
@@ -36,6 +36,10 @@ Form = Annotated[
 ]
 HeadersOnly = Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")]
 QUEUE_WAIT_S = 2.0
+JSON_LINE_BYTES = 80
+"""A JSON payload is shown in one line up to this size, in indented lines beyond it."""
+JSON_LINES = 40
+"""Lines of a payload that are shown."""
 HeaderOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -179,11 +183,11 @@ def poll(
 
     Examples:
 
-        lading message poll flights --where "carrier = 'UA' AND delay > 15"
+        lading message poll flights --where "carrier = 'UA' AND payload.order.fare > 100"
 
         lading message poll flights --offset -5 --output json | jq .headers
 
-        lading message poll flights --format '%o %k %h{carrier}'
+        lading message poll flights --format '%o %k %h{carrier} %p{order.fare}'
     """
     found = 0
     print_message = _printer(output, form, headers_only)
@@ -303,7 +307,18 @@ def show(message: Message, output: Output, *, headers_only: bool = False) -> Non
         console.print(f"  {literal(name)} = [dim]{word}:[/] {literal(_text(text))}")
     if headers_only:
         return
-    console.print("  [dim]no payload[/]" if message.payload is None else f"  {literal(_text(message.payload))}")
+    if message.payload is None:
+        console.print("  [dim]no payload[/]")
+        return
+    indented = indent_json(message.payload) if len(message.payload) > JSON_LINE_BYTES else None
+    if indented is None:
+        console.print(f"  {literal(_text(message.payload))}")
+        return
+    lines = indented.split("\n")
+    for line in lines[:JSON_LINES]:
+        console.print(f"  {literal(_text(line))}")
+    if len(lines) > JSON_LINES:
+        console.print(f"  [dim]… ({len(lines):,} lines; --output json shows all)[/]")
 
 
 def _text(value: Any, most: int = 500) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..model.errors import CorruptError, LocalError
 from ..model.message import Message
 from ..model.printable import escape_unseen
+from ..payloads.paths import PAYLOAD, parse_path
 
 PLACES: Final[dict[str, Callable[[Message], Any]]] = {
     "t": lambda message: message.topic,
@@ -25,10 +26,12 @@ PLACES: Final[dict[str, Callable[[Message], Any]]] = {
 }
 MEANINGS: Final = (
     "%t topic, %p partition, %o offset, %k key, %s payload, %S its bytes, %T time in ms, %a state, %i id, "
-    "%h all headers, %h{KEY} one header"
+    "%h all headers, %h{KEY} one header, %p{order.amount} one member of a JSON payload"
 )
 ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\r": "\r", "\\\\": "\\"}
-_PLACE: Final = re.compile(r"%h\{([^}]+)\}|%(.?)|(\\[ntr\\])", re.DOTALL)
+_PLACE: Final = re.compile(r"%(?P<part>[hp])\{(?P<name>[^}]+)\}|%(?P<letter>.?)|(?P<escape>\\[ntr\\])", re.DOTALL)
+_INDENT: Final = "  "
+_JSON_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|[{}\[\],:]', re.DOTALL)
 
 
 def compile_format(text: str) -> Callable[[Message], str]:
@@ -38,13 +41,14 @@ def compile_format(text: str) -> Callable[[Message], str]:
     for found in _PLACE.finditer(text):
         parts.append(text[end : found.start()])
         end = found.end()
-        key, letter, escape = found.groups()
-        if key is not None:
-            parts.append(_header(key))
-        elif escape is not None:
-            parts.append(ESCAPES[escape])
-        elif letter in PLACES:
-            parts.append(PLACES[letter])
+        if found["part"] == "h":
+            parts.append(_header(found["name"]))
+        elif found["part"] == "p":
+            parts.append(_member(text, found["name"]))
+        elif found["escape"] is not None:
+            parts.append(ESCAPES[found["escape"]])
+        elif found["letter"] in PLACES:
+            parts.append(PLACES[found["letter"]])
         else:
             raise LocalError(f"--format {text!r}: {found[0]!r} at {found.start()} is unknown; there are {MEANINGS}")
     parts.append(text[end:])
@@ -58,6 +62,44 @@ def _header(key: str) -> Callable[[Message], Any]:
         return next((_read_typed(header) for header in message.headers if header.key == key), None)
 
     return first_value
+
+
+def _member(text: str, name: str) -> Callable[[Message], Any]:
+    path = parse_path(f"{PAYLOAD}.{name}")
+    if path is None:
+        raise LocalError(f'--format {text!r}: %p{{{name}}} is no path; write %p{{order.amount}}, or %p{{"unit price"}}')
+
+    def read_member(message: Message) -> Any:
+        import pyarrow as pa
+
+        from ..payloads.walk import walk_json
+
+        payloads: pa.Array[Any] = pa.array([message.payload], pa.binary())
+        located, _ = walk_json(payloads, [path]).values[path].locate(whole_numbers=False)
+        start, length = int(located.start[0]), int(located.length[0])
+        return None if length < 0 else bytes(located.data[start : start + length])
+
+    return read_member
+
+
+def indent_json(payload: bytes) -> str | None:
+    """Return a JSON object in lines, its names and values as they are written; None if the payload is not one."""
+    import pyarrow as pa
+
+    from ..payloads.walk import walk_json
+
+    if payload[:1] != b"{" or not walk_json(pa.array([payload], pa.binary()), [("",)]).good[0]:
+        return None
+    lines, indent, before = [""], 0, ""
+    for part in _JSON_PART.findall(payload.decode()):
+        indent -= part in ("}", "]")
+        is_empty = part in ("}", "]") and before in ("{", "[")
+        if (before in ("{", "[", ",") and not is_empty) or (part in ("}", "]") and not is_empty):
+            lines.append(_INDENT * indent)
+        lines[-1] += ": " if part == ":" else part
+        indent += part in ("{", "[")
+        before = part
+    return "\n".join(lines)
 
 
 def _read_typed(header: Any) -> Any:
