@@ -60,6 +60,12 @@ def pages() -> dict[str, str]:
             "pipeline": table(("name", "type", "labels", "meaning"), describe_pipeline_metrics()),
         },
     }
+    parts["kafka.md"] = {
+        "not served": table(("not served", "APIs", "why", "instead"), describe_missing_kafka_apis()),
+        "newer versions": table(("API", "served up to", "not served", "what these change"), describe_newer_versions()),
+    }
+    for page, protocol in (("iggy-differences.md", "iggy"), ("nsq.md", "nsq")):
+        parts[page] = {"not served": table(("not served", "why", "instead"), describe_not_served(protocol))}
     parts[PERFORMANCE] = {"benches": table(("benchmark", "what it asks"), describe_benches())}
     return {name: fill(name, found) for name, found in parts.items()}
 
@@ -81,6 +87,32 @@ def table(heads: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(lines[0])} |" if number == 0 else f"|{'|'.join(line)}|" if number == 1
                      else f"| {' | '.join(line)} |" for number, line in enumerate(lines))  # fmt: skip
+
+
+# protocols
+
+
+def describe_missing_kafka_apis() -> Iterator[Sequence[str]]:
+    """Yield a row for each group of APIs that the broker does not serve."""
+    from lading.dialects.kafka.not_served import NOT_SERVED
+
+    for apis, row in NOT_SERVED:
+        yield row.subject, ", ".join(f"{name} ({key})" for key, name in apis.items()), row.reason, row.instead
+
+
+def describe_newer_versions() -> Iterator[Sequence[str]]:
+    """Yield a row for each served API of which Kafka has newer versions."""
+    from lading.dialects.kafka.not_served import NEWER
+    from lading.dialects.kafka.versions import SERVED
+
+    for key, row in NEWER.items():
+        versions = str(row.first) if row.first == row.last else f"{row.first}–{row.last}"
+        yield SERVED[key].name, str(SERVED[key].high), versions, row.change
+
+
+def describe_not_served(protocol: str) -> Iterator[Sequence[str]]:
+    """Yield the rows of a protocol's page."""
+    yield from resolve_name(f"lading.dialects.{protocol}.not_served:NOT_SERVED")
 
 
 # commands

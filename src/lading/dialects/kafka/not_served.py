@@ -1,0 +1,117 @@
+"""Not served of Kafka's protocol, and why: APIs of Apache Kafka 4.3, and versions above those that are served.
+
+``versions.SERVED`` has the others. A client that sends one of these APIs all the same is disconnected, as by Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ..not_served import NotServed
+from . import versions as v
+
+_BROKERS: Final[Mapping[int, str]] = {
+    4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata", 7: "ControlledShutdown", 52: "Vote",
+    53: "BeginQuorumEpoch", 54: "EndQuorumEpoch", 56: "AlterPartition", 58: "Envelope", 59: "FetchSnapshot",
+    62: "BrokerRegistration", 63: "BrokerHeartbeat", 64: "UnregisterBroker", 67: "AllocateProducerIds",
+    70: "ControllerRegistration", 73: "AssignReplicasToDirs", 80: "AddRaftVoter", 81: "RemoveRaftVoter",
+    82: "UpdateRaftVoter",
+}  # fmt: skip
+_DELEGATION_TOKENS: Final[Mapping[int, str]] = {
+    38: "CreateDelegationToken", 39: "RenewDelegationToken", 40: "ExpireDelegationToken", 41: "DescribeDelegationToken",
+}  # fmt: skip
+_FEATURES: Final[Mapping[int, str]] = {57: "UpdateFeatures"}
+_CONSUMER_GROUPS: Final[Mapping[int, str]] = {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"}
+_TELEMETRY: Final[Mapping[int, str]] = {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"}
+_SHARE_GROUPS: Final[Mapping[int, str]] = {
+    76: "ShareGroupHeartbeat", 77: "ShareGroupDescribe", 78: "ShareFetch", 79: "ShareAcknowledge",
+    83: "InitializeShareGroupState", 84: "ReadShareGroupState", 85: "WriteShareGroupState",
+    86: "DeleteShareGroupState", 87: "ReadShareGroupStateSummary", 90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets", 92: "DeleteShareGroupOffsets",
+}  # fmt: skip
+_STREAMS_GROUPS: Final[Mapping[int, str]] = {88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"}
+
+NOT_SERVED: Final[tuple[tuple[Mapping[int, str], NotServed], ...]] = (
+    (
+        _BROKERS,
+        NotServed(
+            "what brokers and controllers send each other",
+            "the broker is alone: it has no replicas, and no quorum that decides",
+            "[`lading mirror`](../how-to/mirror.md) copies topics to another broker",
+        ),
+    ),
+    (
+        _CONSUMER_GROUPS,
+        NotServed(
+            "the newer group protocol (KIP-848)",
+            "its groups are coordinated otherwise, and every client that has it has the classic one too",
+            "`group.protocol=classic`, the default of every client",
+        ),
+    ),
+    (
+        _STREAMS_GROUPS,
+        NotServed("groups of Kafka Streams (KIP-1071)", "as above", "`group.protocol=classic`, which is its default"),
+    ),
+    (
+        _SHARE_GROUPS,
+        NotServed(
+            "share groups (KIP-932)",
+            "NSQ's [channels](../explanation/channels.md) deliver single messages here",
+            "a channel, by `nsq://` or an NSQ client, of the same topic",
+        ),
+    ),
+    (
+        _DELEGATION_TOKENS,
+        NotServed(
+            "delegation tokens (KIP-48)",
+            "users have access tokens, which hold for all protocols",
+            "[`lading token create`](../how-to/secure.md), as the password of SASL PLAIN",
+        ),
+    ),
+    (
+        _FEATURES,
+        NotServed(
+            "levels of features (KIP-584)",
+            "a version of Lading has one set of them",
+            "an [upgrade](../how-to/upgrade.md)",
+        ),
+    ),
+    (
+        _TELEMETRY,
+        NotServed(
+            "metrics of clients (KIP-714)",
+            "nothing here would receive them; Apache Kafka offers these with a plugin for it alone",
+            "the client's own metrics",
+        ),
+    ),
+)
+"""APIs by key, and why they are not served."""
+
+
+class NewerVersions(NamedTuple):
+    """Versions of an API above the highest that is served: the first, the last that Kafka 4.3 has, and what changed."""
+
+    first: int
+    last: int
+    change: str
+
+
+NEWER: Final[Mapping[int, NewerVersions]] = {
+    v.PRODUCE: NewerVersions(12, 13, "12 begins transactions by itself (KIP-890); 13 names topics by id (KIP-516)"),
+    v.FETCH: NewerVersions(17, 18, "for replicas: 17 their directory (KIP-853), 18 their high watermark (KIP-1166)"),
+    v.LIST_OFFSETS: NewerVersions(
+        10, 11, "remote tiers: 10 a time-out (KIP-1075), 11 what waits for upload (KIP-1023)"
+    ),
+    v.METADATA: NewerVersions(13, 13, "an error that has clients bootstrap again (KIP-1102)"),
+    v.OFFSET_COMMIT: NewerVersions(10, 10, "topics by id (KIP-848)"),
+    v.OFFSET_FETCH: NewerVersions(10, 10, "topics by id (KIP-848)"),
+    v.INIT_PRODUCER_ID: NewerVersions(6, 6, "commit in two phases (KIP-939), which Kafka itself marks as unstable"),
+    v.ADD_PARTITIONS_TO_TXN: NewerVersions(4, 5, "several transactions in one request, from brokers alone (KIP-890)"),
+    v.ADD_OFFSETS_TO_TXN: NewerVersions(4, 4, "TRANSACTION_ABORTABLE (KIP-890)"),
+    v.END_TXN: NewerVersions(4, 5, "TRANSACTION_ABORTABLE; 5 a new epoch after each transaction (KIP-890)"),
+    v.TXN_OFFSET_COMMIT: NewerVersions(4, 5, "TRANSACTION_ABORTABLE; 5 adds the group by itself (KIP-890)"),
+    v.DESCRIBE_LOG_DIRS: NewerVersions(5, 5, "whether a directory takes new partitions (KIP-1066)"),
+    v.LIST_TRANSACTIONS: NewerVersions(2, 2, "a pattern of transactional ids (KIP-1152)"),
+}
+"""By key. Clients use the highest version that both sides know, so that nothing of this is missed at a request."""
