@@ -14,6 +14,7 @@ from lading.columns.contract import (
     parse_header_column,
     parse_type,
     type_word,
+    write_column_name,
 )  # fmt: skip
 from lading.model.errors import SettingError
 
@@ -98,3 +99,19 @@ def test_a_projection_is_checked_however_it_is_made() -> None:
         Projection(("offset",), (), ("state",))
     with pytest.raises(SettingError, match="list"):
         HeaderColumn("a", "a", pa.list_(pa.int8()))
+
+
+NAMES = (
+    'carrier trace-id a.b payload payload.x payload.a-b key.x keys.x say"no" a,b é required from decimal(3,1) array<a'
+)
+
+
+@pytest.mark.parametrize("name", [*NAMES.split(), "a b", "`x`"])
+def test_a_name_is_read_back_as_it_was_written(name: str) -> None:
+    written = write_column_name(name)
+    [column] = parse_columns(f"column int from {written}").headers
+    assert (column.name, column.header) == ("column", name)
+    # a field of messages is not the name of a header's column
+    if name != "payload":
+        [column] = parse_columns(f"{written} string").headers
+        assert (column.name, column.header) == (name, name)

@@ -204,6 +204,19 @@ def test_other_protocols_do_not_know_internal_topics() -> None:
         frames.close()
 
 
+def test_an_internal_topic_is_listed_while_it_is_used() -> None:
+    """A list itself is not a question for a name, after which the topic would stay."""
+    with testing.broker() as running:
+        frames = KafkaFrames(running.endpoints["kafka"])
+        asked = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        frames.ask("CreateTopics", 7, topics=[asked], timeout_ms=1000, validate_only=False)
+        assert commit(frames, "t", 0) == 0
+        assert list_internal(frames) == {"t": False, OFFSETS: True}
+        frames.ask("DeleteGroups", 2, groups_names=["g"])
+        assert list_internal(frames) == {"t": False}
+        frames.close()
+
+
 def test_rights_apply_to_internal_topics(tmp_path: Path) -> None:
     rules = [
         rule("ann", Right.DESCRIBE, OFFSETS),

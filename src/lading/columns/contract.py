@@ -474,6 +474,7 @@ class _Token:
         return not self.quoted and self.text.lower() == word
 
 
+_PLAIN_NAME = re.compile(rf"(?!(?:key|{PAYLOAD})\.|{PAYLOAD}$)[\w.-]+")
 _TOKEN = re.compile(
     r'\s*(?:"(?P<double>(?:[^"]|"")*)"|`(?P<back>(?:[^`]|``)*)`'
     rf"|(?P<path>{PATH_PATTERN})"
@@ -570,8 +571,21 @@ def parse_header_source(source: str) -> str:
 def write_header_source(header: str) -> str:
     """Return the source that names a header: in double quotes if it would be read as a place in the payload."""
     if _is_quoted(header) or header == PAYLOAD or parse_path(header) is not None:
-        return '"' + header.replace('"', '""') + '"'
+        return _quote(header)
     return header
+
+
+def write_column_name(name: str) -> str:
+    """Return a name as ``parse_columns`` reads it back, as a column or after ``from``.
+
+    It is in double quotes if it has other characters than a plain word, or would be read as a place in the key or
+    payload.
+    """
+    return name if _PLAIN_NAME.fullmatch(name) else _quote(name)
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _is_quoted(source: str) -> bool:

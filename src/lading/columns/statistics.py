@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from ..model.errors import CorruptError
 from ..model.kinds import Kind, decode_value
 from ..model.printable import escape_unseen
-from .contract import FIELD_TYPES
+from .contract import FIELD_TYPES, write_column_name
 from .distinct import DistinctCount
 from .field_names import choose_column_name
 from .locate import Entries
@@ -156,8 +155,8 @@ class HeaderStatistics:
         columns: list[str] = []
         for statistics in self.keys.values():
             name = choose_column_name(statistics.key, taken)
-            origin = "" if name == statistics.key else f" from {_quote_name(statistics.key)}"
-            columns.append(f"{_quote_name(name)} {statistics.type}{origin}")
+            origin = "" if name == statistics.key else f" from {write_column_name(statistics.key)}"
+            columns.append(f"{write_column_name(name)} {statistics.type}{origin}")
         return columns
 
     def _row(self, one: KeyStatistics) -> dict[str, Any]:
@@ -236,8 +235,3 @@ def _readable(kind: int, data: bytes) -> Any:
 def _format_example(value: Any) -> str:
     text = escape_unseen(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _EXAMPLE_CHARACTERS else text[: _EXAMPLE_CHARACTERS - 1] + "…"
-
-
-def _quote_name(name: str) -> str:
-    # without quotes payload.x and payload are members of a JSON payload
-    return name if re.fullmatch(r"(?!(?:key|payload)\.|payload$)[\w.-]+", name) else '"' + name.replace('"', '""') + '"'

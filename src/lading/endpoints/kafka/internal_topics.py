@@ -65,7 +65,9 @@ class KafkaTopicView:
         self._by_uuid = {topic.uuid: topic for _, topic in self._internal.values()}
 
     def find(self, name: str) -> Topic:
-        """Return a topic by its flat name. Raises Refusal if it does not exist.
+        """Return a topic that a client asks for by its flat name. Raises Refusal if it does not exist.
+
+        An internal one is listed from then on.
 
         A client of another protocol may have created one of an internal name: then it is that one.
         """
@@ -100,9 +102,17 @@ class KafkaTopicView:
         """Return all topics whose names Kafka can express, and the internal ones that are used."""
         topics = [topic for topic in self._broker.topology.list_topics() if is_legal(topic.flat_name)]
         for row, topic in self._internal.values():
-            if (row.name in self._named or row.is_used(self._broker)) and self.find(row.name) is topic:
+            if (row.name in self._named or row.is_used(self._broker)) and not self._is_created(row.name):
                 topics.append(topic)
         return topics
+
+    def _is_created(self, name: str) -> bool:
+        """Return whether a client of another protocol has created a topic of an internal name."""
+        try:
+            self._broker.topology.resolve(name)
+        except Refusal:
+            return False
+        return True
 
 
 def _to_topic(stream: Stream, row: InternalTopic) -> Topic:
