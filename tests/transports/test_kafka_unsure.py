@@ -16,15 +16,21 @@ import pytest
 
 from lading import read_arrow
 from lading.broker.core.access.rights import Right
-from lading.model.errors import RemoteError
+from lading.model.errors import LadingError, LocalError, RemoteError
 from lading.testing import BrokerProcess
 from lading.transports.kafka.socket import KafkaSocket
+from lading.transports.kafka.transactions import KafkaTransaction, end
+from lading.transports.kafka.transport import KafkaTransport
 from lading.transports.open import open_transport
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.test_http_users import client
 
 WRITES = {"user": "ann", "kind": "topic", "pattern": "literal", "name": "orders", "operation": "write"}
 Started = tuple[BrokerProcess, httpx.Client]
+
+
+def make_batch(number: int) -> pa.RecordBatch:
+    return pa.record_batch({"payload": pa.array([b"%d" % number], pa.binary())})
 
 
 @pytest.fixture
@@ -55,7 +61,7 @@ def test_numbers_of_a_batch_that_may_be_there_go_to_no_other(
 
     url = f"kafka://{running.endpoints['kafka']}"
     login: dict[str, Any] = {"username": "ann", "password": PASSWORDS["ann"]}
-    batches = [pa.record_batch({"payload": pa.array([b"%d" % number], pa.binary())}) for number in range(3)]
+    batches = [make_batch(number) for number in range(3)]
     transport = open_transport(url, **login)
     transport.send("orders", 0, batches[0])
     monkeypatch.setattr(KafkaSocket, "receive_produce", lose_first)
@@ -67,3 +73,44 @@ def test_numbers_of_a_batch_that_may_be_there_go_to_no_other(
     transport.close()
     found = read_arrow(url, "orders", "payload", **login)
     assert found.column(0).to_pylist() == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("by", ["send", "send_all"])
+def test_a_transaction_takes_no_batch_after_one_that_may_be_in_it(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """It would have the first one's numbers, be acknowledged as its repetition, and be missing after the commit."""
+    topic = f"unsure.{by}"
+    transport = open_transport(f"kafka://{broker.endpoints['kafka']}", retries=0)
+    assert isinstance(transport, KafkaTransport)
+    transport.create_topic(topic)
+    transaction = KafkaTransaction(transport._cluster, topic, 60)
+    first, second = (make_batch(number) for number in range(2))
+    receive = KafkaSocket.receive_produce
+
+    def lose(socket: KafkaSocket) -> Any:
+        receive(socket)
+        raise ConnectionResetError("the response is lost")
+
+    def send(batch: pa.RecordBatch) -> None:
+        if by == "send":
+            transaction.send(topic, 0, batch)
+        else:
+            transaction.send_all(topic, [(0, batch)])
+
+    with monkeypatch.context() as lossy:
+        lossy.setattr(KafkaSocket, "receive_produce", lose)
+        with pytest.raises(LadingError):
+            send(first)
+    with pytest.raises(LocalError, match=f"transaction '{topic}': an earlier batch failed"):
+        send(second)
+    transaction.abort()
+    # another one of the same name has all of it
+    again = KafkaTransaction(transport._cluster, topic, 60)
+    for batch in (first, second):
+        again.send(topic, 0, batch)
+    prepared = again.prepare()
+    assert prepared is not None
+    end(transport._cluster, prepared, committed=True)
+    transport.close()
+    assert read_arrow(broker.url, topic, "payload").column(0).to_pylist() == [b"0", b"1"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
 from ...dialects.kafka.protocol import RECORDS
-from ...model.errors import RemoteError
+from ...model.errors import LocalError, RemoteError
 from ...model.protocol import MessageBound
 from ..fitting import MessageRefused, MessageTooLarge, fill_missing_columns, fit_to_target
 from ..interface import SendResult
@@ -165,8 +165,8 @@ class KafkaWriter:
     A batch whose fate stayed unknown continues at the row it stopped at if the same object is sent again; if another
     batch follows instead, a new producer id begins, because the sequence of the old one is unsure: under its numbers
     another batch would pass for the one that the cluster may have, and vanish. So it is too if a response is lost, and
-    the repetition is refused. In a
-    ``transaction``, which has one producer id, nothing can be sent any more after an error.
+    the repetition is refused. A
+    ``transaction`` has one producer id: after such an error it takes no other batch.
     """
 
     def __init__(self, cluster: KafkaCluster, transaction: WriterTransaction | None = None) -> None:
@@ -178,6 +178,8 @@ class KafkaWriter:
         self._acknowledged: dict[Place, tuple[weakref.ref[pa.RecordBatch], SendResult]] = {}
         self._open: dict[Place, _Delivery] = {}
         self._turns: dict[str, int] = {}
+        self._has_lost_count = False
+        """Whether the transaction may have a batch whose numbers the next one would get."""
 
     def turn(self, topic: str, partitions: int) -> int:
         """Return the partition whose turn it is, and pass the turn on to the next."""
@@ -308,7 +310,8 @@ class KafkaWriter:
             self._deliver(place, delivery)
 
     def _reset_producer_id(self) -> None:
-        """Let the next batch have a new producer id."""
+        """Let the next batch have a new producer id, which a transaction cannot have."""
+        self._has_lost_count = self._transaction is not None
         self._producer = None
         self._sequences.clear()
         self._unfinished.clear()
@@ -316,6 +319,11 @@ class KafkaWriter:
     def _begin_delivery(self, place: Place, compression: Literal["lz4"] | None) -> _Delivery:
         self._identify()
         if self._transaction is not None:
+            if self._has_lost_count:
+                raise LocalError(
+                    f"transaction {self._transaction.id!r}: an earlier batch failed, and may be in it; abort it, and "
+                    "send everything in another one"
+                )
             self._transaction.add_partition(place)
         return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1_000_000 * 1000)
 
