@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lading import Producer, testing
+from lading import Admin, Producer, testing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +63,25 @@ def test_a_batch_and_a_stream_have_columns_of_the_payload(
     streamed = spark.read.parquet(str(tmp_path / "out")).orderBy("offset").collect()
     assert [row.order_id for row in streamed] == ["A", "B", None, "7"]
     assert rows == streamed
+
+
+def test_a_frame_is_written_as_json_and_read_back(spark: SparkSession, broker: testing.BrokerProcess) -> None:
+    with Admin(broker.url) as admin:
+        admin.create_topic("spark_written", 1)
+    sql = (
+        "select 'acme' as tenant, cast(12.50 as decimal(10,2)) as amount, 9007199254740993 as big, "
+        "array('x', null) as tags, named_struct('sku', 's', 'n', 2) as line, "
+        "timestamp'2026-01-01 00:00:00 UTC' as at, cast(null as string) as note"
+    )
+    target = {"to": broker.url, "topic": "spark_written", "headers": "tenant", "payload.format": "json"}
+    target["column.amount"] = "payload.order.amount"
+    frame = spark.sql(sql)
+    frame.write.format("lading").mode("append").options(**target).save()
+    source = {"from": broker.url, "topic": "spark_written", "column.amount": "payload.order.amount"}
+    source |= {f"column.{name}": f"payload.{name}" for name in ("big", "tags", "line", "at", "note")}
+    schema = "tenant string, amount decimal(10,2), big bigint, tags array<string>, line struct<sku:string,n:int>, "
+    read = spark.read.format("lading").schema(schema + "at timestamp, note string").options(**source).load()
+    assert read.collect() == frame.collect()
 
 
 def test_an_option_that_cannot_be_is_refused(spark: SparkSession, broker: testing.BrokerProcess) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, DecimalType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from lading import testing
 from lading.client.bulk import read_arrow
@@ -174,7 +175,39 @@ def test_a_frame_that_is_no_message_is_refused(schema: str, headers: tuple[str, 
         mapping(schema, *headers)
 
 
+def test_columns_become_json_payloads_at_their_places() -> None:
+    frame = StructType().add("tenant", StringType()).add("key", BinaryType()).add("order_id", StringType())
+    frame = frame.add("amount", DecimalType(10, 2)).add("n", LongType()).add("a.b", IntegerType())
+    made = ColumnMapping.of(frame, ("tenant",), {"amount": "payload.order.amount"})
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "tenant": ["acme", "b"], "key": [b"k", None], "order_id": ["A", None],
+            "amount": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)), "n": [9007199254740993, 2],
+            "a.b": pa.array([1, 2], pa.int32()),
+        }
+    )  # fmt: skip
+    batch = made.batch(rows)
+    assert batch.column("payload").to_pylist() == [
+        b'{"order_id":"A","order":{"amount":1.50},"n":9007199254740993,"a.b":1}',
+        b'{"order_id":null,"order":{"amount":null},"n":2,"a.b":2}',
+    ]
+    assert [len(one or []) for one in batch.column("headers").to_pylist()] == [1, 1]
+    for places, sentence in (
+        ({"tenant": "payload.t"}, "option column.tenant: the column is a header or a field"),
+        ({"nowhere": "payload.t"}, "option column.nowhere: the column does not exist"),
+        ({"amount": "payload.n.x"}, r"payload\.n\.x is inside of it"),
+    ):
+        with pytest.raises(SettingError, match=sentence):
+            ColumnMapping.of(frame, ("tenant",), places)
+    with pytest.raises(SettingError, match=r"a column payload, and payload.format makes another"):
+        ColumnMapping.of(StructType().add("payload", BinaryType()).add("n", LongType()), (), {})
+
+
 def test_sink_options() -> None:
     with pytest.raises(SettingError, match="option 'to' is missing"):
         SinkOptions.parse({"topic": "t"})
+    with pytest.raises(SettingError, match=r"column.amount: needs payload.format; add payload.format = json"):
+        SinkOptions.parse({"to": "lading://h:1", "topic": "t", "column.amount": "payload.x"})
+    written = SinkOptions.parse({"to": "lading://h:1", "topic": "t", "payload.format": "json", "column.a": "payload.x"})
+    assert written.payload_places == {"a": "payload.x"}
     assert SinkOptions.parse({"TO": "lading://h:1", "Topic": "t", "headers": "a, b"}).headers == ("a", "b")

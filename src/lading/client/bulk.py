@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ..columns.contract import FIELD_TYPES
 from ..columns.instants import drop_unreadable_times, unreadable_times_sentence
 from ..model.errors import LocalError, SettingError
+from ..payloads.paths import Path
 from ..transports.fetched import States
 from ..transports.interface import Transport
 from .arguments import open_for
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
+from .payload_columns import FORMATS, check_payload_columns, encode_json_payloads, parse_payload_columns
 from .producer import Producer
 from .read_bounds import Bound, spans
 from .reading import OnLoss, PartitionReader, Selection, columns_text
@@ -149,6 +152,8 @@ def write_arrow(
     headers: Sequence[str] | Mapping[str, str] | None = None,
     key: str | None = None,
     payload: str | None = None,
+    payload_format: str | None = None,
+    payload_columns: Sequence[str] | Mapping[str, str] | None = None,
     timestamp: str | None = None,
     nulls: Nulls = "null",
     partition: int | None = None,
@@ -160,6 +165,8 @@ def write_arrow(
     kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch schema is sent unchanged; with an
     empty list messages have no headers. ``key``,
     ``payload`` and ``timestamp`` name columns too; by default the columns of these names, if the table has them.
+    With ``payload_format="json"`` the payload is an object of ``payload_columns``, names or a mapping of path to column
+    (``{"order.amount": "amount"}``); by default of all remaining columns.
     ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
     a missing topic.
     """
@@ -171,12 +178,15 @@ def write_arrow(
     }
     named = None if headers is None else header_names(headers)
     wanted = [*chosen.values(), *(named or {}).values()]
+    if payload_format is not None:
+        chosen.pop("payload", None)
+    members = _find_members(parts.schema, payload, payload_format, payload_columns, wanted)
     missing = next((name for name in wanted if name not in parts.schema.names), None)
     if missing is not None:
         raise LocalError(f"column {missing!r} does not exist; the table has {', '.join(parts.schema.names)}")
     if named is None and "headers" in parts.schema.names:
         chosen["headers"] = "headers"
-    if not chosen and not named:
+    if not chosen and not named and not members:
         raise LocalError("no columns selected; pass headers=[...], payload=... or key=...")
 
     def messages() -> Iterator[pa.RecordBatch]:
@@ -184,7 +194,36 @@ def write_arrow(
             made = {name: as_field(batch.column(column), column, name) for name, column in chosen.items()}
             if named:
                 made["headers"] = headers_of(batch, named, nulls)
+            if members:
+                made["payload"] = encode_json_payloads(batch, members, nulls)
             yield complete(batch.num_rows, made)
 
     with Producer(url, **options) as producer:
         return producer.send_batches(topic, messages(), partition=partition)
+
+
+def _find_members(
+    schema: pa.Schema,
+    payload: str | None,
+    payload_format: str | None,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    used: Sequence[str],
+) -> dict[Path, str]:
+    """Return the column of each member of the payload; empty without a format. ``used`` are other parts of messages."""
+    if payload_format is None:
+        if columns is not None:
+            raise SettingError("payload_columns needs a format; pass payload_format='json'")
+        return {}
+    if payload_format not in FORMATS:
+        raise SettingError(f"payload_format is {payload_format!r}; it takes {', '.join(FORMATS)}")
+    if payload is not None:
+        raise SettingError("payload and payload_format both make the payload; leave one out")
+    if columns is None:
+        spare = [name for name in schema.names if name not in (*used, *FIELD_TYPES)]
+        members: dict[Path, str] = {(name,): name for name in spare}
+    else:
+        members = parse_payload_columns(columns)
+    if not members:
+        raise SettingError("payload_format: there are no columns for the payload; name them by payload_columns")
+    check_payload_columns(schema, members)
+    return members

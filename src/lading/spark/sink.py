@@ -7,9 +7,9 @@ transactional id; else at least once, with a header by which duplicates are foun
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_pr
 from ..client.header_columns import ColumnHeader, check_kind, form_of, headers_of, parse_column_header
 from ..client.outgoing import OUT_SCHEMA_WITH_ORIGIN, complete
 from ..client.partitioning import KeyPartitioner, choose_key_partitioner, partitions_of
+from ..client.payload_columns import check_payload_columns, encode_json_payloads, parse_payload_columns
 from ..model.batch import ORIGIN_TIMESTAMP
 from ..model.errors import LadingError, LocalError, SettingError
+from ..payloads.paths import PAYLOAD, Path, write_path
 from ..tables.plan.options import SinkOptions
 from ..tables.scan.schema import with_field_names
 from ..transports.interface import Transport
@@ -51,12 +53,15 @@ class ColumnMapping:
     fields: tuple[str, ...]
     headers: tuple[ColumnHeader, ...]
     partition: bool
+    members: Mapping[Path, str] = field(default_factory=dict)
+    """The column of each member of JSON payloads."""
 
     @classmethod
-    def of(cls, schema: StructType, headers: tuple[str, ...]) -> ColumnMapping:
+    def of(cls, schema: StructType, headers: tuple[str, ...], places: Mapping[str, str] | None = None) -> ColumnMapping:
         """Return the mapping of a schema. Raises SettingError with the name of an unknown column or a wrong type.
 
-        ``headers`` are the headers that columns become, each ``NAME[:KIND] [from COLUMN]``.
+        ``headers`` are the headers that columns become, each ``NAME[:KIND] [from COLUMN]``. With ``places``, paths by
+        column, the payload is JSON: the remaining columns become its members, at their path or by their name.
         """
         arrow = arrow_schema(schema)
         names = arrow.names
@@ -73,7 +78,10 @@ class ColumnMapping:
         if headers and "headers" in names:
             raise SettingError("the frame has a column headers, and option headers names others; drop one of the two")
         spare = [name for name in names if name not in (*OWN, *used, "partition", *READ_ONLY)]
-        if spare:
+        members: dict[Path, str] = {}
+        if places is not None:
+            members = _members(arrow, spare, places, used)
+        elif spare:
             if spare[0].lower() == "value":
                 raise SettingError("column 'value' is not a part of a message; call it payload: value AS payload")
             raise SettingError(
@@ -85,11 +93,13 @@ class ColumnMapping:
             if header.kind is not None:
                 check_kind(header.column, arrow.field(header.column).type, header.kind)
         fields = tuple(name for name in OWN if name in names and name not in used)
-        if not fields and not headers:
+        if members and PAYLOAD in fields:
+            raise SettingError("the frame has a column payload, and payload.format makes another; drop one of the two")
+        if not fields and not members and not headers:
             raise SettingError(f"nothing in {', '.join(names)} is a part of a message; name columns as headers")
         for name in fields:
             _check(name, arrow.field(name).type)
-        return cls(fields, declared, "partition" in names)
+        return cls(fields, declared, "partition" in names, members)
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of some rows. Raises LocalError if a value cannot be part of a message."""
@@ -97,7 +107,25 @@ class ColumnMapping:
         if self.headers:
             kinds = {header.key: header.kind for header in self.headers if header.kind is not None}
             made["headers"] = headers_of(rows, {header.key: header.column for header in self.headers}, "null", kinds)
+        if self.members:
+            made[PAYLOAD] = encode_json_payloads(rows, self.members)
         return complete(rows.num_rows, made)
+
+
+def _members(
+    schema: pa.Schema, spare: Sequence[str], places: Mapping[str, str], used: Sequence[str]
+) -> dict[Path, str]:
+    """Return the column of each member of the payload: ``spare`` ones, at their place in ``places`` if it is there."""
+    for name in places:
+        if name not in spare:
+            what = "is a header or a field of messages" if name in schema.names else "does not exist"
+            raise SettingError(f"option column.{name}: the column {what}; name a column that goes into the payload")
+    if not spare:
+        raise SettingError("payload.format: the frame has no columns for the payload; add some, or leave it out")
+    paths = {places[name] if name in places else write_path((name,)): name for name in spare}
+    members = parse_payload_columns(paths)
+    check_payload_columns(schema, members)
+    return members
 
 
 def _check(name: str, type_: pa.DataType) -> None:
@@ -132,7 +160,7 @@ class TopicWriter:
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
-        self.mapping = ColumnMapping.of(schema, options.headers)
+        self.mapping = ColumnMapping.of(schema, options.headers, options.payload_places)
         self._target = DeliveryTarget(
             options.to,
             options.topic,

@@ -95,6 +95,8 @@ class SinkOptions:
     transactional_id: str | None = None
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = DEDUPE_HEADER
+    payload_places: Mapping[str, str] | None = None
+    """By column its path in JSON payloads; None if the payload is a column as it is."""
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -103,6 +105,11 @@ class SinkOptions:
         from ...client.header_columns import split_column_headers
 
         values = _normal(options, SINK)
+        places = _take_prefixed(values, "column.")
+        if "payload.format" in values:
+            _word("payload.format", values["payload.format"], ("json",))
+        elif places:
+            raise SettingError(f"option column.{next(iter(places))}: needs payload.format; add payload.format = json")
         return cls(
             to=_require_option(values, "to", "a URL such as lading://127.0.0.1:7070"),
             topic=_require_option(values, "topic", "the name of a topic"),
@@ -110,6 +117,7 @@ class SinkOptions:
             transactional_id=values.get("transactionalid", "").strip() or None,
             transaction_timeout_s=_count("transactionTimeoutS", values),
             dedupe_header=values.get("dedupe_header", DEDUPE_HEADER).strip() or None,
+            payload_places=places if "payload.format" in values else None,
             transport=transport_options(values),
         )
 
@@ -119,7 +127,7 @@ SOURCE = (
     "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
     "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel", "payload.format",
 )  # fmt: skip
-SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
+SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header", "payload.format")
 SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}
 """Names that Spark's Kafka connector has for the same."""
 INSTEAD = {
