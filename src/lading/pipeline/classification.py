@@ -17,6 +17,7 @@ from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
 from .plan import Plan
+from .ready_contracts import open_structured_events
 
 ABSENT, NULL = -1, -2
 """Lengths of located values that have no bytes."""
@@ -50,6 +51,8 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
 
     An expectation that is null for a message does not hold for it either.
     """
+    if plan.has_events:
+        decoded = open_structured_events(decoded)
     made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
     for at, rows in enumerate(_failing(plan, decoded, made)):

@@ -20,6 +20,7 @@ from ..tables.scan.schema import table_schema
 from ..tables.storage.files import local_directory, table_location
 from ..tables.storage.object_path import TablePath
 from ..transports.topic_address import TopicAddress
+from .ready_contracts import CLOUDEVENTS, CONTENT_TYPE
 from .reasons import BREACHES, Failure, expectation_counter
 from .rows import TIMESTAMP_US
 from .sections import Good, Quality, Route
@@ -136,6 +137,8 @@ class Plan:
     forms: Mapping[TablePath, str] = field(default_factory=dict)
     """The format of every table that a destination names."""
     expectations: tuple[Expectation, ...] = ()
+    has_events: bool = False
+    """Whether messages may be CloudEvents in structured mode."""
     partitions: Mapping[TablePath, Partitions] = field(default_factory=dict)
     """How tables are divided that are."""
 
@@ -201,6 +204,7 @@ class Plan:
         """The message fields to decode."""
         wanted = set(self.projection.message_fields) | {"offset", "timestamp"}
         wanted |= {"payload", "checksum"} if self.verify_checksum else set()
+        wanted |= {"payload"} if self.has_events else set()
         # what goes to a topic goes whole
         wanted |= set(FIELDS) if self.topics else set()
         return frozenset(wanted.union(*(one.fields for one in self.filters)))
@@ -209,6 +213,7 @@ class Plan:
     def keys(self) -> tuple[str, ...]:
         """The header keys to locate."""
         keys = [*self.contract.header_keys]
+        keys += [CONTENT_TYPE] if self.has_events else []
         for one in self.filters:
             keys += one.header_keys
         return tuple(dict.fromkeys(keys))
@@ -235,6 +240,7 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None, bounds: Mapping[st
         () if made is None else _results(settings, made),
         {table_location("table", place): form for place, form in settings.forms.items()},
         expectations,
+        CLOUDEVENTS in document.include,
     )
 
 

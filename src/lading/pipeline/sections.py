@@ -41,6 +41,10 @@ def _check_name(value: object) -> object:
     return value
 
 
+def _names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
 Target = Annotated[str, BeforeValidator(parse_target)]
 RouteTarget = Annotated[str, BeforeValidator(parse_route_target)]
@@ -167,6 +171,8 @@ class Document(PipelineFileSection):
 
     pipeline: PipelineSection = PipelineSection()
     source: tuple[SourceSection, ...] = Field(min_length=1)
+    include: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    """Ready-made contracts, by name."""
     headers: dict[str, Any] = Field(default_factory=dict)
     payload: PayloadSection = PayloadSection()
     quality: Quality = Quality()

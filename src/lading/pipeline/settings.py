@@ -20,6 +20,7 @@ from ..tables.storage.storage import StorageReferences
 from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
 from ..transports.topic_address import TopicAddress
 from .header_section import parse_headers
+from .ready_contracts import include_contracts
 from .sections import Document, Good, Route, SourceSection
 from .targets import QUARANTINE, table_of, topic_of
 
@@ -43,7 +44,7 @@ class PipelineSettings:
             self.document = Document.model_validate({**self.raw, **single})
         except ValidationError as error:
             raise SettingError(f"{name}: {_sentence(error, single)}") from None
-        self.contract = parse_headers(self.document.headers, name)
+        self.contract = parse_headers(include_contracts(self.document.headers, self.document.include, name), name)
         self.storage = StorageReferences.parse(self.document.storage, base, name)
         for key, section in self.destinations:
             self._require_whole(key, section)
@@ -215,8 +216,11 @@ def load_contract(file: Path) -> Projection:
     Raises SettingError as ``PipelineSettings.load`` does.
     """
     document = _read_document(file)
-    if "headers" in document and document.keys() <= {"headers", "payload"} and isinstance(document["headers"], dict):
-        return parse_headers(document["headers"], str(file))
+    alone = document.keys() <= {"headers", "payload", "include"}
+    if alone and isinstance(document.get("headers"), dict):
+        included = document.get("include", [])
+        names = [included] if isinstance(included, str) else included
+        return parse_headers(include_contracts(document["headers"], names, str(file)), str(file))
     return PipelineSettings(document, file.absolute().parent, str(file)).contract
 
 
