@@ -147,11 +147,11 @@ def _kill_a_run(file: Path, stopped: Callable[[], bool]) -> None:
                     break
         finally:
             process.kill()
-            _, said = process.communicate(timeout=END_TIMEOUT_S)
+            _, errors = process.communicate(timeout=END_TIMEOUT_S)
     if stopped():
         raise KeyboardInterrupt
     if process.returncode not in (0, -signal.SIGKILL):
-        raise LocalError(f"{' '.join(['lading', *arguments])} failed: {said.strip()}")
+        raise LocalError(f"{' '.join(['lading', *arguments])} failed: {errors.strip()}")
     print_note(f"   [bold]kill -9[/] of [bold]{' '.join(['lading', *arguments])}[/] after {published:,} messages")
     print_note("   [dim]the next run, on Spark, continues from what was published[/]")
 

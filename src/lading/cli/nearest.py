@@ -62,7 +62,7 @@ class NearestGroup(TyperGroup):
             option = getattr(error, "option_name", None) or ""
             root = ctx.find_root()
             if any(option in param.opts for param in root.command.params):
-                error.message = f"{option} stands before the command: {root.command_path} {option} …"  # type: ignore[attr-defined]
+                error.message = f"{option} belongs before the command: {root.command_path} {option} …"  # type: ignore[attr-defined]
                 error.possibilities = []  # type: ignore[attr-defined]
             other = OPTION_TWINS.get(option)
             command = getattr(getattr(error, "ctx", None), "command", None)

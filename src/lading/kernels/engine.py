@@ -338,6 +338,6 @@ def _fill_cache() -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as compiler:
         assert compiler.stderr is not None
-        said = compiler.stderr.read()
+        messages = compiler.stderr.read()
     if compiler.returncode:
-        raise RuntimeError(said.strip().rpartition("\n")[2] or f"the compiler ended with {compiler.returncode}")
+        raise RuntimeError(messages.strip().rpartition("\n")[2] or f"the compiler ended with {compiler.returncode}")

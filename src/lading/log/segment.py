@@ -109,16 +109,20 @@ class Segment:
         self.close_at(found, end_offset)
         return found
 
-    def close_at(self, found: Scan, end_offset: int, told: IndexEntry | None = None) -> None:
+    def close_at(self, found: Scan, end_offset: int, indexed_end: IndexEntry | None = None) -> None:
         """Adopt the result of a scan of all of it. Raises CorruptLog if it overlaps the next segment.
 
-        ``told`` is the segment's end according to its index. Losses before that end are recorded as later openings,
-        which trust the index, would find them: a chunk of which a power cut has left the beginning may still hold
-        messages.
+        ``indexed_end`` is the segment's end according to its index. Losses before that end are recorded as later
+        openings, which trust the index, would find them: a chunk of which a power cut has left the beginning may still
+        hold messages.
         """
         if found.end_offset < end_offset:
-            if told is not None and told.offset == end_offset and told.position <= self.file_size():
-                found.bad_bytes = max(found.bad_bytes, told.position - found.end_position)
+            if (
+                indexed_end is not None
+                and indexed_end.offset == end_offset
+                and indexed_end.position <= self.file_size()
+            ):
+                found.bad_bytes = max(found.bad_bytes, indexed_end.position - found.end_position)
             found.damage += self.find_lost_end(found, end_offset)
             found.end_position, found.end_offset = found.end_position + found.bad_bytes, end_offset
         elif found.end_offset > end_offset:

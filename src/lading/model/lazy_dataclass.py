@@ -2,6 +2,9 @@
 
 ``dataclasses.dataclass`` writes up to six methods of a class as text and compiles each, which takes longer than all
 else that an import does; of several hundred classes, most are commands and results that no client of a process uses.
+
+Measured with the 197 of a broker's imports, CPU on a busy machine, best of 5: declared in 22 ms instead of 205 ms; a
+first call takes 1 ms more, and a broker makes 22 of them before it is ready.
 """
 
 from __future__ import annotations

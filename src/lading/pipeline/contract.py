@@ -148,9 +148,11 @@ def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
         for kind, words in _BREACHES.items():
             count = found.breaches[column.name, kind]
             if count:
-                said = words.format(type=type_word(column.type), encoding=column.encoding.value, asked=asked.get(kind))
+                problem = words.format(
+                    type=type_word(column.type), encoding=column.encoding.value, asked=asked.get(kind)
+                )
                 effect, breaks = _effect(column, kind, None if seen is None else seen.type)
-                sentence = f"{said} in {_share(count, messages)} of the messages"
+                sentence = f"{problem} in {_share(count, messages)} of the messages"
                 yield Drift(column.header, kind, count, sentence, effect, breaks)
     declared = {column.header for column in contract.headers}
     for key, seen in found.statistics.keys.items():
@@ -180,9 +182,9 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
         type_now = leaves[column.text][1].propose() if column.text in leaves else None
         for kind, words in (_BREACHES | {"unreadable": "cannot be read as {type}"}).items():
             if count := found.breaches[column.name, kind]:
-                said = words.format(type=column.word, asked=asked.get(kind))
+                problem = words.format(type=column.word, asked=asked.get(kind))
                 effect, breaks = _effect(column, kind, type_now)
-                sentence = f"{said} in {_share(count, messages)} of the messages"
+                sentence = f"{problem} in {_share(count, messages)} of the messages"
                 yield Drift(column.text, kind, count, sentence, effect, breaks)
     declared = [column.path for column in contract.payload]
     for text, (path, one) in leaves.items():

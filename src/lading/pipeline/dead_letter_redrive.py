@@ -240,10 +240,14 @@ def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     held["key"] = restore_keys(batch, columns.column("convention"))
     held["headers"] = strip(batch.column("headers"), columns.column("convention"))
     # a number of milliseconds outside the range of message times counts as absent
-    told: Any = columns.column("origin_timestamp_ms")
-    told = pc.if_else(pc.less_equal(pc.abs(told), pa.scalar(ORIGIN_MS_MAX)), told, pa.scalar(None, pa.int64()))
+    origin_ms: Any = columns.column("origin_timestamp_ms")
+    origin_ms = pc.if_else(
+        pc.less_equal(pc.abs(origin_ms), pa.scalar(ORIGIN_MS_MAX)), origin_ms, pa.scalar(None, pa.int64())
+    )
     time_type = SCHEMA.field("timestamp").type
-    held["timestamp"] = pc.coalesce(pc.multiply(told, 1000).cast(pa.timestamp("us")).cast(time_type), held["timestamp"])
+    held["timestamp"] = pc.coalesce(
+        pc.multiply(origin_ms, 1000).cast(pa.timestamp("us")).cast(time_type), held["timestamp"]
+    )
     schema = SCHEMA.append(pa.field("replays", pa.int32()))
     return pa.RecordBatch.from_arrays([*(held[name] for name in SCHEMA.names), replays], schema=schema)
 

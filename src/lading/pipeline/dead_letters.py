@@ -190,11 +190,11 @@ def restore_keys(batch: pa.RecordBatch, conventions: pa.Array[Any]) -> pa.Array[
     held: Any = conventions
     for one in CONVENTIONS:
         if one.message_key is not None:
-            told: Any = convert_column(
+            values: Any = convert_column(
                 locate(batch.column("headers"), [one.message_key])[one.message_key], pa.binary()
             )[0]
             mine = pc.and_(pc.equal(held, pa.scalar(one.name)).fill_null(False), keys.is_null())
-            keys = pc.if_else(mine, told, keys)
+            keys = pc.if_else(mine, values, keys)
     return cast("pa.Array[Any]", keys)
 
 

@@ -139,11 +139,13 @@ def send_copies(
         try:
             return send_once(transport, target, key, parts)
         except MessageTooLarge as error:
-            told = capabilities_at(transport, topic).bound
+            known_bound = capabilities_at(transport, topic).bound
             raise MessageTooLarge(
                 f"{server}, topic {topic!r}: {error}; nothing is lost: raise that limit, and run this again",
                 # a limit that was raised again meanwhile does not explain the refusal
-                told if told is not None and told.bytes_max <= error.bound.bytes_max else error.bound,
+                known_bound
+                if known_bound is not None and known_bound.bytes_max <= error.bound.bytes_max
+                else error.bound,
             ) from None
 
 

@@ -202,20 +202,20 @@ _NOISE = re.compile(
 
 def _explain_error(error: PySparkException, *texts: str) -> str:
     """Return Spark's message about a text, without plans, and below it the position in the text."""
-    said = str(error)
-    sentence = " ".join(_NOISE.sub("", said).split())
+    message = str(error)
+    sentence = " ".join(_NOISE.sub("", message).split())
     # Spark 3.5 calls a condition an error class, and says places only as line and column
     condition = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         known = (MESSAGES, EVERY)
         sentence = f"view {missing!r} does not exist{did_you_mean(missing, known)}; a step reads {' or '.join(known)}"
-    place = _place(error, said, texts)
+    place = _place(error, message, texts)
     return sentence if place is None else f"{sentence}\n{place}"
 
 
-def _place(error: PySparkException, said: str, texts: Sequence[str]) -> str | None:
-    found = _PLACE.search(said)
+def _place(error: PySparkException, message: str, texts: Sequence[str]) -> str | None:
+    found = _PLACE.search(message)
     if found is not None:
         line, column, width = int(found[1]) - 1, int(found[2]), 1
         lines = texts[0].splitlines()

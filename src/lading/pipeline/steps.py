@@ -36,14 +36,14 @@ def select_step_columns(texts: Sequence[str], contract: Projection) -> Projectio
 
     It rather returns too many: a name anywhere in the text counts, and so does every asterisk.
     """
-    said = " ".join(_QUOTED.sub(" ", _COUNTED.sub(" ", text)) for text in texts).lower()
+    statements = " ".join(_QUOTED.sub(" ", _COUNTED.sub(" ", text)) for text in texts).lower()
     every = every_column(contract).order
-    if "*" in said or re.search(r"\bnatural\b", said):
-        names = every if EVERY in said else default_columns(contract)
+    if "*" in statements or re.search(r"\bnatural\b", statements):
+        names = every if EVERY in statements else default_columns(contract)
         starred = set(names)
     else:
         starred = set()
-    wanted = {name for name in every if name in starred or name.lower() in said}
+    wanted = {name for name in every if name in starred or name.lower() in statements}
     return _projection(tuple(name for name in every if name in wanted | {"offset"}), contract)
 
 

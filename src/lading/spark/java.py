@@ -128,8 +128,8 @@ def shim_home(program: Path, version: int) -> Path:
 def _version(program: Path) -> int | None:
     """Return the major version that ``java -version`` prints; None if it does not run."""
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
+        shown = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return int(found[1]) if found and told.returncode == 0 else None
+    found = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
+    return int(found[1]) if found and shown.returncode == 0 else None

@@ -93,10 +93,10 @@ def _join_submitted(settings: dict[str, str]) -> SparkSession:
 
     # before that settings are those of this process alone
     SparkContext._ensure_initialized()
-    told = SparkConf()
+    defaults = SparkConf()
     for name, value in settings.items():
-        told.setIfMissing(name, value)
-    made: SparkSession = SparkSession.builder.config(conf=told).getOrCreate()
+        defaults.setIfMissing(name, value)
+    made: SparkSession = SparkSession.builder.config(conf=defaults).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
 

@@ -33,13 +33,13 @@ def main(arguments: list[str]) -> int:
     url, topic, channel, directory = arguments[:4]
     options = _read_options(arguments[4]) if len(arguments) > 4 else {}
     ended: list[bool] = []
-    told = _Told()
+    parent = _Told()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.append(True))
 
     def stopped() -> bool:
         # the parent holds the other end: when the parent ends, so does this process
-        return bool(ended) or not told.look()
+        return bool(ended) or not parent.look()
 
     try:
         with ExitStack() as held:
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
                 Path(directory),
                 is_stopped=stopped,
                 caught_up=lambda end: _say(event="caught_up", end=end),
-                done=lambda: told.done,
+                done=lambda: parent.done,
                 **options,
             )
     except SpoolLocked as taken:

@@ -69,7 +69,7 @@ def _fill(
     known = KnownMessages()
     at = count = 0
     began = last = time.monotonic()
-    told = False
+    has_caught_up = False
     trim_s = began
     while not stopped():
         queue.fetch(at, max_messages=1, wait_ms=WAIT_MS)
@@ -88,8 +88,8 @@ def _fill(
         if now >= trim_s:
             trim()
             trim_s = now + TRIM_S
-        if not told and (now - last >= QUIET_S or now - began >= CAUGHT_UP_S):
-            told = True
+        if not has_caught_up and (now - last >= QUIET_S or now - began >= CAUGHT_UP_S):
+            has_caught_up = True
             caught_up(spool.end)
     # those who come for a moment, again and again, would never see the time for it
     trim()

@@ -62,7 +62,7 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
         name, is_given, value = part.partition("=")
         if not is_given or name in options:
             fault = "stands twice" if name in options else "has no value"
-            raise SettingError(f"{text}: option {name!r} in the URL {fault}; write NAME=VALUE&NAME=VALUE behind '?'")
+            raise SettingError(f"{text}: option {name!r} in the URL {fault}; write NAME=VALUE&NAME=VALUE after '?'")
         if name in TRANSPORT_SECRETS:
             raise SettingError(
                 f"{text}: {name} does not belong in a URL; put it into a file ({name}_file=…) or the environment "

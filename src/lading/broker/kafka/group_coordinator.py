@@ -89,7 +89,7 @@ class KafkaGroupCoordinator(Component):
         try:
             group, member = self._require(call, now_us)
             known = (group.protocol_type, group.protocol)
-            if any(said is not None and said != one for said, one in zip(protocol, known, strict=True)):
+            if any(given is not None and given != one for given, one in zip(protocol, known, strict=True)):
                 raise Refusal(
                     Reason.INCONSISTENT_PROTOCOL,
                     f"group {group.name!r} has agreed on {known}, not on {protocol}; join it again",

@@ -156,7 +156,7 @@ def _plain(text: bytes) -> bytes:
         raise MalformedMessage("a printable carrier is not base64url")
     data = base64.urlsafe_b64decode(digits + b"=" * (-len(digits) % 4))
     if printable(data) != text:
-        raise MalformedMessage("a printable carrier has bits behind its last byte")
+        raise MalformedMessage("a printable carrier has bits after its last byte")
     return data
 
 
@@ -182,7 +182,7 @@ def decode(data: bytes) -> Facts:
     origin_us = _TIME_US.unpack(reader.take(TIME_BYTES))[0] if flags & ORIGIN_FLAG else None
     entries = [reader.entry() for _ in range(reader.count())] if flags & ENTRIES_FLAG else None
     if reader.at != reader.end:
-        raise MalformedMessage("a carrier has bytes behind its last entry", at=reader.at)
+        raise MalformedMessage("a carrier has bytes after its last entry", at=reader.at)
     was = PayloadWas(flags & (NULL_PAYLOAD_FLAG | EMPTY_PAYLOAD_FLAG))
     return Facts(key, was, bool(flags & ZERO_ID_FLAG), timestamp_us, entries, id_, origin_us)
 

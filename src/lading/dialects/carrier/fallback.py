@@ -97,8 +97,8 @@ def undo(
             None, PayloadWas.SHOWN, False, facts.timestamp_us, entries, facts.id, facts.origin_us
         ):
             continue
-        told = [(each.mark if isinstance(each, Typed) else each) for each in entries]
-        if told != fingerprints(headers.of(first, carrier)):
+        marks = [(each.mark if isinstance(each, Typed) else each) for each in entries]
+        if marks != fingerprints(headers.of(first, carrier)):
             continue
         for header, entry in enumerate(entries, first):
             if isinstance(entry, Typed):

@@ -157,25 +157,25 @@ def _uneven(
 def _holders(members: Mapping[str, Subscription], places: frozenset[Place]) -> dict[Place, str]:
     """Return who holds what; of two that claim it the newer generation, of two of the same neither."""
     found: dict[Place, tuple[int, str | None]] = {}
-    for member, said in sorted(members.items()):
-        for place in said.owned & places:
-            if place[0] not in said.topics:
+    for member, metadata in sorted(members.items()):
+        for place in metadata.owned & places:
+            if place[0] not in metadata.topics:
                 continue
             generation, _ = found.get(place, (-2, None))
-            if said.generation > generation:
-                found[place] = said.generation, member
-            elif said.generation == generation:
+            if metadata.generation > generation:
+                found[place] = metadata.generation, member
+            elif metadata.generation == generation:
                 found[place] = generation, None
     return {place: member for place, (_, member) in found.items() if member is not None}
 
 
 def _wanting(members: Mapping[str, Subscription], topic: str) -> list[str]:
-    return sorted(member for member, said in members.items() if topic in said.topics)
+    return sorted(member for member, metadata in members.items() if topic in metadata.topics)
 
 
 def _all_places(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> list[Place]:
     """Return every partition that a member subscribes to."""
-    wanted = {topic for said in members.values() for topic in said.topics}
+    wanted = {topic for metadata in members.values() for topic in metadata.topics}
     return [(topic, number) for topic, count in sorted(counts.items()) if topic in wanted for number in range(count)]
 
 

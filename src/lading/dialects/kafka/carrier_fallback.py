@@ -54,8 +54,8 @@ def undo(
             None, PayloadWas.SHOWN, False, facts.timestamp_us, entries, facts.id, facts.origin_us
         ):
             return row
-        told = [(each.mark if isinstance(each, Typed) else each) for each in entries]
-        if told != fingerprints(header for header, _ in shown):
+        marks = [(each.mark if isinstance(each, Typed) else each) for each in entries]
+        if marks != fingerprints(header for header, _ in shown):
             return row
         for entry, (_, place) in zip(entries, shown, strict=True):
             if isinstance(entry, Typed):

@@ -259,8 +259,8 @@ def parse_produce(answer: memoryview) -> ProduceResponse:
     if not reader.count(_PRODUCED.size):
         raise MalformedMessage("a response to Produce has no partition", at=reader.at)
     _, error, base_offset, _, _ = reader.take(_PRODUCED)
-    told = None
+    error_message = None
     for _ in range(reader.count(6)):
         reader.number(_INT32)
-        told = reader.text() or told
-    return ProduceResponse(error, base_offset, reader.text() or told)
+        error_message = reader.text() or error_message
+    return ProduceResponse(error, base_offset, reader.text() or error_message)

@@ -220,19 +220,19 @@ def _to_stored_key(text: str) -> bytes | None:
 
 def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: frozenset[str]) -> dict[str, pa.Array[Any]]:
     count = len(rows)
-    told = dict(enumerate(totals.tolist()))
-    header_count = told[layout.HEADER_COUNT]
+    sizes = dict(enumerate(totals.tolist()))
+    header_count = sizes[layout.HEADER_COUNT]
     # in the order of layout.OFFSETS and what follows
     stored: dict[str, StoredColumn] = {
         "offset": FixedColumn(count, 8),
         "timestamp": FixedColumn(count, 8),
-        "key": BinaryColumn(count, told[layout.KEY_BYTES] + SPARE_BYTES, told[layout.NULL_KEYS] > 0),
+        "key": BinaryColumn(count, sizes[layout.KEY_BYTES] + SPARE_BYTES, sizes[layout.NULL_KEYS] > 0),
         "headers": HeadersColumn(
             count,
-            BinaryColumn(header_count, told[layout.NAME_BYTES] + SPARE_BYTES),
-            BinaryColumn(header_count, told[layout.VALUE_BYTES] + SPARE_BYTES, told[layout.NULL_VALUES] > 0),
+            BinaryColumn(header_count, sizes[layout.NAME_BYTES] + SPARE_BYTES),
+            BinaryColumn(header_count, sizes[layout.VALUE_BYTES] + SPARE_BYTES, sizes[layout.NULL_VALUES] > 0),
         ),
-        "payload": BinaryColumn(count, told[layout.PAYLOAD_BYTES] + SPARE_BYTES, told[layout.NULL_PAYLOADS] > 0),
+        "payload": BinaryColumn(count, sizes[layout.PAYLOAD_BYTES] + SPARE_BYTES, sizes[layout.NULL_PAYLOADS] > 0),
     }
 
     def fill(memory: Bytes, places: NDArray[np.int64]) -> None:

@@ -218,8 +218,8 @@ def _read_line_with_id(command: Command, head: bytes, at: int, start: int) -> Li
 
 def auth_answer(identity: str, permissions_count: int) -> bytes:
     """Encode the response to a successful AUTH, in nsqd's form."""
-    told = {"identity": identity, "identity_url": "", "permission_count": permissions_count}
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    document = {"identity": identity, "identity_url": "", "permission_count": permissions_count}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def read_size(data: bytes | bytearray | memoryview, at: int, end: int) -> int | None:

@@ -124,46 +124,46 @@ def parse(body: bytes) -> Identity:
 
     Unknown keys are passed over.
     """
-    told = _document(body)
+    document = _document(body)
     values: dict[str, Any] = {}
     for key, number in _NUMBERS.items():
-        given = told.get(key) or 0
+        given = document.get(key) or 0
         if given and not number.fits(given):
             raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY {number.called} ({given}) is invalid")
         values[number.attribute] = number.settled(given) if given else number.default
-    tag = told.get("desired_tag") or ""
+    tag = document.get("desired_tag") or ""
     if len(tag.encode()) > limits.TAG_BYTES_MAX:
         size = len(tag.encode())
         raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY invalid tag len {size}, exceed limit {limits.TAG_BYTES_MAX}")
-    negotiates = bool(told.get("feature_negotiation"))
+    negotiates = bool(document.get("feature_negotiation"))
     return Identity(
-        client_id=told.get("client_id") or told.get("short_id") or "",
-        hostname=told.get("hostname") or told.get("long_id") or "",
-        user_agent=told.get("user_agent") or "",
+        client_id=document.get("client_id") or document.get("short_id") or "",
+        hostname=document.get("hostname") or document.get("long_id") or "",
+        user_agent=document.get("user_agent") or "",
         feature_negotiation=negotiates,
-        extend_support=bool(told.get("extend_support")),
+        extend_support=bool(document.get("extend_support")),
         desired_tag=tag,
-        ext_filter=told.get("ext_filter"),
-        tls=negotiates and bool(told.get("tls_v1")),
-        deflate=negotiates and bool(told.get("deflate")),
-        deflate_level=told.get("deflate_level") or 0,
-        snappy=negotiates and bool(told.get("snappy")),
-        forked=not _FORKED.isdisjoint(told),
+        ext_filter=document.get("ext_filter"),
+        tls=negotiates and bool(document.get("tls_v1")),
+        deflate=negotiates and bool(document.get("deflate")),
+        deflate_level=document.get("deflate_level") or 0,
+        snappy=negotiates and bool(document.get("snappy")),
+        forked=not _FORKED.isdisjoint(document),
         **values,
     )
 
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        told: Any = json.loads(body)
-        if not isinstance(told, dict):
+        document: Any = json.loads(body)
+        if not isinstance(document, dict):
             raise ValueError("not an object")
         for key, wanted in _TYPES.items():
-            if not wanted(told.get(key)):
+            if not wanted(document.get(key)):
                 raise ValueError(f"{key} has another type")
     except (ValueError, RecursionError):
         raise NsqProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
-    return told
+    return document
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def answer(
     """Return the response: OK, or the negotiated features; both sides change to ``features`` after it."""
     if not identity.feature_negotiation:
         return b"OK"
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "max_rdy_count": limits.READY_MAX,
         "version": version,
         "max_msg_timeout": message_timeout_ms_max,
@@ -236,5 +236,5 @@ def answer(
         "output_buffer_timeout": identity.output_buffer_ms,
     }
     if identity.desired_tag:
-        told["desired_tag"] = identity.desired_tag
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+        document["desired_tag"] = identity.desired_tag
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

@@ -51,14 +51,14 @@ def find_marked(headers: Sequence[Header]) -> frozenset[int]:
     last = others.pop() if others else None
     if last is None or last.key != NAME or last.kind != Kind.RAW or not last.value:
         return frozenset()
-    told = _words(last.value)
-    wanted = set(told)
+    words = _words(last.value)
+    wanted = set(words)
     places = [
         at
         for at, found in enumerate(fingerprints(others))
         if found in wanted and others[at].kind == Kind.STRING and is_beyond(others[at].value or b"")
     ]
-    if not told or _words(mark(others, places).value or b"") != told:
+    if not words or _words(mark(others, places).value or b"") != words:
         return frozenset()
     shown = [at for at, header in enumerate(headers) if not is_reserved(header.key)]
     return frozenset(shown[at] for at in places)

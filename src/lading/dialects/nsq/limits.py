@@ -56,5 +56,5 @@ def is_name(name: str) -> bool:
 def nearest_name(name: str) -> str:
     """Return a topic or channel name that NSQ can say and that is most like ``name``."""
     plain, ephemeral = name.removesuffix(EPHEMERAL), EPHEMERAL if name.endswith(EPHEMERAL) else ""
-    said = _UNSAYABLE.sub("-", plain).strip("-")[: NAME_BYTES_MAX - len(ephemeral)]
-    return (said or "topic") + ephemeral
+    sayable = _UNSAYABLE.sub("-", plain).strip("-")[: NAME_BYTES_MAX - len(ephemeral)]
+    return (sayable or "topic") + ephemeral

@@ -86,8 +86,8 @@ def store_pubs(
     at, count, stop, answered, reason = kernels.store_pubs(
         source, start, end, line_bytes, form, takes_ext, target, to, base_offset, partition, now_ns, answers
     )
-    told = _OK if answered == ANSWER_BYTES else answers[:answered].tobytes()
-    return Stored(at, count, stop - to, told, reason)
+    answer = _OK if answered == ANSWER_BYTES else answers[:answered].tobytes()
+    return Stored(at, count, stop - to, answer, reason)
 
 
 def store_alike(

@@ -269,12 +269,12 @@ def _check_form(field: PartitionField, text: str, key: str) -> None:
         near = did_you_mean(field.transform, known[1:])
         raise SettingError(f"{key}: {text!r} is none of {', '.join(known[1:])}{near}; write them as in {EXAMPLES}")
     if (field.transform in COUNTED) != (field.count is not None) or field.count == 0:
-        said = (
+        form = (
             f"{field.transform}(16, {field.column})"
             if field.transform in COUNTED
             else f"{field.transform}({field.column})"
         )
-        raise SettingError(f"{key}: {text!r} is not a partition; write it as {said}")
+        raise SettingError(f"{key}: {text!r} is not a partition; write it as {form}")
 
 
 def _check_column(field: PartitionField, schema: pa.Schema, key: str) -> None:

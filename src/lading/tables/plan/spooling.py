@@ -112,13 +112,15 @@ class SpoolProcess:
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.write(json.dumps(more).encode() + b"\n")
             self._child.stdin.flush()
-        told = _first_line(self._child.stdout)
-        if told.get("event") not in ("caught_up", "taken"):
+        event = _first_line(self._child.stdout)
+        if event.get("event") not in ("caught_up", "taken"):
             self.stop()
-            raise RemoteError(f"cannot consume from {options.queue}: {told.get('message', 'the spool process exited')}")
-        self._is_taken = told["event"] == "taken"
+            raise RemoteError(
+                f"cannot consume from {options.queue}: {event.get('message', 'the spool process exited')}"
+            )
+        self._is_taken = event["event"] == "taken"
         if self._is_taken:
-            LOG.info("%s", told["message"])
+            LOG.info("%s", event["message"])
 
     def release(self, offset: int) -> None:
         """Let the spool delete everything before this offset once it is old: the stream has consumed it."""

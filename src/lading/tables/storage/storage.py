@@ -251,8 +251,8 @@ def find_access(url: str) -> StoreAccess:
     # with a key of this process alone, as it stands in representations: nobody can try secrets against it
     digest = hashlib.blake2b(repr((environment, sorted(options.items()))).encode(), key=_DIGEST_KEY, digest_size=16)
     names = next((one.names for one in OPTIONS["endpoint"] if one.scheme == scheme), ())
-    said = [options.get(name) for name in names] + [os.environ.get(name) for name in ENDPOINTS.get(scheme, ())]
-    endpoint = next(filter(None, said), "")
+    endpoints = [options.get(name) for name in names] + [os.environ.get(name) for name in ENDPOINTS.get(scheme, ())]
+    endpoint = next(filter(None, endpoints), "")
     return StoreAccess(digest.hexdigest(), options, endpoint.startswith("http://"))
 
 

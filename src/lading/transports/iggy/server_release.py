@@ -58,8 +58,8 @@ def release_of_lading(stats: bytes | bytearray) -> Release | None:
 
     None if another server sent it.
     """
-    told = _LADING.search(stats)
-    return None if told is None else BY_NAME.get(told[1].decode())
+    match = _LADING.search(stats)
+    return None if match is None else BY_NAME.get(match[1].decode())
 
 
 def release_of_stats(body: bytes | bytearray) -> Release | None:
@@ -73,8 +73,8 @@ def release_of_stats(body: bytes | bytearray) -> Release | None:
     except MalformedMessage:
         return BY_NAME["0.4"]
     assert isinstance(stats, StatsInfo)
-    told = _VERSION.match(stats.server_version)
-    name = RELEASE_OF_SERVER.get((int(told[1]), int(told[2]))) if told else None
+    match = _VERSION.match(stats.server_version)
+    name = RELEASE_OF_SERVER.get((int(match[1]), int(match[2]))) if match else None
     return None if name is None else BY_NAME[name]
 
 

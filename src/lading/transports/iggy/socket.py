@@ -162,8 +162,8 @@ class IggySocket:
         """Return the error that says what a status other than 0 means."""
         if status == UNAUTHENTICATED:
             return IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
-        said = describe_status(status, self.release)
-        sentence = f"the Iggy server at {self.place} refused {name}: {said} ({status})"
+        meaning = describe_status(status, self.release)
+        sentence = f"the Iggy server at {self.place} refused {name}: {meaning} ({status})"
         reason = reason_of(status, self.release)
         return RemoteError(sentence, code=status) if reason is None else IggyRefusal(sentence, reason, status)
 
@@ -262,8 +262,8 @@ class IggySocket:
             connection.sendall(self._framing.register(self._user))
             status, body = self._receive_response(connection)
             if status:
-                said = describe_status(status, release)
-                raise RemoteError(f"the Iggy server at {self.place} refused the login of {name!r} ({said})")
+                meaning = describe_status(status, release)
+                raise RemoteError(f"the Iggy server at {self.place} refused the login of {name!r} ({meaning})")
             self._framing.accept(body)
             return
         version = ".".join(map(str, (*release.version, 0, 0)[:3])) if release.version else None

@@ -34,9 +34,9 @@ class KafkaRefusal(KafkaError, Refusal):
         self.code = code
 
 
-def kafka_error(what: str, code: int, told: str | None = None) -> KafkaError:
-    """Return the error for a code; ``told`` is the broker's own message."""
-    sentence = f"{what}: {errors.name_of(code)}" + (f", {told}" if told else "")
+def kafka_error(what: str, code: int, message: str | None = None) -> KafkaError:
+    """Return the error for a code; ``message`` is the broker's own message."""
+    sentence = f"{what}: {errors.name_of(code)}" + (f", {message}" if message else "")
     if code in errors.LACKS_RIGHT_TO:
         sentence += f"; this login lacks a right to the {errors.LACKS_RIGHT_TO[code]}: grant it, or log in as another"
     return KafkaRefusal(sentence, code) if code in errors.REASON_OF else KafkaError(sentence, code=code)
@@ -50,10 +50,10 @@ class Retriable(Exception):
         self.error = error
 
 
-def raise_for_code(what: str, code: int, told: str | None = None) -> None:
+def raise_for_code(what: str, code: int, message: str | None = None) -> None:
     """Raise Retriable or an error that names ``what`` for a code that is not 0."""
     if code:
-        error = kafka_error(what, code, told)
+        error = kafka_error(what, code, message)
         raise Retriable(error) if code in errors.RETRIABLE else error
 
 

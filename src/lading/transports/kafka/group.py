@@ -281,13 +281,13 @@ class _HeartbeatThread(threading.Thread):
             return None
         self._id = answer.member_id
         shares = self._shares(answer) if answer.leader == answer.member_id else []
-        told = self._ask(
+        synced = self._ask(
             "SyncGroup", group_id=self._group, generation_id=answer.generation_id, member_id=self._id,
             group_instance_id=None, assignments=shares,
         )  # fmt: skip
-        if self._again(told.error_code):
+        if self._again(synced.error_code):
             return None
-        return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(told.assignment))))
+        return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(synced.assignment))))
 
     def _again(self, code: int) -> bool:
         """Return whether to join anew after this code; raise an error for one that this does not help."""
@@ -302,7 +302,7 @@ class _HeartbeatThread(threading.Thread):
     def _shares(self, answer: Any) -> list[dict[str, Any]]:
         """Return what each member is to read, by the strategy that all members know."""
         members = {row.member_id: parse_subscription(bytes(row.metadata)) for row in answer.members}
-        self._counts = self._partitions({topic for said in members.values() for topic in said.topics})
+        self._counts = self._partitions({topic for metadata in members.values() for topic in metadata.topics})
         shares = ASSIGNORS[answer.protocol_name](members, self._counts)
         return [{"member_id": member, "assignment": encode_assignment(places)} for member, places in shares.items()]
 

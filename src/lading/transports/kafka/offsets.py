@@ -67,8 +67,8 @@ def epoch_ends(cluster: KafkaCluster, epochs: Mapping[Place, int]) -> dict[Place
             for part in row.partitions
         ]
 
-    told = _at_leaders(cluster, [place for place, epoch in epochs.items() if epoch > 0], ask)
-    return {place: end for place, end in told.items() if end is not None}
+    ends = _at_leaders(cluster, [place for place, epoch in epochs.items() if epoch > 0], ask)
+    return {place: end for place, end in ends.items() if end is not None}
 
 
 def to_epoch(epoch: int | None) -> int:

@@ -61,9 +61,9 @@ class KafkaReader:
                 if not len(found.table) and found.reason:
                     raise _unreadable(found.reason, topic, partition, since)
         except _CutBack as cut:
-            told = ((max(to_epoch(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
+            epochs = ((max(to_epoch(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
             return FetchResult(
-                topic, partition, [], offset, epoch=cut.epoch, epochs=told, topic_id=self._topics.ids.get(topic)
+                topic, partition, [], offset, epoch=cut.epoch, epochs=epochs, topic_id=self._topics.ids.get(topic)
             )
         end = offset
         if len(found.table):

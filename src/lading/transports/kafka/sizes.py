@@ -23,8 +23,8 @@ def encode_records(rows: pa.RecordBatch, now_us: int) -> RecordEncoder:
     import numpy as np
     import pyarrow as pa
 
-    told: Any = rows.column("timestamp").cast(pa.int64()).fill_null(now_us)
-    times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
+    times: Any = rows.column("timestamp").cast(pa.int64()).fill_null(now_us)
+    times_us = np.ascontiguousarray(times.to_numpy(zero_copy_only=False))
     carrying = RecordEncoder.carrying(rows, times_us)
     return carrying or RecordEncoder(fit_to_target(rows, RECORDS, "Kafka", strict=False), times_us)
 

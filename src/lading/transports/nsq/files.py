@@ -379,8 +379,8 @@ def _parse_start(text: str) -> QueuePosition | None:
 
 def _parse_forked_start(text: str) -> QueuePosition | None:
     try:
-        told = json.loads(text)
-        numbers = told["SegOffset"]["FileNum"], told["SegOffset"]["Pos"], told["TotalMsgCnt"]
+        document = json.loads(text)
+        numbers = document["SegOffset"]["FileNum"], document["SegOffset"]["Pos"], document["TotalMsgCnt"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not all(type(number) is int and number >= 0 for number in numbers):

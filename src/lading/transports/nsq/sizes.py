@@ -31,7 +31,7 @@ def find_oversized(batch: pa.RecordBatch, bound: MessageBound) -> list[tuple[int
 
 def parse_bound(refusal: str) -> MessageBound | None:
     """Return the bound that an nsqd names when it refuses a message; None if that is not below NSQ's usual one."""
-    told = _TOO_BIG.search(refusal)
-    if told is None or int(told[1]) >= limits.MESSAGE_BYTES_MAX:
+    match = _TOO_BIG.search(refusal)
+    if match is None or int(match[1]) >= limits.MESSAGE_BYTES_MAX:
         return None
-    return MessageBound(int(told[1]), "max-msg-size", is_compressed=False)
+    return MessageBound(int(match[1]), "max-msg-size", is_compressed=False)

@@ -41,10 +41,10 @@ class Damages(Component):
                 _tell_refusal(partition, partition.log.refusal)
 
     def _report_damage(self, partition: Partition, damage: Sequence[Damage]) -> None:
-        told = self._places.setdefault(partition, set())
+        known = self._places.setdefault(partition, set())
         for one in damage:
-            if (one.first, one.end) not in told:
-                told.add((one.first, one.end))
+            if (one.first, one.end) not in known:
+                known.add((one.first, one.end))
                 LOG.warning("%s: %s; readers are given what is intact of them and moved on", partition, one)
 
     def on_partition_deleted(self, partition: Partition) -> None:
@@ -53,17 +53,17 @@ class Damages(Component):
 
     def sentences(self) -> dict[str, str]:
         """Return which offsets are damaged, by partition, as far as that is kept."""
-        told = {}
+        known = {}
         for partition in self._places:
             log = partition.log
             ranges = sorted(set(log.damaged_ranges(log.first_offset, log.next_offset)))
             if ranges:
                 named = ", ".join(f"{first} to {end - 1}" for first, end in ranges[:RANGES_MAX])
                 more = f" and {len(ranges) - RANGES_MAX} other ranges" if len(ranges) > RANGES_MAX else ""
-                told[str(partition)] = (
+                known[str(partition)] = (
                     f"offsets {named}{more} are damaged on the disk; what is intact of them is served"
                 )
-        return told
+        return known
 
 
 def _tell_refusal(partition: Partition, refusal: Refusal | None) -> None:

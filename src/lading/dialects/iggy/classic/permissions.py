@@ -95,7 +95,7 @@ def _read_some(data: memoryview, at: int) -> tuple[Permissions | None, int]:
     block, end = read_bytes(data, at, size_bytes, "permissions")
     permissions, used = PERMISSIONS.read(memoryview(block), 0)
     if used != size_bytes:
-        raise MalformedMessage(f"{size_bytes - used} bytes are left behind permissions", at=at + used)
+        raise MalformedMessage(f"{size_bytes - used} bytes are left after permissions", at=at + used)
     return permissions, end
 
 

@@ -249,5 +249,5 @@ def parse_whole(codec: Codec[Any], body: Bytes, what: str) -> Any:
     data = memoryview(body)
     value, end = codec.read(data, 0)
     if end != len(data):
-        raise MalformedMessage(f"{len(data) - end} bytes are left behind {what}", at=end)
+        raise MalformedMessage(f"{len(data) - end} bytes are left after {what}", at=end)
     return value

@@ -90,8 +90,8 @@ def origin_times_us(batch: pa.RecordBatch, otherwise_us: NDArray[np.int64]) -> N
     if ORIGIN_TIMESTAMP not in batch.schema.names:
         return otherwise_us
     column: Any = batch.column(ORIGIN_TIMESTAMP).cast(pa.int64())
-    told = column.fill_null(0).to_numpy(zero_copy_only=False)
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), np.maximum(told, 0), otherwise_us)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), np.maximum(values, 0), otherwise_us)
 
 
 def refuse_message(batch: pa.RecordBatch, reason: int, row: int, header: int) -> LimitExceeded:

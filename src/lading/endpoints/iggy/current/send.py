@@ -123,7 +123,7 @@ class CurrentSender:
         topic, at = IDENTIFIER_FROM_ZERO.read(data, at)
         partitioning, at = PARTITIONING.read(data, at)
         if at != len(data):
-            raise MalformedMessage(f"{len(data) - at} bytes are left behind where the messages go", at=at)
+            raise MalformedMessage(f"{len(data) - at} bytes are left after the address of the messages", at=at)
         self._require(stream, topic, Right.WRITE)
         found = self._broker.topology.topic(stream, topic)
         route = found, _CHOICES[partitioning.kind](partitioning.value)

@@ -87,10 +87,10 @@ class LookupHttp:
 
     async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
         names = await finish_in_turns(self._lookup.topics())
-        told: dict[str, Any] = {"topics": names}
+        document: dict[str, Any] = {"topics": names}
         if request.query_params.get("metaInfo") == "true":
-            told["meta_info"] = await finish_in_turns(self._describe(names))
-        return told
+            document["meta_info"] = await finish_in_turns(self._describe(names))
+        return document
 
     def _describe(self, names: list[str]) -> Turns[list[dict[str, Any]]]:
         rows, turn = [], TurnCounter()

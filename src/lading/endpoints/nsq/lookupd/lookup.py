@@ -251,7 +251,7 @@ class Lookup:
 
     def nodes(self) -> Turns[list[dict[str, Any]]]:
         """Return all nodes with what they have, in turns."""
-        told, turn = [], TurnCounter()
+        documents, turn = [], TurnCounter()
         for one in (yield from self._producers()):
             topics = yield from sort_in_turns(one.topics)
             partitions, tombstones = {}, []
@@ -262,8 +262,8 @@ class Lookup:
                     yield
             document = {**one.document(), "tombstones": tombstones, "topics": topics, "partitions": partitions}
             del document["id"], document["distributed_id"]
-            told.append(document)
-        return told
+            documents.append(document)
+        return documents
 
 
 def _leave_index(producer: NsqdProducer) -> Iterator[Callable[[], None]]:

@@ -249,22 +249,22 @@ class LookupSession(ProtocolSession):
 
     def _identify(self, words: list[bytes], body: bytes) -> bytes:
         try:
-            told = json.loads(body)
-            if not isinstance(told, dict):
+            document = json.loads(body)
+            if not isinstance(document, dict):
                 raise ValueError("no object")
         except (ValueError, RecursionError):
             raise NsqProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
         for name, kind in _FACTS.items():
-            if type(told.get(name)) is not kind or not told[name]:
+            if type(document.get(name)) is not kind or not document[name]:
                 raise NsqProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
-        told_host, told_id = told.get("hostname"), told.get("distributed_id")
+        told_host, told_id = document.get("hostname"), document.get("distributed_id")
         self._producer = NsqdProducer(
             f"{self._host}:{self._port}",
             told_host if isinstance(told_host, str) else "",
-            told["broadcast_address"],
-            told["tcp_port"],
-            told["http_port"],
-            told["version"],
+            document["broadcast_address"],
+            document["tcp_port"],
+            document["http_port"],
+            document["version"],
             told_id if isinstance(told_id, str) else "",
         )
         self._handlers.lookup.add(self._producer)

@@ -103,17 +103,17 @@ def _topic(
 
 
 def _channel(channel: Channel, clients: Sequence[NodeClient], with_clients: bool) -> dict[str, Any]:
-    told = channel.statistics()
+    figures = channel.statistics()
     return {
         "channel_name": channel.name,
-        "depth": told.depth,
-        "backend_depth": told.depth,
-        "backlogs": told.depth,
-        "in_flight_count": told.in_flight,
-        "deferred_count": told.deferred,
-        "message_count": told.arrived,
-        "requeue_count": told.requeued,
-        "timeout_count": told.timed_out,
+        "depth": figures.depth,
+        "backend_depth": figures.depth,
+        "backlogs": figures.depth,
+        "in_flight_count": figures.in_flight,
+        "deferred_count": figures.deferred,
+        "message_count": figures.arrived,
+        "requeue_count": figures.requeued,
+        "timeout_count": figures.timed_out,
         "clients": [_client(one) for one in clients] if with_clients else [],
         "client_num": len(clients),
         "client_count": len(clients),
