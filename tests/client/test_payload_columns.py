@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from lading import read_arrow, testing, write_arrow
+from lading.client.header_columns import split_column_headers
 from lading.client.payload_columns import (
     check_payload_columns,
     encode_json_payloads,
     parse_payload_columns,
-    split_payload_columns,
 )
 from lading.columns.assemble import assemble
 from lading.columns.contract import PayloadColumn, Projection
@@ -97,7 +97,7 @@ def test_what_is_written_is_read_back(type_: pa.DataType, nulls: Any) -> None:
 
 def test_columns_are_named_by_paths() -> None:
     text = 'order_id, order.amount from amount, order."unit price" from "a,b"'
-    assert parse_payload_columns(split_payload_columns(text)) == {
+    assert parse_payload_columns(split_column_headers(text)) == {
         ("order_id",): "order_id", ("order", "amount"): "amount", ("order", "unit price"): "a,b",
     }  # fmt: skip
     assert parse_payload_columns({"payload.order.amount": "a", "unit price": "b"}) == {

@@ -9,7 +9,6 @@ import pytest
 
 from lading.columns.contract import FIELD_TYPES, parse_columns
 from lading.columns.field_names import field_meant
-from lading.columns.locate import locate
 from lading.columns.seen_headers import NAMES_SHOWN_MAX, SeenHeaders, unseen_sentence
 from lading.columns.statistics import HeaderStatistics
 from lading.filter.parse import parse
@@ -68,7 +67,7 @@ def test_headers_that_no_message_had_are_told_with_the_names_seen() -> None:
     headers = pa.array([[{"key": "carrier", "kind": 2, "value": b"UA"}], [{"key": "via", "kind": 1, "value": None}]],
                        HEADERS_TYPE)  # fmt: skip
     first, second = SeenHeaders(["carier", "via"]), SeenHeaders(["carier", "via"])
-    first.add_located(locate(headers, ["carier", "via"]))
+    first.add_headers(headers)
     assert first.unseen == ("carier",), "a null header was there"
     second.add_headers(headers)
     first.merge(pickle.loads(pickle.dumps(second)))

@@ -16,12 +16,9 @@ from lading.dialects.iggy.classic.errors import CODE_OF, ERRORS, code_of, name_o
 from lading.dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
-    Partitioning,
-    PartitioningKind,
     PollingKind,
     Strategy,
     balanced,
-    by_key,
     to_partition,
 )
 from lading.dialects.iggy.classic.records import validate
@@ -40,7 +37,7 @@ from lading.dialects.iggy.classic.responses import (
     TopicDetails,
     TopicInfo,
 )
-from lading.model.errors import LimitExceeded, LocalError, MalformedMessage, Reason, Refusal
+from lading.model.errors import LocalError, MalformedMessage, Reason, Refusal
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 EXCHANGES = [json.loads(line) for line in (VECTORS / "iggy_classic_capture.jsonl").read_text().splitlines()]
@@ -224,9 +221,6 @@ def test_values_that_do_not_fit_are_named_before_sending() -> None:
         c.encode_request(c.GetClient(1 << 32))
     with pytest.raises(LocalError, match="256 bytes"):
         c.encode_request(c.GetStream("a" * 256))
-    with pytest.raises(LimitExceeded):
-        by_key(b"")
-    assert by_key(b"k1") == Partitioning(PartitioningKind.MESSAGES_KEY, b"k1")
 
 
 def test_rules_hold_for_commands_built_from_http_as_well() -> None:

@@ -19,10 +19,11 @@ from lading.dialects.iggy.classic import responses as r
 from lading.dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
+    Partitioning,
+    PartitioningKind,
     PollingKind,
     Strategy,
     balanced,
-    by_key,
     to_partition,
 )
 from lading.dialects.iggy.http import commands
@@ -105,7 +106,9 @@ def test_sent_with_headers() -> None:
 def test_sent_otherwise() -> None:
     assert parse_send(EXCHANGES["messages.send largest id"]["body"].encode()).batch["id"].to_pylist() == [b"\xff" * 16]
     assert parse_send(EXCHANGES["messages.send balanced"]["body"].encode()).partitioning == balanced()
-    assert parse_send(EXCHANGES["messages.send key"]["body"].encode()).partitioning == by_key(b"user-123")
+    assert parse_send(EXCHANGES["messages.send key"]["body"].encode()).partitioning == Partitioning(
+        PartitioningKind.MESSAGES_KEY, b"user-123"
+    )
     sample = json.dumps(SAMPLES["A.http.send.sample"]["json_request"]).encode()
     assert parse_send(sample).batch["id"].to_pylist() == [None, None]
 

@@ -50,9 +50,8 @@ def broker(cases: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         transport.create_topic(TOPIC)
         transport.send(TOPIC, 0, cases.batch)
         for state in (State.UNAVAILABLE, State.POISONED, State.MARKED_FOR_DELETION):
-            transport.set_state_of(
-                TOPIC, 0, [row.fields["offset"] for row in cases.rows if row.fields["state"] == state], state
-            )
+            offsets = [row.fields["offset"] for row in cases.rows if row.fields["state"] == state]
+            transport.put_states(TOPIC, {"offsets": offsets, "state": state.word}, 0)
         settle(transport, TOPIC, str(running.data_dir))
         transport.close()
         yield running

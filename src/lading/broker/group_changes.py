@@ -44,7 +44,7 @@ class GroupRoom(Protocol):
         """Have it go on at a position."""
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
-        """Yield what deletes it with its positions in ``topics``, step by step."""
+        """Yield the steps that delete the group with its positions in ``topics``."""
 
 
 class GroupChanges:
@@ -83,7 +83,7 @@ class GroupChanges:
             room.store(group, position, now_us)
 
     def delete(self, group: GroupView) -> Iterator[Callable[[], None]]:
-        """Yield what deletes a group without members, step by step. Refusal GROUP_NOT_EMPTY."""
+        """Yield the steps that delete a group. Raises Refusal GROUP_NOT_EMPTY if it has members."""
         room = self._rooms[group.protocol]
         self._require_empty(room, group)
         yield from room.delete(group, list(self._topics() if group.topic is None else [group.topic]))

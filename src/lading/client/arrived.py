@@ -17,10 +17,10 @@ COMPARED: Final = ("key", "headers", "payload")
 
 
 def skip_arrived(transport: Transport, topic: str, ends: Mapping[int, int], parts: Parts) -> Parts:
-    """Yield (partition, messages) without the messages at the front of a partition that are at the target already.
+    """Yield (partition, messages) without the first messages of each partition that the target has already.
 
-    These are the messages that begin what was added to the partition since it ended at the offset in ``ends``. If
-    another sender wrote between them, the rest of them is yielded again. ``transport`` may be that of the sending,
+    The target has those that follow the offset in ``ends``, at which the partition ended before the sending, one after
+    the other. After a message of another sender the rest is yielded again. ``transport`` may be that of the sending,
     unless it has several batches under way.
     """
     rows: dict[int, Iterator[dict[str, Any]]] = {}

@@ -233,7 +233,7 @@ def _digest_messages(batch: pa.RecordBatch) -> pa.Array[Any]:
 
 
 def _join_with_sizes(*columns: Any) -> Any:
-    """Return the values of each row in one, after the size of each: other values give another text."""
+    """Return each row's values joined, each after its size, so that rows with different values differ."""
     sizes = [pc.binary_length(column).cast(pa.string()).cast(pa.binary()).fill_null(b"") for column in columns]
     return pc.binary_join_element_wise(*sizes, *(column.fill_null(b"") for column in columns), b" ")
 

@@ -82,7 +82,7 @@ class BatchBuilder:
         self.is_adding = False
 
     def _drop_rest(self) -> None:
-        """Delete what columns have of a message that was not added to its end."""
+        """Remove the part of a message that was added to some columns before an error ended its adding."""
         count = self.count
         for column in (self.keys, self.payloads, self.times_us):
             del column[count:]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ..model.errors import LocalError, SettingError
 from ..payloads.paths import PAYLOAD, Path, parse_path, write_path
-from .header_columns import Nulls, split_column_headers
+from .header_columns import Nulls
 
 FORMATS: Final = ("json",)
 """The formats that columns can be written in."""
@@ -41,11 +41,6 @@ def parse_payload_columns(columns: Sequence[str] | Mapping[str, str]) -> dict[Pa
                 f"payload: {write_path(path)} is a column, and {write_path(inner)} is inside of it; rename one of them"
             )
     return paths
-
-
-def split_payload_columns(text: str) -> tuple[str, ...]:
-    """Split a list of columns, ``order_id, order.amount from amount``, at the commas outside of quotes."""
-    return split_column_headers(text)
 
 
 def _split_source(text: str) -> tuple[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from ..model.run import Located
 from .contract import FIELD_TYPES, did_you_mean
 from .field_names import field_meant
 
@@ -29,12 +28,6 @@ class SeenHeaders:
         self._present: set[str] = set()
         # a dict keeps the order of appearance
         self._names: dict[str, None] = {}
-
-    def add_located(self, located: Mapping[str, Located]) -> None:
-        """Count in messages by their located headers; costs nothing for keys that were seen before."""
-        for key in self.unseen:
-            if key in located and bool((located[key].length != _ABSENT).any()):
-                self._present.add(key)
 
     def add_headers(self, headers: Any) -> None:
         """Count in messages by their ``headers`` column, an Arrow list array, and note the names of their headers."""

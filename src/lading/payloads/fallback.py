@@ -97,8 +97,8 @@ def list_items(
 ) -> int:  # fmt: skip
     """Locate the items of every array, or the members of every object if ``opener`` is the brace, of located values.
 
-    ``ends`` are the ends of those of each row among all of them; names are of members alone. Returns how many there
-    are: if there is less room than that, at least for one, what was written is of no use.
+    ``ends`` gets, for each row, the number of items up to its last one; only members have names. Returns how many items
+    there are. If the arrays have room for fewer, what was written is of no use; they have room for at least one.
     """
     count = 0
     ends[0] = 0

@@ -250,7 +250,7 @@ def write_whole_number(literal: str) -> str:
 
 
 def _write_whole_numbers(data: Bytes, start: Longs, length: Longs, rows: NDArray[Any]) -> tuple[Bytes, Longs, Longs]:
-    """Return values whose numbers in ``rows`` are written as ``write_whole_number`` does, after all other data."""
+    """Return the values with the numbers of ``rows`` rewritten by ``write_whole_number``, at the end of the data."""
     start, length = start.copy(), length.copy()
     end, written = len(data), []
     for row in rows.tolist():

@@ -234,7 +234,7 @@ class ForeignDeadLetters:
 
 
 def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Return dead letters as they were: without the headers of their convention, at their own time."""
+    """Return the original messages of dead letters: with their own time, without the headers that made them ones."""
     held = {name: batch.column(name) for name in SCHEMA.names}
     replays = replays_of(batch.column("headers"))
     held["key"] = restore_keys(batch, columns.column("convention"))

@@ -20,7 +20,7 @@ def draw_line(shares: Sequence[float]) -> str:
 def describe_looks(looks: dict[str, float]) -> str:
     """Return what values look like, the most frequent first, with shares unless all look the same.
 
-    A share is never 0 % of what there is, or 100 % beside something else.
+    A look that some values have is never shown with 0 %, nor one of several with 100 %.
     """
     if len(looks) == 1:
         return next(iter(looks))

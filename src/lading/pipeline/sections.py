@@ -142,7 +142,7 @@ class Route(PipelineFileSection):
 
     @property
     def table(self) -> str | None:
-        """The target of its table; None if it has none, or takes messages to a topic or the quarantine."""
+        """The target of its table; None if messages go to a topic, to the quarantine, or nowhere."""
         return table_of(self.to)
 
 

@@ -98,7 +98,7 @@ def _list_conditions(settings: PipelineSettings) -> list[tuple[str, str]]:
 
 
 def list_condition_keys(settings: PipelineSettings) -> set[str]:
-    """Return the headers that conditions name, but those of conditions that are a problem."""
+    """Return the headers that conditions name; conditions that cannot be parsed are left out."""
     keys = set[str]()
     for _, condition in _list_conditions(settings):
         with suppress(FilterError):

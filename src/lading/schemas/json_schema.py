@@ -182,7 +182,7 @@ class _Builder:
         return self._known[id(value)]
 
     def _fill(self, part: JsonPart, value: dict[str, Any], document: Any) -> None:
-        """Give a part its kind; it may have been met within itself by then."""
+        """Set the kind of a part. A part that contains itself may have been referred to before."""
         reference = value.get("$ref")
         if isinstance(reference, str):
             target = JsonPart("reference", value)

@@ -50,7 +50,7 @@ def lead_with_own_errors() -> None:
 
 
 class _OwnFirst:
-    """PySpark's conversion of a JVM exception, without the frames of worker and JVM around an error of ours."""
+    """PySpark's conversion of a JVM exception; an error of ours is shown without the frames around it."""
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self._convert = convert

@@ -23,7 +23,7 @@ _starting: list[Path] = []
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Give a context to create a session in. An error ends the JVM, unless PySpark kept it and would reuse it."""
+    """Return a context in which a session is created. An error in it ends the JVM, unless PySpark can use it again."""
     place = Path(tempfile.mkdtemp(prefix="lading-jvm-"))
     os.environ[NOTED] = str(place / "pid")
     _starting.append(place)

@@ -39,7 +39,7 @@ class Omissions:
         self.changed = True
 
     def omit_delayed(self, first: int, end: int) -> None:
-        """Pass over delayed messages, also once they have entered the log."""
+        """Pass over delayed messages, now and after their delay is over and they are in the log."""
         if self.delayed.missing(first, end):
             self.delayed.set(first, end, OMITTED)
             self.changed = True

@@ -134,7 +134,7 @@ class LiteralMatcher:
 
 
 class GlobMatcher:
-    """A glob that has no other wildcards than ``*`` and ``?``: its time does not grow with the pattern."""
+    """A glob with the wildcards ``*`` and ``?`` alone, so that its time does not grow with the pattern."""
 
     __slots__ = ("_matches", "cost")
 

@@ -79,7 +79,7 @@ class JoinGroupRequest(NamedTuple):
 
 
 class JoinGroupResult(NamedTuple):
-    """A member is in a generation. Only the leader gets the ``members``: (member, instance, metadata)."""
+    """The generation that a member has joined. Only the leader gets the ``members``: (member, instance, metadata)."""
 
     generation: int
     protocol_type: str

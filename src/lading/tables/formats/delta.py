@@ -130,7 +130,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
                     is_target = self._target_of(commit.get("operationParameters") or {})
 
     def _target_of(self, parameters: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool | None]:
-        """Return whether a commit, of those before a RESTORE with these parameters, is in what it went back to."""
+        """Return a predicate of commits: whether they are part of what a RESTORE with these parameters went back to."""
         try:
             if parameters.get("version"):
                 version = int(parameters["version"])

@@ -39,7 +39,7 @@ class SyncedFile(PyArrowFile):
     """A file of a local directory."""
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Begin the file; FileExistsError if there is one, unless ``overwrite``."""
+        """Begin the file. Raises FileExistsError if there is one already, unless ``overwrite``."""
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)
         return SyncedStream(path, overwrite=overwrite)
@@ -88,7 +88,7 @@ class ObjectFile(InputFile, OutputFile):
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Begin the object; FileExistsError when it is complete if there is one, unless ``overwrite``."""
+        """Begin the object. Raises FileExistsError at its end if there is one already, unless ``overwrite``."""
         return ObjectStream(self._object, overwrite=overwrite)
 
 

@@ -264,11 +264,11 @@ class LoggedTable(ParquetTable, Generic[T]):
 
     @abstractmethod
     def _commits(self, table: T) -> Iterator[LoggedCommit]:
-        """Give the commits that the log still has, the last one first, with those that were taken back."""
+        """Yield the commits that the log still has, also those that were undone, the last one first."""
 
     @abstractmethod
     def _file_names(self, table: T) -> Iterator[str]:
-        """Give the names of the files that readers see."""
+        """Yield the names of the files that readers see."""
 
     @abstractmethod
     def _version_word(self, table: T) -> str:

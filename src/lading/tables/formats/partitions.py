@@ -199,7 +199,7 @@ class Partitions:
         return {field.name: parse_value(parts[field.name]) for field in self.fields}
 
     def time_fields(self) -> list[pa.Field[Any]]:
-        """Return the columns that the table has by its partitions alone: those of times."""
+        """Return the columns that exist only as partitions, such as the day of a time."""
         types = {"year": pa.int32(), "day": pa.date32()}
         return [
             pa.field(field.name, types.get(field.transform, pa.string()))

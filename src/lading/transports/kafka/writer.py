@@ -230,7 +230,7 @@ class KafkaWriter:
         return result
 
     def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
-        """Return the result of the last batch that ``send`` sent to the partition, if it was this object."""
+        """Return the result of ``batch`` if it is the last one that ``send`` sent to the partition; None otherwise."""
         known, result = self._acknowledged.get((topic, partition), (None, None))
         return result if known is not None and known() is batch else None
 

@@ -255,12 +255,6 @@ class LadingTransport(UserAdministration):
         """Set the state of offsets from ``first`` up to, not including, ``end``; dead letters say the ``reason``."""
         self.put_states(topic, {"first": first, "end": end, "state": State(state).word, "reason": reason}, partition)
 
-    def set_state_of(
-        self, topic: str, partition: int, offsets: Sequence[int], state: State, reason: str | None = None
-    ) -> None:
-        """Set the state of single offsets, at most 100,000 in one call; dead letters say the ``reason``."""
-        self.put_states(topic, {"offsets": list(offsets), "state": State(state).word, "reason": reason}, partition)
-
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
         """Set states in one partition, or in all, as ``document`` says, and return the response.
 

@@ -230,7 +230,7 @@ class QueueSegment:
         return Run(NSQ, np.frombuffer(b"".join(records), np.uint8), np.array([chunk], np.int64)), index, []
 
     def find_time(self, index: int, timestamp_us: int) -> int | None:
-        """Return the first index from one on whose timestamp is at or after a time."""
+        """Return the first index at or after ``index`` whose timestamp is at or after a time; None if none has."""
         for at in range(index, len(self.starts)):
             # the timestamp follows the length, in nanoseconds
             start = self.starts[at] + 4

@@ -178,12 +178,12 @@ class AccessControl(Component):
         return self._remember(Principal(user.name, user.id, found.name, found.ends_us))
 
     def credentials(self, name: str) -> Credentials:
-        """Return what ``check_password`` needs; for unknown names what no password fits, at the same cost."""
+        """Return what ``check_password`` needs. No password fits those of an unknown name."""
         user = self.table.users.get(name)
         return Credentials() if user is None else user.credentials
 
     def scram_verifier(self, name: str, mechanism: str) -> ScramVerifier:
-        """Return what SCRAM needs of a user; for unknown names an invention that is the same each time (RFC 5802 9)."""
+        """Return what SCRAM needs of a user; an unknown name has an invented one, each time the same (RFC 5802 9)."""
         user = self.table.users.get(name)
         if user is not None and (found := user.credentials.scram.get(mechanism)) is not None:
             return found

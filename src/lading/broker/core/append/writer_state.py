@@ -38,7 +38,7 @@ class WriterStateManager(Component):
         attempts: Attempts,
         on_cut: Callable[[Partition], None] = ignore,
     ) -> None:
-        """``on_cut`` is called if blocks of a partition turn out not to have happened."""
+        """``on_cut`` is called if blocks that were appended to a partition are not in its log after all."""
         self._catalog = catalog
         self._attempts = attempts
         self._written: dict[Partition, None] = {}

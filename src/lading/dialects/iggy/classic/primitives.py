@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
-from ....model.errors import LimitExceeded, LocalError, MalformedMessage, Reason
+from ....model.errors import LocalError, MalformedMessage, Reason
 from ....model.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
@@ -72,13 +72,6 @@ def balanced() -> Partitioning:
 def to_partition(partition_id: int) -> Partitioning:
     """Return the partitioning that names one partition, counted from 1."""
     return Partitioning(PartitioningKind.PARTITION_ID, struct.pack("<I", partition_id))
-
-
-def by_key(key: bytes) -> Partitioning:
-    """Return the partitioning by the murmur3 hash of a key. Raises LimitExceeded unless the key has 1-255 bytes."""
-    if not 1 <= len(key) <= 255:
-        raise LimitExceeded(f"a partitioning key has {len(key)} bytes; Iggy takes 1 to 255")
-    return Partitioning(PartitioningKind.MESSAGES_KEY, bytes(key))
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -9,9 +9,3 @@ def choose_by_key(key: bytes, partitions_count: int) -> int:
     """Choose the partition, counted from 0, of a key among ``partitions_count``."""
     hashed: int = xxhash.xxh32_intdigest(key)
     return hashed % partitions_count
-
-
-def number_of_name(name: str) -> int:
-    """Return the number under which the offsets of a consumer that has a name are stored."""
-    hashed: int = xxhash.xxh32_intdigest(name.encode())
-    return hashed

@@ -130,7 +130,7 @@ class Lookup:
         """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
     def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
-        """Return whether a node may register more, of which one node may have ``count_max``."""
+        """Return whether a node may register more topics and channels; each node may have ``count_max`` of them."""
         if producer.registrations_count >= count_max:
             return False
         return self._total.count < NODES_SHARE * count_max
