@@ -18,6 +18,7 @@ import pytest
 from lading import testing
 from lading.client.consumer import Consumer
 from lading.client.producer import Producer
+from lading.console.documents import LIST_PATHS_MAX, list_paths
 from lading.console.process import ConsoleProcess
 from lading.console.server import listen, routes_of
 from lading.console.settings import ConsoleSettings
@@ -443,3 +444,24 @@ def test_a_broker_that_asks_for_certificates_starts_no_console(tmp_path: Path) -
     keys = ["endpoints.admin.tls.enabled=true", f"endpoints.admin.tls.client_ca={tmp_path}/ca.pem"]
     with pytest.raises(LocalError, match="certificate_file=FILE"):
         ConsoleProcess(Address("127.0.0.1", 0), load(None, keys, {}).settings)
+
+
+def test_members_of_payloads_are_columns_and_conditions(page: TestClient) -> None:
+    found = documents(page, "/api/messages", topic="flights", where="payload.n >= 298", column="payload.big", count=9)
+    assert sorted(offsets(found)) == [298, 299]
+    assert [one["paths"] for one in messages(found)] == [["payload.n", "payload.big"]] * 2
+    assert messages(found)[0]["members"]["payload.big"] == {
+        "text": "12345678901234567890", "form": "text", "bytes": 20, "cut": False,
+    }  # fmt: skip
+    hostile = messages(documents(page, "/api/messages", topic="hostile", column="payload.a", count=9))
+    assert [(one["paths"], one["members"]) for one in hostile] == [([], {"payload.a": None})] * 3
+
+
+def test_paths_of_payloads_are_few() -> None:
+    assert list_paths(b' {"a": {"b c": {"d": {"e": {"f": 1}}}}, "x": [], "y": {}}') == [
+        'payload.a."b c".d.e', "payload.x", "payload.y",
+    ]  # fmt: skip
+    wide = json.dumps({f"m{number}": number for number in range(100)}).encode()
+    assert len(list_paths(wide)) == LIST_PATHS_MAX
+    for payload in (None, b"", b"[1]", b"{", b'{"a":' * 60_000, b"{" + b" " * 70_000 + b"}"):
+        assert list_paths(payload) == []

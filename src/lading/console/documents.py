@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Collection
 from typing import Any, Final
 from zlib import crc32
+
+import pyarrow as pa
 
 from ..client.message_json import to_json
 from ..model.errors import CorruptError
 from ..model.kinds import Kind, decode_value
 from ..model.message import Message
+from ..payloads.paths import Path, parse_path, write_path
+from ..payloads.walk import walk_json
 
 LIST_HEADERS_MAX: Final = 60
 """How many headers of a message a list shows, besides those that are columns."""
+LIST_JSON_BYTES_MAX: Final = 65_536
+LIST_PATHS_MAX: Final = 30
+LIST_DEPTH_MAX: Final = 4
+"""JSON payloads up to this size are parsed; of each this many paths are listed, with up to this many names."""
 LIST_TEXT_MAX: Final = 400
 """How many characters of a value, key or payload a list shows."""
 
@@ -28,7 +37,42 @@ def summarize(message: Message, columns: Collection[str] = ()) -> dict[str, Any]
         "payload_bytes": None if message.payload is None else len(message.payload),
         "headers": [[_cut(key), _kind_word(kind), *_value(kind, data)] for key, kind, data in shown],
         "headers_count": len(headers),
+        "paths": list_paths(message.payload),
+        "members": _members(message.payload, columns),
     }
+
+
+def list_paths(payload: bytes | None) -> list[str]:
+    """Return the paths of a JSON payload that columns can be picked from, the first ones; none of another payload."""
+    if payload is None or len(payload) > LIST_JSON_BYTES_MAX or payload.lstrip()[:1] != b"{":
+        return []
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError):
+        return []
+    paths: list[str] = []
+    todo: list[tuple[Path, Any]] = [((), document)]
+    while todo and len(paths) < LIST_PATHS_MAX:
+        path, value = todo.pop()
+        if isinstance(value, dict) and value and len(path) < LIST_DEPTH_MAX:
+            todo += [((*path, name), value[name]) for name in reversed(list(value))]
+        elif path:
+            paths.append(write_path(path))
+    return paths
+
+
+def _members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
+    """Return the values of ``columns`` that are paths, by these; null for one that the payload does not have."""
+    paths = {text: path for text in columns if (path := parse_path(text)) is not None}
+    if not paths:
+        return {}
+    walked = walk_json(pa.array([payload], pa.binary()), paths.values())
+    values: dict[str, Any] = {}
+    for text, path in paths.items():
+        located, _ = walked.values[path].locate(whole_numbers=False)
+        start, length = int(located.start[0]), int(located.length[0])
+        values[text] = None if length < 0 else _text(bytes(located.data[start : start + length]))
+    return values
 
 
 def show_whole(message: Message) -> dict[str, Any]:

@@ -38,7 +38,7 @@ export async function render(main, context) {
   const facts = h("p", { class: "soft facts", role: "status" });
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress" });
   const stop = h("button", { type: "button", class: "mini", hidden: true, onclick: cancel }, "Cancel");
-  const other = h("input", { type: "text", size: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Another header", placeholder: "another header", title: "A header that is not among these, as a column" });
+  const other = h("input", { type: "text", size: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Another header", placeholder: "another one", title: "A header, or payload.NAME, that is not among these, as a column" });
   const others = h("form", { onsubmit: (event) => { event.preventDefault(); addColumn(); } }, other);
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Headers as columns" }, h("span", { class: "soft" }, "Columns"));
   const place = h("div");
@@ -223,7 +223,7 @@ export async function render(main, context) {
   }
 
   function add(messages, isFront = false) {
-    for (const one of messages) for (const key of new Set(one.headers.map((header) => header[0]))) seen.set(key, (seen.get(key) ?? 0) + 1);
+    for (const one of messages) for (const key of new Set([...one.headers.map((header) => header[0]), ...one.paths])) seen.set(key, (seen.get(key) ?? 0) + 1);
     rows = isFront ? [...messages, ...rows].slice(0, TAIL_ROWS_MAX) : [...rows, ...messages];
     if (!isFront) draw();
   }
@@ -236,7 +236,9 @@ export async function render(main, context) {
       const on = columns.includes(key);
       return h("button", { type: "button", class: "chip", "aria-pressed": String(on), onclick: () => {
         context.keep({ column: on ? columns.filter((one) => one !== key) : [...columns, key] });
-        draw();
+        // members of payloads are in a list only if they are columns
+        if (!on && key.startsWith("payload.")) restart();
+        else draw();
       } }, visibleOrEmpty(key));
     }));
     const heads = ["offset", "time (UTC)", "key", ...(columns.length ? columns : ["headers"]), "payload"];
@@ -292,7 +294,10 @@ function cells(one, columns, labels) {
   const made = [h("td", { class: "n place", "data-label": labels[0] }, h("span", { class: "soft" }, `${one.partition}:`), one.offset, one.state === "available" ? null : h("span", { class: "badge bad" }, one.state.replaceAll("_", " "))),
     h("td", { class: "time", "data-label": labels[1] }, moment(one.timestamp_us)), text(one.key, "key")];
   if (columns.length) {
-    for (const key of columns) made.push(h("td", { class: "text", "data-label": key }, one.headers.filter((header) => header[0] === key).map(value)));
+    for (const key of columns) {
+      const member = one.members[key];
+      made.push(member ? text(member, key) : h("td", { class: "text", "data-label": key }, one.headers.filter((header) => header[0] === key).map(value)));
+    }
   } else {
     const left = one.headers_count - Math.min(12, one.headers.length);
     made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, 12).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visibleOrEmpty(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
