@@ -45,6 +45,7 @@ from tests.endpoints.identity import PASSWORDS
 from tests.endpoints.kafka_frames import fetch, message, one_batch, produce, request_frame
 from tests.endpoints.nsq_client import mpub, sized
 from tests.endpoints.request_cost import Client, World
+from tests.endpoints.scripted_quic import join_streams
 from tests.endpoints.websocket_frames import BINARY, CLOSE, CONT, HANDSHAKE, PING, PONG, TEXT, encode_frame
 from tests.house.scripted import ScriptedHttpConnection
 
@@ -333,6 +334,22 @@ OPCODES: Final[Mapping[int, str]] = {
 """Rows by opcode (RFC 6455, 5.2)."""
 
 
+def quic_parts() -> Iterator[RepeatedPart]:
+    """Streams of QUIC, each with a request or with none, and the bytes of one stream."""
+    for name, make in QUIC.items():
+        yield RepeatedPart(f"QUIC {name}", "iggy_quic", make)
+
+
+QUIC: Final[Mapping[str, Callable[[int], bytes]]] = {
+    "requests": lambda count: join_streams([_PING_OF_IGGY] * count),
+    "sends": lambda count: join_streams([_encode_send(b"x")] * count),
+    "bytes of a message": lambda count: join_streams([_encode_send(bytes(count))]),
+    "streams of no request": lambda count: join_streams([b"\xff"] * count),
+    "bytes of no request": lambda count: join_streams([b"\xff" * count]),
+}
+"""Names of what follows the handshake, as ``ScriptedQuicConnection`` sends it."""
+
+
 def _repeat(frame: bytes, count: int) -> bytes:
     return frame * count
 
@@ -470,6 +487,7 @@ LOGINS: Final[Mapping[str, Callable[[Client, str], None]]] = {
     "nsqlookupd_tcp": _begin_at_nsqlookupd,
     "a node without a name": lambda client, role: client.send(b"  V1"),
     "iggy_tcp": _log_in_to_iggy,
+    "iggy_quic": _log_in_to_iggy,
     "current": _log_in_as_current,
     "iggy_websocket": _open_websocket,
     "admin": _show_password,

@@ -43,6 +43,7 @@ from tests.endpoints.repeated_parts import (
     kafka_parts,
     nsq_parts,
     nsqlookupd_parts,
+    quic_parts,
     wait_for_kafka_fetches,
     websocket_parts,
 )
@@ -65,6 +66,8 @@ SIZES, SIZES_FULL = (300, 3_000), (1_000, 10_000, 100_000)
 SAMPLE: Final = 2
 SAMPLED_MORE: Final = frozenset({"kafka", "http"})
 """Parts of these protocols in an ordinary run, by role; of the others there is one."""
+CLIENT_IN_PROCESS: Final = frozenset({"iggy_quic"})
+"""Endpoints whose client keeps its own state, in this process: memory is not measured; ``test_quic_hostile.py`` is."""
 SEED: Final = 7
 PIECE, PIECES = map(int, os.environ.get("LADING_TEST_PIECE", "1/1").split("/"))
 """A full run takes an hour: with ``LADING_TEST_PIECE=2/9`` it is the second ninth of the parts of each protocol."""
@@ -200,6 +203,7 @@ def build_request(part: RepeatedPart, rows_count: int) -> bytes:
 
 def check(directory: Path, part: RepeatedPart, role: str, sizes: Sequence[int], *, has_memory: bool) -> list[str]:
     """Return what is out of proportion with a part in one role."""
+    has_memory = has_memory and part.endpoint not in CLIENT_IN_PROCESS
     requests = [build_request(part, rows_count) for rows_count in sizes]
     numbers = itertools.count()
 
@@ -388,6 +392,7 @@ PROTOCOLS: Final[dict[str, Callable[[bool, Path], Parts]]] = {
     "iggy": lambda is_full, _: iggy_parts(is_full=is_full),
     "current iggy": lambda is_full, _: current_parts(is_full=is_full),
     "websocket": lambda is_full, _: websocket_parts(),
+    "quic": lambda is_full, _: quic_parts(),
     "http": lambda is_full, path: repeated_parts.http_parts(list_routes(path / "routes")),
 }
 

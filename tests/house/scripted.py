@@ -100,6 +100,8 @@ class ScriptedLoop:
         self._now_s = 0.0
         self._later: list[asyncio.TimerHandle] = []
         self.factory: Callable[[], asyncio.BufferedProtocol] | None = None
+        self.readers: dict[int, Callable[[], object]] = {}
+        """What is called when a socket has something to read, by the socket's number."""
 
     def __enter__(self) -> ScriptedLoop:
         asyncio._set_running_loop(self._as_loop)
@@ -148,6 +150,15 @@ class ScriptedLoop:
     async def create_server(self, protocol_factory: Any, *arguments: Any, **named: Any) -> Any:
         self.factory = protocol_factory
         return ScriptedServer()
+
+    def add_reader(self, place: int, callback: Callable[[], object]) -> None:
+        self.readers[place] = callback
+
+    def remove_reader(self, place: int) -> None:
+        self.readers.pop(place, None)
+
+    def remove_writer(self, place: int) -> None:
+        """Everything is written at once."""
 
     def call_soon(self, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
         self._ready.append((callback, arguments))

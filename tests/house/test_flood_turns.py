@@ -144,7 +144,7 @@ def test_handshakes_of_tls_are_answered_in_turns(tmp_path: Path, endpoint: str) 
     tls = {"enabled": True, "certificate": file, "key": file}
     settings = Settings.model_validate({"data": tmp_path / "data", "endpoints": {endpoint: {"tls": tls}}})
     with opened_world(tmp_path / "data", has_users=False, settings=settings) as world:
-        client = world.connect(endpoint)
+        client = cast("ScriptedConnection | ScriptedHttpConnection", world.connect(endpoint))
         trusting = ssl.create_default_context(cafile=tmp_path / "authority.pem")
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         session = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from aioquic.quic import events
@@ -39,6 +40,8 @@ REFUSED: Final = 1
 """The error code of invalid streams, and of connections that are closed for a reason."""
 WAITING_BYTES_MAX: Final = 1 << 20
 """A client with this much in whole requests that wait is granted no more until some have begun."""
+RESPONSES_LITTLE: Final = 4
+"""A connection that sends so few responses at once has little to do."""
 TIMER_S_MIN: Final = 0.001
 """The event loop's timers know no shorter times."""
 
@@ -93,6 +96,8 @@ class QuicClientConnection(SessionConnection):
         self._is_closing = False
         """The session wants no more: close when all is sent."""
         self._is_transmit_due = False
+        self._responses_count = 0
+        """Responses since datagrams were sent last."""
         self._quic_timer: asyncio.TimerHandle | None = None
         self.inbox.open_account(self._address.host, self.give_way)
 
@@ -270,6 +275,7 @@ class QuicClientConnection(SessionConnection):
         if not self._quic.wants_response(stream_id):
             return
         self._quic.send_stream_data(stream_id, bytes(data), end_stream=True)
+        self._responses_count += 1
         self._written_bytes += len(data)
         if self._written_bytes > self.session.limits.write_buffer_bytes:
             self._look_at_reading()
@@ -289,13 +295,22 @@ class QuicClientConnection(SessionConnection):
                 self.proceed()
 
     def _transmit_soon(self) -> None:
+        """Send in the next pass of the event loop, or in a later one: others that send have their turn too."""
         if not self._is_transmit_due:
             self._is_transmit_due = True
-            asyncio.get_running_loop().call_soon(self._transmit)
+            self._services.turns.add_with_little(self._begin_transmit)
+
+    def _begin_transmit(self) -> None:
+        """Send at once if it is little, else after all that wait: 20 responses take some milliseconds."""
+        if self._responses_count <= RESPONSES_LITTLE:
+            self._transmit()
+        else:
+            self._services.turns.add(self._transmit)
 
     def _transmit(self) -> None:
         """Send the datagrams that are due, once for all that came in a pass of the event loop."""
         self._is_transmit_due = False
+        self._responses_count = 0
         if not self.session.is_lost:
             if self._written_bytes:
                 self._look_at_reading()
@@ -315,7 +330,8 @@ class QuicClientConnection(SessionConnection):
 
     def _on_timer(self) -> None:
         self._quic_timer = None
-        self._turn(self._quic.handle_timer)
+        # the timers of many connections end in the same pass
+        self._services.turns.add(partial(self._turn, self._quic.handle_timer))
 
     # -- what the session and the gate ask
 
