@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import random
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -13,11 +14,27 @@ import pytest
 from pydantic_core import from_json
 from starlette.requests import Request
 
+from lading.broker.core.access.rights import AccessRule
+from lading.broker.core.access.users import AccessTable
+from lading.broker.core.callbacks import ignore
 from lading.endpoints.admin.access import RuleDocument, RulesChange
 from lading.endpoints.base.receive_budget import ReceiveBudget
-from lading.endpoints.http_shared.documents import ROWS_MAX, NewGroupPositions, RequestModel, parse_body, parse_rows
+from lading.endpoints.base.request_budget import RequestBudget
+from lading.endpoints.http_shared.documents import (
+    ROWS_MAX,
+    NewGroupPositions,
+    RequestModel,
+    answer_rows,
+    parse_body,
+    parse_rows,
+)
 from lading.model.errors import Refusal
+from lading.runtime import turns
+from lading.runtime.turns import ROWS_AT_ONCE
 from tests.endpoints.http_parts import _position, _rule
+from tests.house.scripted import ScriptedLoop
+
+USERS = ("user-0", "user-1", "user-2")
 
 
 def _request(body: bytes) -> Request:
@@ -87,3 +104,32 @@ def test_a_row_that_is_none_is_refused_by_its_place() -> None:
     wanted = _parse(RulesChange, json.dumps({"add": [_rule(0), 7]}).encode())
     with pytest.raises(Refusal, match=r"^add\.1\.the row: input should be a valid dictionary"):
         _finish(parse_rows(RuleDocument, wanted.add, "add"))
+
+
+def test_rows_that_are_left_out_have_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without rights asked for a list of all topics: every one was looked at in one pass of the loop."""
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    passes = 0
+    work = answer_rows(range(1_000), lambda row: None, RequestBudget(ignore))
+    with ScriptedLoop():
+        try:
+            while True:
+                work.send(None)
+                passes += 1
+        except StopIteration as end:
+            assert end.value.body == b"[]"
+    assert passes >= 1_000
+
+
+def test_rules_are_sorted_in_turns() -> None:
+    rules = [AccessRule.parse(_rule(number) | {"user": f"user-{number % 3}"}) for number in range(5_000)]
+    random.Random(7).shuffle(rules)
+    table = AccessTable(rules={user: frozenset(rule for rule in rules if rule.user == user) for user in USERS})
+    passes, work = 0, table.sort_rules()
+    try:
+        while True:
+            next(work)
+            passes += 1
+    except StopIteration as end:
+        assert end.value == sorted(rules) == table.all_rules()
+    assert passes > 5_000 // ROWS_AT_ONCE

@@ -6,7 +6,7 @@ import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
@@ -14,13 +14,16 @@ import pytest
 from lading.dialects.kafka import row_count
 from lading.dialects.kafka.requests import parse_request_header
 from lading.dialects.kafka.versions import FETCH, PRODUCE
-from lading.endpoints.base.request_budget import ROW_BYTES, ROWS_MAX, RequestBudget
+from lading.endpoints.base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation, RequestBudget
 from lading.model.errors import MalformedMessage
+from lading.runtime import turns
 from tests.endpoints.every_request import kafka_requests
+from tests.endpoints.http_parts import encode_request
 from tests.endpoints.kafka_frames import fetch, message, one_batch, request_frame
 from tests.endpoints.repeated_parts import LOGINS, kafka_parts
 from tests.endpoints.request_cost import World, opened_world
-from tests.house.scripted import ScriptedConnection
+from tests.endpoints.scripted_quic import ScriptedQuicConnection
+from tests.house.scripted import ScriptedConnection, ScriptedHttpConnection
 
 MANY = 1_000
 
@@ -162,6 +165,51 @@ def test_short_requests_with_long_responses_share_the_memory(world: World) -> No
     # each has done one turn before it waits: 30 responses at a time took eight times as much as one
     assert peaks[2] < 4 * peaks[1]
     assert not budget._waiting
+
+
+LISTS: Final = {
+    "Iggy topics": ("iggy_tcp", struct.pack("<IIBB", 13, 301, 2, 7) + b"default"),
+    "Iggy stream": ("iggy_tcp", struct.pack("<IIBB", 13, 200, 2, 7) + b"default"),
+    "Iggy stats": ("iggy_tcp", struct.pack("<II", 4, 10)),
+    "admin topics": ("admin", encode_request("GET", "/topics")),
+}
+"""Short requests of other protocols that list all topics."""
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_other_protocols_share_the_memory(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only Kafka's waited for memory: each of many connections could have its list of all topics made at a time."""
+    endpoint, request = LISTS[name]
+    stream = world.broker.topology.ensure_stream("default", now_us=1)
+    for number in range(50):
+        world.broker.at_once.create_topic(stream.id, None, f"topic-{number}", 1, now_us=1)
+    # a turn is as few rows as may be
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    budget = world.services.requests
+    rows_bytes = ROW_BYTES * sum(len(topic.partitions) + 1 for topic in world.broker.topology.topics())
+    # for one list, and not for two
+    budget.set_bytes_max(rows_bytes * 3 // 2)
+    clients = [world.connect(endpoint) for _ in range(10)]
+    for client in clients:
+        LOGINS[endpoint](client, "root")
+        client.transport.take()
+    granted: list[int] = []
+    reserve = budget.reserve
+
+    def note(size_bytes: int, on_granted: Callable[[], None]) -> MemoryReservation:
+        granted.append(size_bytes)
+        return reserve(size_bytes, on_granted)
+
+    monkeypatch.setattr(budget, "reserve", note)
+    for client in clients:
+        assert not isinstance(client, ScriptedQuicConnection)
+        client.arrive(client.authorize(request) if isinstance(client, ScriptedHttpConnection) else request)
+    world.loop.turn()
+    assert len(granted) == len(clients)
+    assert min(granted) >= ROW_BYTES * len(world.broker.topology.list_topics())
+    assert budget.left_bytes == budget.bytes_max
+    responses = {bytes(client.transport.take()) for client in clients}
+    assert all(b"topic-49" in response or name == "Iggy stats" for response in responses)
 
 
 # -- fetches

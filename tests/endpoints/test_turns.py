@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
+from lading.endpoints.base.request_budget import RequestBudget
 from lading.endpoints.http_shared.documents import answer_rows
 
 ROWS = 5_000
@@ -18,11 +18,10 @@ def test_others_have_their_turn_while_a_long_list_is_built_and_sent() -> None:
     seen: list[int] = []
     parts: list[bytes] = []
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def describe(number: int) -> dict[str, Any]:
         nonlocal built
-        for number in range(ROWS):
-            built += 1
-            yield {"number": number, "text": "x" * 100}
+        built += 1
+        return {"number": number, "text": "x" * 100}
 
     async def watch() -> None:
         while True:
@@ -37,7 +36,7 @@ def test_others_have_their_turn_while_a_long_list_is_built_and_sent() -> None:
 
     async def ask() -> None:
         other = asyncio.create_task(watch())
-        response = await answer_rows(rows())
+        response = await answer_rows(range(ROWS), describe, RequestBudget(asyncio.get_running_loop().call_soon))
         # at most a few hundred rows at a time
         assert max(later - before for before, later in itertools.pairwise(seen)) < 500
         turns = len(seen)

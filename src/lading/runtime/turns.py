@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -113,17 +113,17 @@ def collect_in_turns(rows: Iterable[T]) -> Turns[set[T]]:
     return found
 
 
-def sort_in_turns(rows: Collection[str]) -> Turns[list[str]]:
+def sort_in_turns(rows: Collection[T], key: Callable[[T], Any] | None = None) -> Turns[list[T]]:
     """Return the rows in order: as ``sorted``, which a hundred thousand keep the loop for a tenth of a second."""
-    left = iter(rows)
-    pieces: list[list[str]] = []
-    while piece := sorted(islice(left, SORTED_AT_ONCE)):
+    left, order = iter(rows), cast("Callable[[T], Any]", key)
+    pieces: list[list[T]] = []
+    while piece := sorted(islice(left, SORTED_AT_ONCE), key=order):
         pieces.append(piece)
         yield
     if len(pieces) <= 1:
         return pieces[0] if pieces else []
-    merged: list[str] = []
-    ordered = heapq.merge(*pieces)
+    merged: list[T] = []
+    ordered = heapq.merge(*pieces, key=order)
     while piece := list(islice(ordered, SORTED_AT_ONCE)):
         merged += piece
         yield

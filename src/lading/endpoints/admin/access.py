@@ -13,7 +13,7 @@ from ...broker.core.access.rights import CLUSTER, EVERYBODY, AccessRule, Pattern
 from ...broker.core.access.users import Token, User
 from ...model.errors import Reason, Refusal
 from ...runtime.clock import date_us
-from ...runtime.turns import map_in_turns
+from ...runtime.turns import finish_in_turns, map_in_turns
 from ..base.services import Services, now_us
 from ..http_shared.documents import ROWS_MAX, RequestModel, answer_rows, json_response, parse_body, parse_rows
 from ..http_shared.http_guard import principal_of
@@ -107,12 +107,14 @@ class AdminAccess:
         ]
 
     async def _quotas(self, request: Request, path: Parameters) -> Response:
-        quotas = self._access.table.quotas.items()
         may_see_all = self._access.allows(principal_of(request), Right.DESCRIBE, CLUSTER)
         own = getattr(principal_of(request), "name", None)
-        return await answer_rows(
-            {"user": name, **quota.document()} for name, quota in quotas if may_see_all or name in (own, EVERYBODY)
-        )
+
+        def describe(row: tuple[str, Quota]) -> dict[str, Any] | None:
+            name, quota = row
+            return {"user": name, **quota.document()} if may_see_all or name in (own, EVERYBODY) else None
+
+        return await answer_rows(self._access.table.quotas.items(), describe, self._services.requests)
 
     async def _set_quota(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(QuotaDocument, request, self._services.receive)
@@ -121,8 +123,10 @@ class AdminAccess:
         return json_response({"user": path["user"], **quota.document()})
 
     async def _users(self, request: Request, path: Parameters) -> Response:
-        users = self._access.table.users.values()
-        return await answer_rows(_user(user) for user in users if self._may(request, user.name, Right.DESCRIBE))
+        def describe(user: User) -> dict[str, Any] | None:
+            return _user(user) if self._may(request, user.name, Right.DESCRIBE) else None
+
+        return await answer_rows(self._access.table.users.values(), describe, self._services.requests)
 
     async def _add_user(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewUser, request, self._services.receive)
@@ -155,8 +159,11 @@ class AdminAccess:
     async def _tokens(self, request: Request, path: Parameters) -> Response:
         self._require(request, path["user"], is_own=True, right=Right.DESCRIBE)
         self._access.table.user(path["user"])
-        tokens = self._access.table.tokens.values()
-        return await answer_rows(_token(token) for token in tokens if token.owner == path["user"])
+
+        def describe(token: Token) -> dict[str, Any] | None:
+            return _token(token) if token.owner == path["user"] else None
+
+        return await answer_rows(self._access.table.tokens.values(), describe, self._services.requests)
 
     async def _add_token(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewToken, request, self._services.receive)
@@ -177,8 +184,11 @@ class AdminAccess:
         return Response(status_code=204)
 
     async def _rules(self, request: Request, path: Parameters) -> Response:
-        rules = self._access.table.all_rules()
-        return await answer_rows(rule.document() for rule in rules if self._may(request, rule.user, Right.DESCRIBE))
+        def describe(rule: AccessRule) -> dict[str, Any] | None:
+            return rule.document() if self._may(request, rule.user, Right.DESCRIBE) else None
+
+        rules = await finish_in_turns(self._access.table.sort_rules())
+        return await answer_rows(rules, describe, self._services.requests)
 
     async def _change_rules(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(RulesChange, request, self._services.receive)

@@ -84,12 +84,13 @@ class AdminTopics:
         return Response(status_code=204)
 
     async def _topics(self, request: Request, path: Parameters) -> Response:
-        topics = self._broker.topology.list_topics()
         access, principal = self._broker.access, principal_of(request)
-        return await answer_rows(
-            _document(topic) for topic in topics
-            if access.allows(principal, Right.DESCRIBE, topic_resource(topic.stream.name, topic.name))
-        )  # fmt: skip
+
+        def describe(topic: Topic) -> dict[str, Any] | None:
+            resource = topic_resource(topic.stream.name, topic.name)
+            return _document(topic) if access.allows(principal, Right.DESCRIBE, resource) else None
+
+        return await answer_rows(self._broker.topology.list_topics(), describe, self._services.requests)
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])

@@ -1,4 +1,4 @@
-"""Sizes of streams and topics, added up in turns: each partition is looked at."""
+"""Sizes of streams and topics, added up in turns: each partition is looked at. How many rows a list may have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...runtime.turns import TurnCounter, Turns
 
 if TYPE_CHECKING:
+    from ...broker.broker import Broker
     from ...broker.core.topology import Stream, Topic
+
+
+def count_listed(broker: Broker) -> int:
+    """Return how many rows the response to a request that lists topics and partitions, groups or users may have."""
+    partitions_count = sum(len(topic.partitions) + 1 for topic in broker.topology.topics())
+    groups_count = len(broker.coordinated_groups.names()) + broker.groups.count()
+    return partitions_count + groups_count + len(broker.access.table.users)
 
 
 class MeasuredTopic(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ...runtime.turns import Turn, TurnCounter, Turns, finish_in_turns
 from ..base.receive_budget import ReceiveBudget
+from ..base.request_budget import ROW_BYTES, MemoryReservation, RequestBudget
 from .http import InPieces, read_body
 
 DOCUMENT_BYTES_MAX: Final = 1 << 20
@@ -158,6 +159,7 @@ class TimeQuery(RequestModel):
 
 
 D = TypeVar("D", bound=RequestModel)
+T = TypeVar("T")
 
 
 async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> D:
@@ -259,14 +261,28 @@ def _is_nested(value: Any) -> bool:
     return isinstance(value, (Mapping, list, tuple))
 
 
-async def answer_rows(documents: Iterable[Any]) -> Response:
-    """Return a JSON list; others have their turn while thousands of rows are built and while they are sent."""
-    rows: list[str] = []
-    turn = Turn()
-    for document in documents:
-        rows.append(json.dumps(document, separators=(",", ":")))
-        await turn.give_way()
-    return InPieces(f"[{','.join(rows)}]", media_type="application/json")
+async def answer_rows(
+    rows: Collection[T], describe: Callable[[T], Mapping[str, Any] | None], budget: RequestBudget
+) -> Response:
+    """Return a JSON list of what ``describe`` makes of each row; None leaves one out.
+
+    Others have their turn while thousands are looked at and while they are sent. After its first turn a list waits
+    for memory: a request of a line may list all that the broker has.
+    """
+    turn, documents = Turn(), []
+    reservation: MemoryReservation | None = None
+    try:
+        for row in rows:
+            if turn.is_over() and reservation is None:
+                reservation = await budget.wait_for(ROW_BYTES * len(rows))
+            document = describe(row)
+            if document is not None:
+                documents.append(json.dumps(document, separators=(",", ":")))
+            await turn.give_way()
+        return InPieces(f"[{','.join(documents)}]", media_type="application/json")
+    finally:
+        if reservation is not None:
+            reservation.release()
 
 
 _STATUS: Final[Mapping[Reason, int]] = {

@@ -6,6 +6,7 @@ works in turns, or waits for the disk as a coroutine; callers need not know whic
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
@@ -33,10 +34,11 @@ from ...dialects.iggy.current.options import DESCRIBED_OPTIONS, option_flags
 from ...model.errors import Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
-from ...runtime.turns import TurnCounter, Turns, finish_in_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turn
 from ..base.process import machine
+from ..base.request_budget import ROW_BYTES
 from ..base.services import Services, now_us
-from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
+from ..base.sizes import MeasuredStream, MeasuredTopic, count_listed, measure_streams, measure_topics
 from ..http_shared.states import StateRequests, StatesDocument
 from .clients import Client, clients_of
 from .entities import (
@@ -102,7 +104,20 @@ class IggyService:
         return encode(result)
 
     async def _finish_in_turns(self, work: Turns[Any], encode: Callable[[Any], R]) -> R:
-        result = await finish_in_turns(work)
+        """Return the response of work in turns. After its first turn it waits for memory: it may list all there is."""
+        await asyncio.sleep(0)
+        try:
+            take_turn(work)
+        except StopIteration as end:
+            return await self._encode_rows(end.value, encode)
+        rows_count = count_listed(self._broker) + len(self._connected)
+        reservation = await self._services.requests.wait_for(ROW_BYTES * rows_count)
+        try:
+            return await self._encode_rows(await finish_in_turns(work), encode)
+        finally:
+            reservation.release()
+
+    async def _encode_rows(self, result: Any, encode: Callable[[Any], R]) -> R:
         return await self._services.run_in_worker(_count_rows(result), ROWS_INLINE, encode, result)
 
     def topic(self, command: Any) -> Topic:
@@ -210,14 +225,14 @@ class IggyService:
     def _log_out(self, command: later.LogoutUser, client: Client) -> None:
         client.log_in(self._broker.access.admit(is_open=False), None)
 
-    def _list_users(self, command: later.GetUsers, client: Client) -> list[r.UserInfo]:
+    def _list_users(self, command: later.GetUsers, client: Client) -> Turns[list[r.UserInfo]]:
         return self._users.list_users(client)
 
     def _user(self, command: later.GetUser, client: Client) -> r.UserDetails:
         return self._users.get(command.user, client, client.release.first_id)
 
-    def _tokens(self, command: later.GetTokens, client: Client) -> list[r.TokenInfo]:
-        return self._users.tokens(client)
+    def _tokens(self, command: later.GetTokens, client: Client) -> Turns[list[r.TokenInfo]]:
+        return self._users.list_tokens(client)
 
     async def _change_users(self, command: Any, client: Client) -> Any:
         refuse_options(getattr(command, "options", None), "users")
@@ -357,8 +372,13 @@ class IggyService:
     def _group(self, command: c.GetGroup, client: Client) -> r.GroupDetails:
         return describe_group_with_members(self._broker.groups.get(self.topic(command), command.group_id))
 
-    def _groups(self, command: c.GetGroups, client: Client) -> list[r.GroupInfo]:
-        return [describe_group(group) for group in self._broker.groups.of_topic(self.topic(command))]
+    def _groups(self, command: c.GetGroups, client: Client) -> Turns[list[r.GroupInfo]]:
+        turn, groups = TurnCounter(), []
+        for group in self._broker.groups.of_topic(self.topic(command)):
+            groups.append(describe_group(group))
+            if turn.is_over():
+                yield
+        return groups
 
     async def _create_group(self, command: c.CreateGroup, client: Client) -> r.GroupDetails:
         topic = self.topic(command)

@@ -15,7 +15,7 @@ from ...dialects.iggy.classic import responses as r
 from ...dialects.iggy.classic.permissions import ALL, Permissions
 from ...dialects.iggy.classic.primitives import Identifier
 from ...model.errors import Reason, Refusal
-from ...runtime.turns import finish_in_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns
 from ..base.services import Services, now_us
 from .permissions import to_permissions, to_rules
 from .rights import login_refusal
@@ -47,18 +47,21 @@ class IggyUsers:
 
     # -- who there is
 
-    def list_users(self, client: Client | None) -> list[r.UserInfo]:
+    def list_users(self, client: Client | None) -> Turns[list[r.UserInfo]]:
         """Return all users that the caller may know of."""
         users = self._access.table.users.values()
         if not users:
             return [self._only(client)]
-        principal = None if client is None else client.principal
-        return [
-            _info(user)
-            for user in users
-            if _is_own(principal, user)
-            or self._access.allows(principal, Right.DESCRIBE, Resource(ResourceKind.USER, user.name))
-        ]
+        principal, turn = None if client is None else client.principal, TurnCounter()
+        visible = []
+        for user in users:
+            if _is_own(principal, user) or self._access.allows(
+                principal, Right.DESCRIBE, Resource(ResourceKind.USER, user.name)
+            ):
+                visible.append(_info(user))
+            if turn.is_over():
+                yield
+        return visible
 
     def get(self, ident: Identifier, client: Client | None, first_id: int) -> r.UserDetails:
         """Return one user; a caller may always see itself. Raises Refusal if the user does not exist."""
@@ -207,16 +210,18 @@ class IggyUsers:
         _, secret = await self._change(self._access.add_token(owner, command.name, ends_us, now_us=now_us()))
         return r.RawToken(secret)
 
-    def tokens(self, client: Client | None) -> list[r.TokenInfo]:
+    def list_tokens(self, client: Client | None) -> Turns[list[r.TokenInfo]]:
         """Return the personal access tokens of the caller."""
         if not self._access.is_enabled:
             return []
         owner = self._require_login(client)
-        return [
-            r.TokenInfo(token.name, token.ends_us or 0)
-            for token in self._access.table.tokens.values()
-            if token.owner == owner
-        ]
+        turn, tokens = TurnCounter(), []
+        for token in self._access.table.tokens.values():
+            if token.owner == owner:
+                tokens.append(r.TokenInfo(token.name, token.ends_us or 0))
+            if turn.is_over():
+                yield
+        return tokens
 
     def _require_login(self, client: Client | None) -> str:
         """Return the caller's name; Refusal unless the caller is a user."""

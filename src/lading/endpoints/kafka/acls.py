@@ -18,6 +18,7 @@ from ...broker.core.access.rights import PARTS, AccessRule, PatternKind, Resourc
 from ...dialects.kafka.errors import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, SECURITY_DISABLED
 from ...dialects.kafka.versions import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from ...model.errors import LadingError, Reason, Refusal
+from ...runtime.turns import Turn, finish_in_turns
 from .handling import Context, Fields, Handler, Request, Session
 
 UNKNOWN, ANY = 0, 1
@@ -60,11 +61,15 @@ class Acls:
         self._access = context.broker.access
         self._change = context.services.authenticator.change
 
-    def describe(self, session: Session, request: Request) -> Fields:
+    def describe(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         if (refused := self._refusal(session, Right.DESCRIBE)) is not None:
             return {**refused, "resources": []}
+        return self._describe(request.body)
+
+    async def _describe(self, wanted: Any) -> Fields:
         found: dict[tuple[int, str, int], list[Fields]] = {}
-        for rule in self._matching(request.body):
+        rules = await finish_in_turns(self._access.table.sort_rules())
+        for rule in await _find_matching(rules, wanted):
             kind, name, pattern, acl = _describe_rule(rule)
             found.setdefault((kind, name, pattern), []).append(acl)
         return {
@@ -83,12 +88,14 @@ class Acls:
     async def _create(self, creations: Iterable[Any]) -> Fields:
         rules: list[AccessRule] = []
         results: list[dict[str, Any]] = []
+        turn = Turn()
         for one in creations:
             try:
                 rules.append(_rule(one))
                 results.append(_DONE)
             except Refusal as refusal:
                 results.append({"error_code": INVALID_REQUEST, "error_message": str(refusal)})
+            await turn.give_way()
         try:
             await self._change(self._access.change_rules(rules))
         except LadingError as error:
@@ -102,15 +109,20 @@ class Acls:
         return self._delete(request.body.filters)
 
     async def _delete(self, filters: Iterable[Any]) -> Fields:
-        found = [self._matching(one) for one in filters]
-        gone = {rule for rules in found for rule in rules}
+        rules = await finish_in_turns(self._access.table.sort_rules())
+        found = [await _find_matching(rules, one) for one in filters]
+        gone = {part for parts in found for part in parts}
         # the rest of a rule of which some operations are deleted
-        whole = {rule for rule in self._access.table.all_rules() if gone.intersection(_parts(rule))}
+        whole, turn = set(), Turn()
+        for rule in rules:
+            if gone.intersection(_parts(rule)):
+                whole.add(rule)
+            await turn.give_way()
         kept = [part for rule in whole for part in _parts(rule) if part not in gone]
         await self._change(self._access.change_rules(kept, whole))
         return {
             "filter_results": [
-                {**_DONE, "matching_acls": [_describe_deleted(rule) for rule in rules]} for rules in found
+                {**_DONE, "matching_acls": [_describe_deleted(part) for part in parts]} for parts in found
             ]
         }
 
@@ -119,9 +131,15 @@ class Acls:
             return _OFF
         return None if self._access.allows(session.principal, right, _ANY_USER) else _FORBIDDEN
 
-    def _matching(self, wanted: Any) -> list[AccessRule]:
-        rules = (part for rule in self._access.table.all_rules() if rule.kind in _TYPES for part in _parts(rule))
-        return [rule for rule in rules if _matches(wanted, rule)]
+
+async def _find_matching(rules: Iterable[AccessRule], wanted: Any) -> list[AccessRule]:
+    """Return what a filter asks for of the rules; others have their turn meanwhile."""
+    turn, found = Turn(), []
+    for rule in rules:
+        if rule.kind in _TYPES:
+            found += [part for part in _parts(rule) if _matches(wanted, part)]
+        await turn.give_way()
+    return found
 
 
 def _parts(rule: AccessRule) -> list[AccessRule]:

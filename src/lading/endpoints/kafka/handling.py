@@ -172,12 +172,6 @@ def rows_by_topic(
     return {"topics": found}
 
 
-def count_listed(broker: Broker) -> int:
-    """Return how many rows the response to a request that lists all topics and partitions, or all groups, may have."""
-    partitions_count = sum(len(topic.partitions) + 1 for topic in broker.topology.topics())
-    return partitions_count + len(broker.coordinated_groups.names())
-
-
 def has_more_rows(fields: Fields, rows_max: int) -> bool:
     """Return whether a response has more rows than this, in its lists and in those of their rows, however deep.
 

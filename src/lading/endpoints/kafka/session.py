@@ -37,6 +37,7 @@ from ..base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation, weigh_
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
+from ..base.sizes import count_listed
 from .fetch import FRAME_BYTES_INLINE, answer_fetch, fetch_in_turns
 from .fetcher import Fetcher
 from .handling import (
@@ -48,7 +49,6 @@ from .handling import (
     Handler,
     Request,
     Session,
-    count_listed,
     has_more_rows,
 )
 from .produce import ProduceHandler

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, Self
+from operator import attrgetter
+from typing import Any, Final, Self
 
 from ....model.errors import Reason, Refusal
 from ....model.lazy_dataclass import lazy_dataclass
+from ....runtime.turns import Turns, collect_in_turns, sort_in_turns
 from .credentials import Credentials
 from .quotas import Quota
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule
+
+_RULE_ORDER: Final = attrgetter("user", "kind", "pattern", "name", "operation", "denies")
+"""As rules compare, which do it ten times as slowly."""
 
 PASSWORD_CHARACTERS_MAX = 1024
 
@@ -168,7 +173,12 @@ class AccessTable:
 
     def all_rules(self) -> list[AccessRule]:
         """Return all rules, sorted."""
-        return sorted(rule for rules in self.rules.values() for rule in rules)
+        return sorted((rule for rules in self.rules.values() for rule in rules), key=_RULE_ORDER)
+
+    def sort_rules(self) -> Turns[list[AccessRule]]:
+        """Return the same in turns: comparing a hundred thousand takes a second."""
+        rules = yield from collect_in_turns(rule for rules in self.rules.values() for rule in rules)
+        return (yield from sort_in_turns(rules, _RULE_ORDER))
 
     def document(self) -> dict[str, Any]:
         """Return the table as JSON, for the file."""
