@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lading import testing
 from lading.testing import BrokerProcess
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch
 
@@ -237,3 +239,117 @@ def test_an_administrator_aborts_a_transaction(kafka: KafkaFrames, topic: str, v
     assert ended(kafka, topic, [0], -1, 0, version=version) == {0: -1}
     assert ended(kafka, topic, [0], 1, -1, version=version) == {0: -1}
     assert stable_end(0) == 2
+
+
+BROKER_RESOURCE, GROUP_RESOURCE = 4, 32
+SET, REMOVE, APPEND, SUBTRACT = range(4)
+NO_ERROR, INVALID_CONFIG, INVALID_REQUEST = 0, 40, 42
+# resource, its changes, and the error that Apache Kafka 4.3.1 returned for it
+CONFIG_CHANGES: tuple[tuple[int, str, list[tuple[str, int, str | None]], int], ...] = (
+    (BROKER_RESOURCE, "1", [("background.threads", SET, "9"), ("log.cleanup.policy", APPEND, "compact")], NO_ERROR),
+    (BROKER_RESOURCE, "1", [("background.threads", SET, "0")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("background.threads", SET, "x")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("log.cleanup.policy", APPEND, "nonsense")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("background.threads", APPEND, "9")], INVALID_CONFIG),
+    (BROKER_RESOURCE, "1", [("background.threads", SUBTRACT, "9")], INVALID_CONFIG),
+    (BROKER_RESOURCE, "1", [("num.partitions", SET, "5")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("auto.create.topics.enable", SET, "false")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("sasl.kerberos.min.time.before.relogin", SET, "58000")], NO_ERROR),
+    (BROKER_RESOURCE, "1", [("leader.replication.throttled.rate", SET, "5")], NO_ERROR),
+    (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "50000")], NO_ERROR),
+    (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "5")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", SET, "x")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g", [("consumer.session.timeout.ms", APPEND, "50000")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g", [("no.such", SET, "1")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g2", [("consumer.heartbeat.interval.ms", SET, "50000")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "earliest")], NO_ERROR),
+    (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "never")], INVALID_CONFIG),
+    # what Kafka does not have or has otherwise: another broker, configs with an effect here, retention switched off
+    (BROKER_RESOURCE, "2", [("background.threads", SET, "9")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "60000")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("log.cleanup.policy", SET, "compact")], INVALID_REQUEST),
+    (BROKER_RESOURCE, "1", [("no.such.config", SET, "9")], INVALID_REQUEST),
+    (GROUP_RESOURCE, "", [("consumer.session.timeout.ms", SET, "50000")], INVALID_REQUEST),
+)
+
+
+def alter_one(kafka: KafkaFrames, kind: int, name: str, changes: list[tuple[str, int, str | None]]) -> int:
+    configs = [{"name": key, "config_operation": what, "value": text} for key, what, text in changes]
+    asked = [{"resource_type": kind, "resource_name": name, "configs": configs}]
+    (row,) = kafka.ask("IncrementalAlterConfigs", 1, resources=asked, validate_only=False).responses
+    assert (row.resource_type, row.resource_name) == (kind, name)
+    return int(row.error_code)
+
+
+def described(kafka: KafkaFrames, kind: int, name: str) -> dict[str, tuple[str | None, int, list[tuple[str, int]]]]:
+    """By name: the value, its source, and the names and sources of its synonyms."""
+    asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]
+    (row,) = kafka.ask("DescribeConfigs", 4, resources=asked, include_synonyms=True).results
+    return {
+        config.name: (config.value, config.config_source, [(each.name, each.source) for each in config.synonyms])
+        for config in row.configs
+    }
+
+
+def test_configs_of_the_broker_and_of_groups_are_kept_and_described(kafka: KafkaFrames) -> None:
+    """The rows are those that Apache Kafka 4.3.1 showed; none of these configs has an effect."""
+    try:
+        for kind, name, changes, error in CONFIG_CHANGES:
+            assert alter_one(kafka, kind, name, changes) == error, (name, changes)
+        broker = described(kafka, BROKER_RESOURCE, "1")
+        own, default = 2, 5
+        assert broker["background.threads"] == (
+            "9",
+            own,
+            [("background.threads", own), ("background.threads", default)],
+        )
+        assert broker["log.cleanup.policy"][:2] == ("delete,compact", own)
+        assert broker["sasl.kerberos.min.time.before.relogin"][:2] == ("58000", own)
+        assert broker["num.io.threads"] == ("8", default, [("num.io.threads", default)])
+        name, of_group = "consumer.session.timeout.ms", 8
+        assert described(kafka, GROUP_RESOURCE, "g")[name] == (
+            "50000",
+            of_group,
+            [(name, of_group), (f"group.{name}", default)],
+        )
+        assert described(kafka, GROUP_RESOURCE, "never")[name] == ("45000", default, [(f"group.{name}", default)])
+        listed = kafka.ask("ListConfigResources", 1, resource_types=[GROUP_RESOURCE]).config_resources
+        assert {"g", "g2"} <= {row.resource_name for row in listed}
+        # what is set for all brokers holds until the broker has its own
+        assert (
+            alter_one(kafka, BROKER_RESOURCE, "", [("num.io.threads", SET, "3"), ("background.threads", SET, "4")]) == 0
+        )
+        assert described(kafka, BROKER_RESOURCE, "1")["num.io.threads"][:2] == ("3", 3)
+        assert described(kafka, BROKER_RESOURCE, "1")["background.threads"][:2] == ("9", own)
+        assert set(described(kafka, BROKER_RESOURCE, "")) == {"num.io.threads", "background.threads"}
+        # AlterConfigs replaces all of them
+        configs = [{"name": "sasl.kerberos.min.time.before.relogin", "value": "59000"}]
+        asked = [{"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": configs}]
+        assert kafka.ask("AlterConfigs", 2, resources=asked, validate_only=True).responses[0].error_code == 0
+        assert described(kafka, BROKER_RESOURCE, "1")["log.cleanup.policy"][1] == own
+        assert kafka.ask("AlterConfigs", 2, resources=asked, validate_only=False).responses[0].error_code == 0
+        broker = described(kafka, BROKER_RESOURCE, "1")
+        assert broker["sasl.kerberos.min.time.before.relogin"][:2] == ("59000", own)
+        assert broker["log.cleanup.policy"][:2] == ("delete", default)
+    finally:
+        for kind, name in (
+            (BROKER_RESOURCE, "1"),
+            (BROKER_RESOURCE, ""),
+            (GROUP_RESOURCE, "g"),
+            (GROUP_RESOURCE, "g2"),
+        ):
+            asked = [{"resource_type": kind, "resource_name": name, "configs": []}]
+            assert kafka.ask("AlterConfigs", 2, resources=asked, validate_only=False).responses[0].error_code == 0
+    assert described(kafka, GROUP_RESOURCE, "g")["consumer.session.timeout.ms"][1] == 5
+
+
+def test_configs_of_groups_survive_a_restart(tmp_path: Path) -> None:
+    for has_restarted in (False, True):
+        with testing.broker(tmp_path / "data") as running:
+            kafka = KafkaFrames(running.endpoints["kafka"])
+            if not has_restarted:
+                assert alter_one(kafka, GROUP_RESOURCE, "g", [("share.delivery.count.limit", SET, "7")]) == 0
+                running.kill()
+            else:
+                assert described(kafka, GROUP_RESOURCE, "g")["share.delivery.count.limit"][:2] == ("7", 8)
+            kafka.close()

@@ -18,6 +18,7 @@ from ..log.disk import DISKS, Disk
 from ..log.found_files import FoundFiles
 from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
+from ..log.kafka_config_table import KafkaConfigTable
 from ..log.producer_table import ProducerTable
 from ..log.schema_table import SchemaTable
 from ..log.store import LocalLogStore, LogStore
@@ -93,6 +94,7 @@ class Broker:
         self._positions = Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
         self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
         self.schemas = SchemaRegistry(SchemaTable(self.catalog))
+        self.kafka_configs = KafkaConfigTable(self.catalog)
         self.groups = IggyGroups(self.catalog, self._positions)
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self.catalog, self._positions, settings.session_timeout_us)

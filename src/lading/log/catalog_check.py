@@ -19,6 +19,7 @@ _DOCUMENTS: Final = (
     ("commit_keys", "winners", list),
     ("markings", "ranges", list),
     ("registry_settings", "document", dict),
+    ("kafka_configs", "document", dict),
 )
 """Table, column, and the type of the JSON in it."""
 _STATES: Final = {

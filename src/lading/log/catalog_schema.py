@@ -32,6 +32,7 @@ class CatalogRecordKind(Enum):
     PRODUCER = "producers"
     ACCESS = "access"
     SCHEMA = "registry_schemas"
+    KAFKA_CONFIG = "kafka_configs"
 
 
 SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
@@ -49,6 +50,7 @@ SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
     CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
     CatalogRecordKind.PRODUCER: Level.FULL,
     CatalogRecordKind.SCHEMA: Level.NORMAL,
+    CatalogRecordKind.KAFKA_CONFIG: Level.NORMAL,
 }
 """Durability of each kind; the table of docs/reference/catalog."""
 
@@ -125,7 +127,10 @@ REGISTRY_SCHEMA: Final = (
         subject TEXT PRIMARY KEY, document TEXT NOT NULL
     ) WITHOUT ROWID""",
 )
-LATER_SCHEMAS: Final = (MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA, *REGISTRY_SCHEMA)
+KAFKA_CONFIG_SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kafka_configs (
+    kind INTEGER NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL, PRIMARY KEY (kind, name)
+) WITHOUT ROWID"""
+LATER_SCHEMAS: Final = (MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA, *REGISTRY_SCHEMA, KAFKA_CONFIG_SCHEMA)
 """Tables that a catalog of an older Lading lacks; each is created by the module that uses it."""
 PUT_POSITION: Final = (
     "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "

@@ -5,8 +5,8 @@
 * IncrementalAlterConfigs 0-1: sets, deletes, appends and subtracts one by one (KIP-339). 1 tagged fields.
 * ListConfigResources 0-1. 0 client metrics alone (KIP-1000); 1 any type (KIP-1142).
 
-Here: configs of topics have an effect or are kept as they were set; those of the broker are described, and changed in
-its settings file alone.
+Here: configs of topics have an effect or are kept as they were set. Configs of the broker with an effect are in its
+settings file, and described; others, and those of groups, are kept (``dynamic_configs``).
 """
 
 from __future__ import annotations
@@ -24,17 +24,39 @@ from ...dialects.kafka.versions import (
 )
 from ...model.errors import LadingError, SettingError
 from ...runtime.turns import Turn, TurnCounter, Turns, take_turns
+from ..base.append_wait import wait_for_result
+from .dynamic_configs import (
+    BOOLEAN,
+    BROKER,
+    DEFAULT,
+    DELETE_OP,
+    DOUBLE,
+    GROUP,
+    INT,
+    LIST,
+    LONG,
+    OF_TOPIC,
+    SET_OP,
+    STATIC,
+    STRING,
+    SUBTRACT_OP,
+    ConfigRefusal,
+    DynamicConfigs,
+    Operation,
+    change_broker_configs,
+    change_group_configs,
+    make_choice_parser,
+    make_number_parser,
+    make_row,
+    split_list,
+)
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
-TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-"""Kinds of resources; groups, and the metrics of clients, have no configs here."""
-_OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
-"""Origin of a value: the topic, the broker's settings, or the default."""
-_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+TOPIC, CLIENT_METRICS = 2, 16
+"""Kinds of resources next to BROKER and GROUP; the metrics of clients have no configs here."""
 DELETE: Final = "delete"
 """The policy of topics whose messages go by age and size alone."""
 
@@ -52,21 +74,8 @@ class Config(NamedTuple):
     show: Callable[[Any], str]
 
 
-def _number(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise ValueError(f"it takes a number from {low} to {high}")
-        return value
-
-    return parse
-
-
 def _make_retention_parser(scale: int) -> Callable[[str], int]:
-    number = _number(-1, UNLIMITED // scale - 1)
+    number = make_number_parser(-1, UNLIMITED // scale - 1)
 
     def parse(text: str) -> int:
         value = number(text)
@@ -80,7 +89,7 @@ def _make_retention_printer(scale: int) -> Callable[[int], str]:
 
 
 def _parse_time_bound(text: str) -> int:
-    bound_ms = _number(0, (1 << 63) - 1)(text)
+    bound_ms = make_number_parser(0, (1 << 63) - 1)(text)
     return UNLIMITED if bound_ms >= UNLIMITED // 1000 else max(bound_ms * 1000, 1)
 
 
@@ -108,40 +117,31 @@ def _show_policy(policy: str) -> str:
     return "" if policy == NO_CLEANUP else policy
 
 
-def _one_of(*texts: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in texts:
-            raise ValueError(f"it takes {' or '.join(texts)}")
-        return text
-
-    return parse
-
-
 _NEVER_MS: Final = str((1 << 63) - 1)
 _TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
 
 CONFIGS: Final[Mapping[str, Config]] = {
     "retention.ms": Config(
-        "retention_age_us", "log.retention.ms", _LONG, _make_retention_parser(1000), _make_retention_printer(1000)
+        "retention_age_us", "log.retention.ms", LONG, _make_retention_parser(1000), _make_retention_printer(1000)
     ),
     "retention.bytes": Config(
-        "retention_bytes", "log.retention.bytes", _LONG, _make_retention_parser(1), _make_retention_printer(1)
+        "retention_bytes", "log.retention.bytes", LONG, _make_retention_parser(1), _make_retention_printer(1)
     ),
-    "max.message.bytes": Config("message_bytes_max", "message.max.bytes", _INT, _number(1, 1 << 30), str),
+    "max.message.bytes": Config("message_bytes_max", "message.max.bytes", INT, make_number_parser(1, 1 << 30), str),
     "message.timestamp.type": Config(
         "append_time",
         "log.message.timestamp.type",
-        _STRING,
-        lambda text: _TIME_TYPES[_one_of(*_TIME_TYPES)(text)],
+        STRING,
+        lambda text: _TIME_TYPES[make_choice_parser(*_TIME_TYPES)(text)],
         lambda value: "LogAppendTime" if value else "CreateTime",
     ),
     "message.timestamp.before.max.ms": Config(
-        "timestamp_before_max_us", "log.message.timestamp.before.max.ms", _LONG, _parse_time_bound, _show_time_bound
+        "timestamp_before_max_us", "log.message.timestamp.before.max.ms", LONG, _parse_time_bound, _show_time_bound
     ),
     "message.timestamp.after.max.ms": Config(
-        "timestamp_after_max_us", "log.message.timestamp.after.max.ms", _LONG, _parse_time_bound, _show_time_bound
+        "timestamp_after_max_us", "log.message.timestamp.after.max.ms", LONG, _parse_time_bound, _show_time_bound
     ),
-    "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", _LIST, _parse_policy, _show_policy),
+    "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", LIST, _parse_policy, _show_policy),
 }
 """The configs that mean something here and can be set."""
 
@@ -155,13 +155,13 @@ class Fixed(NamedTuple):
 
 
 FIXED: Final[Mapping[str, Fixed]] = {
-    "min.insync.replicas": Fixed("1", _INT, "there is one broker"),
-    "unclean.leader.election.enable": Fixed("false", _BOOLEAN, "there is one broker"),
+    "min.insync.replicas": Fixed("1", INT, "there is one broker"),
+    "unclean.leader.election.enable": Fixed("false", BOOLEAN, "there is one broker"),
 }
 """Configs that never change; setting them to their value is accepted."""
 
-_WHOLE: Final = _number(0, (1 << 63) - 1)
-_LEVEL: Final = _number(-(1 << 31), (1 << 31) - 1)
+_WHOLE: Final = make_number_parser(0, (1 << 63) - 1)
+_LEVEL: Final = make_number_parser(-(1 << 31), (1 << 31) - 1)
 
 
 class InertConfig(NamedTuple):
@@ -172,25 +172,27 @@ class InertConfig(NamedTuple):
 
 
 INERT: Final[Mapping[str, InertConfig]] = {
-    "compression.type": InertConfig(_STRING, _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")),
-    **dict.fromkeys(
-        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), InertConfig(_INT, _LEVEL)
+    "compression.type": InertConfig(
+        STRING, make_choice_parser("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
     ),
-    **dict.fromkeys(("segment.bytes", "segment.index.bytes", "index.interval.bytes"), InertConfig(_INT, _WHOLE)),
-    **dict.fromkeys(("segment.ms", "segment.jitter.ms", "flush.messages", "flush.ms"), InertConfig(_LONG, _WHOLE)),
-    **dict.fromkeys(("file.delete.delay.ms", "delete.retention.ms"), InertConfig(_LONG, _WHOLE)),
-    **dict.fromkeys(("min.compaction.lag.ms", "max.compaction.lag.ms"), InertConfig(_LONG, _WHOLE)),
-    "min.cleanable.dirty.ratio": InertConfig(_DOUBLE, float),
-    "preallocate": InertConfig(_BOOLEAN, _one_of("true", "false")),
     **dict.fromkeys(
-        ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), InertConfig(_LIST, str)
+        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), InertConfig(INT, _LEVEL)
+    ),
+    **dict.fromkeys(("segment.bytes", "segment.index.bytes", "index.interval.bytes"), InertConfig(INT, _WHOLE)),
+    **dict.fromkeys(("segment.ms", "segment.jitter.ms", "flush.messages", "flush.ms"), InertConfig(LONG, _WHOLE)),
+    **dict.fromkeys(("file.delete.delay.ms", "delete.retention.ms"), InertConfig(LONG, _WHOLE)),
+    **dict.fromkeys(("min.compaction.lag.ms", "max.compaction.lag.ms"), InertConfig(LONG, _WHOLE)),
+    "min.cleanable.dirty.ratio": InertConfig(DOUBLE, float),
+    "preallocate": InertConfig(BOOLEAN, make_choice_parser("true", "false")),
+    **dict.fromkeys(
+        ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), InertConfig(LIST, str)
     ),
     # those of tiered storage can only be switched off, or left as they are
     **dict.fromkeys(
         ("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"),
-        InertConfig(_BOOLEAN, _one_of("false")),
+        InertConfig(BOOLEAN, make_choice_parser("false")),
     ),
-    **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), InertConfig(_LONG, _one_of("-2"))),
+    **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), InertConfig(LONG, make_choice_parser("-2"))),
 }
 """Configs of how a broker lays out, packs, replicates and compacts its files.
 
@@ -248,6 +250,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._dynamic = DynamicConfigs(context.broker.kafka_configs)
 
     def describe(self, session: Session, request: Request) -> Answer:
         return take_turns(self._describe(session, request))
@@ -267,8 +270,12 @@ class _Handlers:
             if asked.resource_type == TOPIC:
                 rows = topic_rows(self._context, self._context.topics.find(asked.resource_name).settings)
             elif asked.resource_type == BROKER and asked.resource_name == str(NODE_ID):
-                rows = self._broker_rows(session)
-            elif asked.resource_type in (GROUP, CLIENT_METRICS) or (asked.resource_type, asked.resource_name) == _ALL:
+                rows = self._static_rows(session) + self._dynamic.broker_rows(asked.resource_name)
+            elif (asked.resource_type, asked.resource_name) == _ALL:
+                rows = self._dynamic.broker_rows(asked.resource_name)
+            elif asked.resource_type == GROUP:
+                rows = self._dynamic.group_rows(asked.resource_name)
+            elif asked.resource_type == CLIENT_METRICS:
                 rows = []
             else:
                 return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
@@ -285,7 +292,7 @@ class _Handlers:
         named = {
             TOPIC: [topic.flat_name for topic in self._context.topics.list_topics()],
             BROKER: [str(NODE_ID)],
-            GROUP: sorted(self._context.broker.coordinated_groups.names()),
+            GROUP: sorted({*self._context.broker.coordinated_groups.names(), *self._dynamic.list_groups()}),
         }
         # the first version asks for metrics of clients only; later on nothing asked for is everything
         wanted = (request.body.resource_types or tuple(named)) if request.version else ()
@@ -294,25 +301,24 @@ class _Handlers:
         ]
         return {"error_code": 0, "config_resources": rows}
 
-    def _broker_rows(self, session: Session) -> list[dict[str, Any]]:
+    def _static_rows(self, session: Session) -> list[dict[str, Any]]:
         ours, settings = self._context.settings, self._context.services.settings
         login = "SASL_" if self._context.broker.access.is_enabled else ""
         protocol = login + ("SSL" if ours.tls.enabled else "PLAINTEXT")
         listener = session.here if ours.address.port == 0 else ours.address
         advertised = self._context.choose_address(session)
         values = {
-            "auto.create.topics.enable": (str(ours.auto_create).lower(), _BOOLEAN),
-            "num.partitions": (str(ours.partitions), _INT),
-            "message.max.bytes": (str(int(ours.message_bytes_max)), _INT),
-            "log.retention.ms": (str(settings.retention.age_ms or -1), _LONG),
-            "log.retention.bytes": (str(int(settings.retention.size_bytes or -1)), _LONG),
-            "log.segment.bytes": (str(int(settings.log.segment_bytes)), _INT),
-            "log.cleanup.policy": (DELETE, _LIST),
-            "default.replication.factor": ("1", _INT),
-            "listeners": (f"{protocol}://{listener}", _LIST),
-            "advertised.listeners": (f"{protocol}://{advertised}", _LIST),
+            "auto.create.topics.enable": (str(ours.auto_create).lower(), BOOLEAN),
+            "num.partitions": (str(ours.partitions), INT),
+            "message.max.bytes": (str(int(ours.message_bytes_max)), INT),
+            "log.retention.ms": (str(settings.retention.age_ms or -1), LONG),
+            "log.retention.bytes": (str(int(settings.retention.size_bytes or -1)), LONG),
+            "log.segment.bytes": (str(int(settings.log.segment_bytes)), INT),
+            "default.replication.factor": ("1", INT),
+            "listeners": (f"{protocol}://{listener}", LIST),
+            "advertised.listeners": (f"{protocol}://{advertised}", LIST),
         }
-        return [_row(name, value, _OF_BROKER, kind, read_only=True) for name, (value, kind) in values.items()]
+        return [make_row(name, value, STATIC, kind, read_only=True) for name, (value, kind) in values.items()]
 
     async def change(self, session: Session, request: Request) -> Fields:
         """Some configs of a resource; the others stay."""
@@ -321,26 +327,57 @@ class _Handlers:
             lambda asked, settings: changes_of(
                 (_change(config, settings) for config in asked.configs), settings.inert_configs
             ),
+            lambda asked: (
+                self._dynamic.find(asked.resource_type, asked.resource_name),
+                [Operation(config.name, config.config_operation, config.value) for config in asked.configs],
+            ),
         )
 
     async def replace(self, session: Session, request: Request) -> Fields:
         """Replace all configs of a resource: those that are not named go back to their defaults."""
         unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
         return await self._all_altered(
-            request, lambda asked, settings: unset | changes_of(_replace(asked.configs), settings.inert_configs)
+            request,
+            lambda asked, settings: unset | changes_of(_replace(asked.configs), settings.inert_configs),
+            lambda asked: ({}, [Operation(config.name, SET_OP, config.value) for config in asked.configs]),
         )
 
-    async def _all_altered(self, request: Request, changes: _Changes) -> Fields:
+    async def _all_altered(self, request: Request, changes: _Changes, operations: _Operations) -> Fields:
         body, turn, rows = request.body, Turn(), []
         for one in body.resources:
-            rows.append(await self._alter_resource(one, changes, validate_only=body.validate_only))
+            if one.resource_type in (BROKER, GROUP):
+                rows.append(self._alter_dynamic(one, operations, validate_only=body.validate_only))
+            else:
+                rows.append(await self._alter_topic(one, changes, validate_only=body.validate_only))
             await turn.give_way()
+        if any(row["resource_type"] != TOPIC and not row["error_code"] for row in rows):
+            try:
+                await wait_for_result(self._context.broker.catalog_commit.confirm())
+            except LadingError as error:
+                failed = {"error_code": code_of(error), "error_message": str(error)}
+                rows = [row if row["resource_type"] == TOPIC else {**row, **failed} for row in rows]
         return {"responses": rows}
 
-    async def _alter_resource(self, asked: Any, changes: _Changes, *, validate_only: bool) -> Fields:
+    def _alter_dynamic(self, asked: Any, operations: _Operations, *, validate_only: bool) -> dict[str, Any]:
+        kind, name = asked.resource_type, asked.resource_name
+        row = {"resource_type": kind, "resource_name": name, "error_code": 0, "error_message": None}
+        try:
+            if kind == GROUP:
+                changed = change_group_configs(name, *operations(asked))
+            elif name in ("", str(NODE_ID)):
+                changed = change_broker_configs(*operations(asked), _STATIC_NAMES)
+            else:
+                raise ConfigRefusal(INVALID_REQUEST, f"broker {name!r} does not exist; the only one is {NODE_ID}")
+            if not validate_only:
+                self._dynamic.replace(kind, name, changed)
+        except ConfigRefusal as refusal:
+            return {**row, "error_code": refusal.code, "error_message": str(refusal)}
+        except LadingError as error:
+            return {**row, "error_code": code_of(error), "error_message": str(error)}
+        return row
+
+    async def _alter_topic(self, asked: Any, changes: _Changes, *, validate_only: bool) -> dict[str, Any]:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
-        if asked.resource_type == BROKER and _resets_throttles(asked.configs):
-            return {**row, "error_code": 0}
         if asked.resource_type != TOPIC:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         try:
@@ -357,32 +394,31 @@ class _Handlers:
 
 
 _Changes = Callable[[Any, TopicSettings], dict[str, Any]]
+_Operations = Callable[[Any], tuple[Mapping[str, str], Iterable[Operation]]]
 _ALL: Final = (BROKER, "")
-"""Defaults for all brokers: nothing here, settings are in the file."""
-_NO_SUCH: Final = (
-    "{!r} has no configs here; those of topics can be described and changed, those of the broker described"
-)
-_THROTTLES: Final = frozenset(
+"""The name under which configs for all brokers are set."""
+_STATIC_NAMES: Final = frozenset(
     {
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "auto.create.topics.enable", "num.partitions", "message.max.bytes", "log.retention.ms", "log.retention.bytes",
+        "log.segment.bytes", "default.replication.factor", "listeners", "advertised.listeners",
+        "log.message.timestamp.type", "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
     }
-)
-"""Configs of a broker that `kafka-reassign-partitions` ends when it verifies or cancels."""
+)  # fmt: skip
+"""Configs of the broker with an effect: its settings file has them."""
+_NO_SUCH: Final = "{!r} has no configs here; topics, broker 1 and groups have some"
 
 
 def _change(config: Any, settings: TopicSettings) -> tuple[str, str | None]:
     name, operation = config.name, config.config_operation
-    if operation in (_SET, _DELETE):
-        return name, None if operation == _DELETE else config.value
+    if operation in (SET_OP, DELETE_OP):
+        return name, None if operation == DELETE_OP else config.value
     known = CONFIGS.get(name) or INERT.get(name)
-    if known is None or known.kind != _LIST:
+    if known is None or known.kind != LIST:
         raise SettingError(f"{name} is not a list of values, which could be appended to or subtracted from; set it")
-    now = _split_list(_show_list(name, settings))
-    named = _split_list(config.value or "")
+    now = split_list(_show_list(name, settings))
+    named = split_list(config.value or "")
     left = [*now, *(each for each in named if each not in now)]
-    if operation == _SUBTRACT:
+    if operation == SUBTRACT_OP:
         left = [each for each in now if each not in named]
     return name, ",".join(left)
 
@@ -398,15 +434,6 @@ def _show_list(name: str, settings: TopicSettings) -> str:
     if name in INERT:
         return (settings.inert_configs or {}).get(name, "")
     return _show_policy(settings.cleanup_policy or DELETE)
-
-
-def _split_list(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
-
-
-def _resets_throttles(configs: Iterable[Any]) -> bool:
-    """Return whether the request only ends throttles of replication, which this broker does not have."""
-    return all(one.name in _THROTTLES and getattr(one, "config_operation", _SET) == _DELETE for one in configs)
 
 
 def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]]:
@@ -425,46 +452,21 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
     rows = []
     for name, config in CONFIGS.items():
         wide = broker_wide[config.setting]
-        levels = [(config.broker_wide, config.show(UNLIMITED if wide is None else wide), _DEFAULT)]
+        levels = [(config.broker_wide, config.show(UNLIMITED if wide is None else wide), DEFAULT)]
         if config.setting in own:
-            levels.insert(0, (name, config.show(own[config.setting]), _OF_TOPIC))
+            levels.insert(0, (name, config.show(own[config.setting]), OF_TOPIC))
         _, text, source = levels[0]
-        rows.append(_row(name, text, source, config.kind, levels))
+        rows.append(make_row(name, text, source, config.kind, levels))
     set_here = settings.inert_configs or {}
     for name, inert in INERT.items():
         if name in set_here:
-            rows.append(_row(name, set_here[name], _OF_TOPIC, inert.kind, [(name, set_here[name], _OF_TOPIC)]))
+            rows.append(make_row(name, set_here[name], OF_TOPIC, inert.kind, [(name, set_here[name], OF_TOPIC)]))
         elif name in _INERT_DEFAULTS:
             default = _INERT_DEFAULTS[name]
-            rows.append(_row(name, default, _DEFAULT, inert.kind, [(name, default, _DEFAULT)]))
+            rows.append(make_row(name, default, DEFAULT, inert.kind, [(name, default, DEFAULT)]))
     for name, (value, kind, _) in FIXED.items():
-        rows.append(_row(name, value, _DEFAULT, kind, [(name, value, _DEFAULT)], read_only=True))
+        rows.append(make_row(name, value, DEFAULT, kind, [(name, value, DEFAULT)], read_only=True))
     return rows
-
-
-def _row(
-    name: str,
-    value: str,
-    source: int,
-    kind: int,
-    levels: Iterable[tuple[str, str, int]] = (),
-    *,
-    read_only: bool = False,
-) -> dict[str, Any]:
-    """Return one config as a row of the response.
-
-    ``levels`` are the names, values and sources that it could have, the one in force first.
-    """
-    return {
-        "name": name,
-        "value": value,
-        "read_only": read_only,
-        "config_source": source,
-        "is_sensitive": False,
-        "synonyms": [dict(zip(("name", "value", "source"), level, strict=True)) for level in levels],
-        "config_type": kind,
-        "documentation": None,
-    }
 
 
 def describe_topic(context: Context, topic: Topic) -> list[dict[str, Any]]:

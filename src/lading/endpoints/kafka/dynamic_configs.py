@@ -1,0 +1,341 @@
+"""Configs that clients set for the broker and for groups, as Kafka's dynamic configs: kept, and described.
+
+None of them has an effect. Those of the broker are of how Kafka divides its work, compacts, and stores segments
+elsewhere; configs with an effect here are in the settings file, and described as read-only. Those of groups are of
+protocols that this broker does not serve yet. Defaults, bounds and errors are those of Apache Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION
+
+if TYPE_CHECKING:
+    from ...log.kafka_config_table import KafkaConfigTable
+
+BROKER, GROUP = 4, 32
+"""Kinds of resources."""
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+"""Types of values."""
+OF_TOPIC, OF_BROKER, OF_ALL_BROKERS, STATIC, DEFAULT, OF_GROUP = 1, 2, 3, 4, 5, 8
+"""Origins of a value: the topic, the broker, all brokers, the broker's settings file, the default, the group."""
+SET_OP, DELETE_OP, APPEND_OP, SUBTRACT_OP = range(4)
+RESOURCES_MAX: Final = 10_000
+"""Brokers and groups with configs; a group need not exist to have some."""
+NAME_CHARACTERS_MAX: Final = 255
+TEXT_CHARACTERS_MAX: Final = 1_000
+
+
+def make_number_parser(low: int, high: int) -> Callable[[str], int]:
+    """Return a function that reads a whole number; it raises ValueError for another text."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise ValueError(f"it takes a number from {low} to {high}")
+        return value
+
+    return parse
+
+
+def make_choice_parser(*texts: str) -> Callable[[str], str]:
+    """Return a function that takes some texts only; it raises ValueError for another one."""
+
+    def parse(text: str) -> str:
+        if text not in texts:
+            raise ValueError(f"it takes {' or '.join(texts)}")
+        return text
+
+    return parse
+
+
+def split_list(text: str) -> list[str]:
+    """Return the values of a config of the type LIST."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def make_row(
+    name: str,
+    value: str | None,
+    source: int,
+    kind: int,
+    levels: Iterable[tuple[str, str | None, int]] = (),
+    *,
+    read_only: bool = False,
+) -> dict[str, Any]:
+    """Return one config as a row of the response.
+
+    ``levels`` are the names, values and sources that it could have, the one in force first.
+    """
+    return {
+        "name": name,
+        "value": value,
+        "read_only": read_only,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [dict(zip(("name", "value", "source"), level, strict=True)) for level in levels],
+        "config_type": kind,
+        "documentation": None,
+    }
+
+
+class DynamicConfig(NamedTuple):
+    """A config without effect: its type, its default, and its check, which raises ValueError for a wrong text."""
+
+    kind: int
+    default: str | None
+    check: Callable[[str], Any]
+
+
+def _whole(default: int | None, low: int = 0, high: int = (1 << 31) - 1, kind: int = INT) -> DynamicConfig:
+    return DynamicConfig(kind, None if default is None else str(default), make_number_parser(low, high))
+
+
+def _long(default: int | None, low: int = 0) -> DynamicConfig:
+    return _whole(default, low, (1 << 63) - 1, LONG)
+
+
+def _switch(default: str) -> DynamicConfig:
+    return DynamicConfig(BOOLEAN, default, make_choice_parser("true", "false"))
+
+
+def _share(default: str) -> DynamicConfig:
+    return DynamicConfig(DOUBLE, default, float)
+
+
+def _text(default: str | None) -> DynamicConfig:
+    return DynamicConfig(STRING, default, str)
+
+
+def _check_policies(text: str) -> None:
+    names = set(split_list(text))
+    if not names <= {"compact", "delete"}:
+        raise ValueError("it takes compact and delete")
+    if "delete" not in names:
+        # retention goes on deleting, which whoever asked for this alone would not expect
+        raise ValueError("delete cannot be left out for all topics here; set cleanup.policy of a topic")
+
+
+_MOST: Final = (1 << 63) - 1
+BROKER_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
+    "background.threads": _whole(10, 1),
+    "compression.gzip.level": _whole(-1, -1, 9),
+    "compression.lz4.level": _whole(9, 1, 17),
+    "compression.type": DynamicConfig(
+        STRING, "producer", make_choice_parser("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+    ),
+    "compression.zstd.level": _whole(3, -131_072, 22),
+    "group.coordinator.cached.buffer.max.bytes": _whole(1_048_588, 512 * 1024),
+    "log.cleaner.backoff.ms": _long(15_000),
+    "log.cleaner.dedupe.buffer.size": _long(134_217_728),
+    "log.cleaner.delete.retention.ms": _long(86_400_000),
+    "log.cleaner.io.buffer.load.factor": _share("0.9"),
+    "log.cleaner.io.buffer.size": _whole(524_288),
+    "log.cleaner.io.max.bytes.per.second": _share("1.7976931348623157E308"),
+    "log.cleaner.max.compaction.lag.ms": _long(_MOST, 1),
+    "log.cleaner.min.cleanable.ratio": _share("0.5"),
+    "log.cleaner.min.compaction.lag.ms": _long(0),
+    "log.cleaner.threads": _whole(1, 0),
+    "log.cleanup.policy": DynamicConfig(LIST, "delete", _check_policies),
+    "log.flush.interval.messages": _long(_MOST, 1),
+    "log.flush.interval.ms": _long(None),
+    "log.index.interval.bytes": _whole(4096),
+    "log.index.size.max.bytes": _whole(10_485_760, 4),
+    "log.preallocate": _switch("false"),
+    "log.roll.jitter.ms": _long(None),
+    "log.roll.ms": _long(None, 1),
+    "log.segment.delete.delay.ms": _long(60_000),
+    "num.io.threads": _whole(8, 1),
+    "num.network.threads": _whole(3, 1),
+    "num.recovery.threads.per.data.dir": _whole(2, 1),
+    "num.replica.fetchers": _whole(1),
+    "producer.id.expiration.ms": _whole(86_400_000, 1),
+    "remote.fetch.max.wait.ms": _whole(500, 1),
+    "remote.list.offsets.request.timeout.ms": _long(30_000, 1),
+    "remote.log.index.file.cache.total.size.bytes": _long(1_073_741_824, 1),
+    "remote.log.manager.copier.thread.pool.size": _whole(10, 1),
+    "remote.log.manager.copy.max.bytes.per.second": _long(_MOST, 1),
+    "remote.log.manager.expiration.thread.pool.size": _whole(10, 1),
+    "remote.log.manager.fetch.max.bytes.per.second": _long(_MOST, 1),
+    "remote.log.manager.follower.thread.pool.size": _whole(2, 1),
+    "remote.log.reader.threads": _whole(10, 1),
+    "sasl.kerberos.kinit.cmd": _text("/usr/bin/kinit"),
+    "sasl.kerberos.min.time.before.relogin": _long(60_000),
+    "sasl.kerberos.service.name": _text(None),
+    "sasl.kerberos.ticket.renew.jitter": _share("0.05"),
+    "sasl.kerberos.ticket.renew.window.factor": _share("0.8"),
+    "sasl.login.refresh.buffer.seconds": _whole(300, 0, 3600),
+    "sasl.login.refresh.min.period.seconds": _whole(60, 0, 900),
+    "sasl.login.refresh.window.factor": _share("0.8"),
+    "sasl.login.refresh.window.jitter": _share("0.05"),
+    "share.coordinator.cached.buffer.max.bytes": _whole(1_048_588, 512 * 1024),
+    "transaction.partition.verification.enable": _switch("true"),
+    # throttles of replication, which kafka-reassign-partitions sets and ends
+    "leader.replication.throttled.rate": _long(None),
+    "follower.replication.throttled.rate": _long(None),
+    "replica.alter.log.dirs.io.max.bytes.per.second": _long(None),
+}
+"""Configs of the broker that clients may change in Kafka, and that have no effect here."""
+
+GROUP_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
+    **{
+        f"{protocol}.{name}": config
+        for protocol in ("consumer", "share", "streams")
+        for name, config in (
+            ("session.timeout.ms", _whole(45_000, 45_000, 60_000)),
+            ("heartbeat.interval.ms", _whole(5_000, 5_000, 15_000)),
+            ("assignment.interval.ms", _whole(1_000, 0, 15_000)),
+        )
+    },
+    "share.auto.offset.reset": DynamicConfig(STRING, "latest", make_choice_parser("earliest", "latest")),
+    "share.delivery.count.limit": _whole(5, 2, 10),
+    "share.isolation.level": DynamicConfig(
+        STRING, "read_uncommitted", make_choice_parser("read_committed", "read_uncommitted")
+    ),
+    "share.partition.max.record.locks": _whole(2_000, 100, 4_000),
+    "share.record.lock.duration.ms": _whole(30_000, 15_000, 60_000),
+    "share.renew.acknowledge.enable": _switch("true"),
+    "streams.initial.rebalance.delay.ms": _whole(3_000),
+    "streams.num.standby.replicas": _whole(0, 0, 2),
+}
+"""Configs of groups, of the newer group protocols."""
+_WITHOUT_BROKER_WIDE: Final = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
+"""Configs of groups whose default has no name of its own among those of the broker."""
+
+
+class Operation(NamedTuple):
+    """A change of one config; ``operation`` is SET_OP, DELETE_OP, APPEND_OP or SUBTRACT_OP."""
+
+    name: str
+    operation: int
+    text: str | None
+
+
+class ConfigRefusal(Exception):
+    """A change that is refused, with Kafka's error code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class DynamicConfigs:
+    """The configs of the broker, of all brokers (whose name is empty) and of groups."""
+
+    def __init__(self, table: KafkaConfigTable) -> None:
+        self._table = table
+
+    def list_groups(self) -> list[str]:
+        """Return the names of groups that have configs, whether they exist or not."""
+        return self._table.list_names(GROUP)
+
+    def find(self, kind: int, name: str) -> dict[str, str]:
+        """Return what is set for a resource."""
+        return self._table.find(kind, name)
+
+    def broker_rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of the broker, or of what is set for all brokers."""
+        of_all = self.find(BROKER, "")
+        if not name:
+            return [
+                make_row(key, text, OF_ALL_BROKERS, BROKER_CONFIGS[key].kind, [(key, text, OF_ALL_BROKERS)])
+                for key, text in of_all.items()
+            ]
+        own, rows = self.find(BROKER, name), []
+        for key, config in BROKER_CONFIGS.items():
+            levels: list[tuple[str, str | None, int]] = [
+                (key, values[key], source)
+                for values, source in ((own, OF_BROKER), (of_all, OF_ALL_BROKERS))
+                if key in values
+            ]
+            if config.default is not None:
+                levels.append((key, config.default, DEFAULT))
+            _, text, source = levels[0] if levels else (key, None, DEFAULT)
+            rows.append(make_row(key, text, source, config.kind, levels))
+        return rows
+
+    def group_rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a group, existing or not."""
+        own, rows = self.find(GROUP, name), []
+        for key, config in GROUP_CONFIGS.items():
+            levels = [(key if key in _WITHOUT_BROKER_WIDE else f"group.{key}", config.default, DEFAULT)]
+            if key in own:
+                levels.insert(0, (key, own[key], OF_GROUP))
+            _, text, source = levels[0]
+            rows.append(make_row(key, text, source, config.kind, levels))
+        return rows
+
+    def replace(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Replace what is set for a resource; the caller confirms it. Raises ConfigRefusal if there are too many."""
+        is_new = bool(configs) and not self.find(kind, name)
+        if is_new and self._table.count() >= RESOURCES_MAX:
+            raise ConfigRefusal(
+                POLICY_VIOLATION,
+                f"{RESOURCES_MAX} resources have configs, the most there may be; delete those of others",
+            )
+        self._table.replace(kind, name, configs)
+
+
+def change_broker_configs(
+    configs: Mapping[str, str], operations: Iterable[Operation], read_only: Iterable[str]
+) -> dict[str, str]:
+    """Return the configs of the broker after changes. Raises ConfigRefusal; ``read_only`` are those of its settings."""
+    wanted = list(operations)
+    if fixed := [change.name for change in wanted if change.name in read_only]:
+        raise ConfigRefusal(
+            INVALID_REQUEST,
+            f"Cannot update these configs dynamically: {fixed}; change them in the broker's settings file",
+        )
+    return _change_configs(configs, wanted, BROKER_CONFIGS, INVALID_REQUEST)
+
+
+def change_group_configs(name: str, configs: Mapping[str, str], operations: Iterable[Operation]) -> dict[str, str]:
+    """Return the configs of a group after changes. Raises ConfigRefusal."""
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        raise ConfigRefusal(
+            INVALID_REQUEST,
+            f"a group with configs has a name of 1 to {NAME_CHARACTERS_MAX} characters, not {len(name)}",
+        )
+    return _change_configs(configs, operations, GROUP_CONFIGS, INVALID_CONFIG)
+
+
+def _change_configs(
+    configs: Mapping[str, str], operations: Iterable[Operation], known: Mapping[str, DynamicConfig], code: int
+) -> dict[str, str]:
+    changed = dict(configs)
+    for name, operation, text in operations:
+        config = known.get(name)
+        if operation == DELETE_OP:
+            changed.pop(name, None)
+        elif config is None:
+            raise ConfigRefusal(code, f"config {name!r} is not known here; there are {', '.join(known)}")
+        else:
+            value = text or ""
+            if operation in (APPEND_OP, SUBTRACT_OP):
+                value = _change_list(name, config, changed.get(name, config.default or ""), operation, value)
+            changed[name] = _require_value(name, config, value, code)
+    return changed
+
+
+def _change_list(name: str, config: DynamicConfig, text: str, operation: int, change: str) -> str:
+    if config.kind != LIST:
+        word = "append" if operation == APPEND_OP else "subtract"
+        raise ConfigRefusal(INVALID_CONFIG, f"Config value {word} is not allowed for config key: {name}")
+    now, named = split_list(text), split_list(change)
+    kept = [each for each in now if operation == APPEND_OP or each not in named]
+    return ",".join([*kept, *(each for each in named if operation == APPEND_OP and each not in now)])
+
+
+def _require_value(name: str, config: DynamicConfig, text: str, code: int) -> str:
+    try:
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise ValueError(f"it takes {TEXT_CHARACTERS_MAX} characters at most")
+        config.check(text)
+    except ValueError as error:
+        raise ConfigRefusal(code, f"Invalid value {text:.100} for configuration {name}: {error}") from None
+    return text

@@ -1,0 +1,50 @@
+"""The catalog's table of configs that Kafka's clients set for the broker and for groups.
+
+Writes are at level NORMAL: the caller confirms them by a sync (``CatalogCommit``) before it responds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from .catalog import Catalog
+from .catalog_schema import KAFKA_CONFIG_SCHEMA, CatalogRecordKind
+
+
+class KafkaConfigTable:
+    """Configs by kind and name of their resource. A failed write changes nothing and raises Refusal."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Create the table if an older Lading wrote the catalog."""
+        self._catalog = catalog
+        known = {name for (name,) in catalog.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "kafka_configs" not in known:
+            with catalog.write(CatalogRecordKind.KAFKA_CONFIG) as db:
+                db.execute(KAFKA_CONFIG_SCHEMA)
+
+    def find(self, kind: int, name: str) -> dict[str, str]:
+        """Return the configs of a resource by name; empty without any."""
+        question = "SELECT document FROM kafka_configs WHERE kind = ? AND name = ?"
+        for (document,) in self._catalog.select(question, (kind, name)):
+            found: dict[str, str] = json.loads(document)
+            return found
+        return {}
+
+    def list_names(self, kind: int) -> list[str]:
+        """Return the names of all resources of a kind that have configs, in order."""
+        rows = self._catalog.select("SELECT name FROM kafka_configs WHERE kind = ? ORDER BY name", (kind,))
+        return [name for (name,) in rows]
+
+    def count(self) -> int:
+        """Return how many resources have configs."""
+        ((count,),) = self._catalog.rows("SELECT count(*) FROM kafka_configs")
+        return int(count)
+
+    def replace(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the configs of a resource; without any its row is removed."""
+        with self._catalog.write(CatalogRecordKind.KAFKA_CONFIG) as db:
+            if configs:
+                db.execute("INSERT OR REPLACE INTO kafka_configs VALUES (?, ?, ?)", (kind, name, json.dumps(configs)))
+            else:
+                db.execute("DELETE FROM kafka_configs WHERE kind = ? AND name = ?", (kind, name))
