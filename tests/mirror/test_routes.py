@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 from lading import read_arrow, testing
+from lading.client.patience import Patience
+from lading.model.errors import LadingError
+from lading.testing.broker_fixture import LadingBroker
 from lading.transports.open import open_transport
 from tests.mirror.conftest import MESSAGES, PARTITIONS, contents, fill
 
@@ -129,6 +133,51 @@ def test_a_mirror_that_follows(
             stop.set()
         assert running.result(20).messages == 10
     assert contents(broker.url, copy) == contents(broker.url, topic)
+
+
+@pytest.mark.parametrize("target", ["lading", "kafka"])
+def test_a_mirror_that_follows_waits_for_a_target_that_is_away(
+    target: str, broker: testing.BrokerProcess, mirror: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended at its second attempt, and over Kafka neither said for half a minute that it waits nor stopped."""
+    waits: list[LadingError] = []
+
+    class CountedPatience(Patience):
+        def wait(self, error: LadingError) -> None:
+            waits.append(error)
+            super().wait(error)
+
+    monkeypatch.setattr("lading.mirror.run.Patience", CountedPatience)
+    monkeypatch.setattr("lading.transports.kafka.cluster.FIRST_PAUSE_S", 0.01)
+    topic, stop = f"patient_{target}", threading.Event()
+    fill(broker.url, topic, 5)
+    with LadingBroker() as away, ThreadPoolExecutor(1) as pool:
+        url = {"lading": f"{away.url}?retries=1", "kafka": f"kafka://{away.address('kafka')}"}[target]
+        running = pool.submit(mirror, broker.url, url, topic, topic, follow=True, is_stopped=stop.is_set)
+        try:
+            wait_for(away.url, topic, 5)
+            with away.outage():
+                fill(broker.url, topic, 5, first=5)
+                wait_until(lambda: len(waits) >= 3 or running.done())
+            wait_for(away.url, topic, 10)
+            waits.clear()
+            with away.outage():
+                fill(broker.url, topic, 5, first=10)
+                wait_until(lambda: bool(waits) or running.done())
+                stop.set()
+                first = running.result(20)
+        finally:
+            stop.set()
+        # a work that the outage interrupted is counted by the run that ends it
+        assert first.messages + mirror(broker.url, url, topic, topic).messages == 15
+        assert contents(away.url, topic) == contents(broker.url, topic)
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def wait_for(url: str, topic: str, count: int) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..client.patience import Patience
 from ..dialects.protocols import PROTOCOLS
 from ..model.errors import DataLoss, LadingError, LocalError, Reason, Refusal
-from ..transports.interface import TopicMeta, Transport
+from ..transports.interface import ReconnectingTransport, TopicMeta, Transport
 from ..transports.losses import describe_other_topic
 from ..transports.open import is_queue, open_transport
 from ..transports.topics import UnknownTopic
@@ -32,6 +32,8 @@ from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state
 WORK_BYTES: Final = 32 << 20
 """A work has about this many bytes of messages in memory, if the target takes works as a whole."""
 WAIT_MS: Final = 250
+RECONNECTS_MAX: Final = 4
+"""Retries after which a mirror that follows says that a server is away, and looks whether it shall stop."""
 LOOK_S: Final = 10.0
 """Interval at which a mirror that follows looks for new topics."""
 REFUSALS_MAX: Final = 10
@@ -170,6 +172,9 @@ def run_mirror(
         held.callback(source.close)
         target = open_transport(settings.target, **(target_options or {}))
         held.callback(target.close)
+        for transport in (source, target):
+            if settings.follow and isinstance(transport, ReconnectingTransport):
+                transport.limit_reconnects(RECONNECTS_MAX)
         run = _Run(settings, state, source, target, is_stopped, on_progress)
         held.callback(run.close)
         return run.run()
@@ -217,8 +222,12 @@ class _Run:
 
     def run(self) -> MirrorReport:
         began = look_at = time.monotonic()
+        was_away = False
         while not self._is_stopped():
             try:
+                if was_away:
+                    self._reopen()
+                    was_away = False
                 if time.monotonic() >= look_at:
                     self._open_topics()
                     look_at = time.monotonic() + LOOK_S
@@ -228,8 +237,7 @@ class _Run:
                 if not self._settings.follow:
                     raise
                 self._patience.wait(error)
-                self._reopen()
-                look_at = 0.0
+                was_away, look_at = True, 0.0
                 continue
             if not moved and not self._settings.follow:
                 break
@@ -292,7 +300,7 @@ class _Run:
                 f"same broker; name another target, or --rename {meta.name}=NEW"
             )
 
-    def _open(self, meta: TopicMeta) -> _MirroredTopic:
+    def _open(self, meta: TopicMeta, figures: TopicFigures | None = None) -> _MirroredTopic:
         name = self._settings.target_topic(meta.name)
         partitions = len(meta.partitions)
         there = self._target_topic(name, partitions)
@@ -302,7 +310,7 @@ class _Run:
                 f"{partitions}; give it as many, or another name with --rename {meta.name}=NEW"
             )
         target = TopicTarget(self._target, there.name, self._settings, self._state.id, is_queue=self._fills_queue)
-        figures = TopicFigures(meta.name, there.name, partitions, target.promise)
+        figures = figures or TopicFigures(meta.name, there.name, partitions, target.promise)
         if self._reads_queue:
             figures.delivery = "at least once"
         one = _MirroredTopic(figures, self._open_source(meta), target)
@@ -335,9 +343,9 @@ class _Run:
     def _reopen(self) -> None:
         """Forget what was read and not sent: positions are those of the state."""
         self.close()
-        kept, self._topics = self._topics, {}
-        for meta in [self._source.topic(name) for name in kept]:
-            self._topics[meta.name] = replace(self._open(meta), figures=kept[meta.name].figures)
+        for name, former in self._topics.items():
+            # messages that are sent again now were not counted before
+            self._topics[name] = self._open(self._source.topic(name), former.figures)
 
     def _mend(self, one: _MirroredTopic) -> None:
         """Send again what a run before began to send, so that the target knows it again."""

@@ -32,6 +32,7 @@ __all__ = [
     "Queried",
     "QueueMembership",
     "QueuedMessage",
+    "ReconnectingTransport",
     "RememberingTransport",
     "SendResult",
     "States",
@@ -324,6 +325,14 @@ class KeyPartitioningTransport(Protocol):
     def partition_of_key(self, key: bytes, partitions: int) -> int:
         """Return the partition, counted from 0, that these clients choose for a key."""
         ...  # fmt: skip
+
+
+@runtime_checkable
+class ReconnectingTransport(Protocol):
+    """A transport that waits long for a server whose connection broke."""
+
+    def limit_reconnects(self, count: int) -> None:
+        """Give a broken connection up after ``count`` retries, for a caller that waits itself and may be stopped."""
 
 
 @runtime_checkable

@@ -65,7 +65,7 @@ class KafkaCluster:
     """
 
     def __init__(self, bootstrap: Sequence[Address], access: KafkaSecurity, *, timeout_s: float, retries: int) -> None:
-        self.retries = retries
+        self.retries = self.reconnects = retries
         self.timeout_s = timeout_s
         self._bootstrap = list(bootstrap)
         self._access = access
@@ -176,6 +176,7 @@ class KafkaCluster:
     def retry(self, ask: Callable[[], T]) -> T:
         """Return what ``ask`` gives, repeated after pauses while connections break or brokers say it may help."""
         pause_s = FIRST_PAUSE_S
+        broken_left = self.reconnects
         for left in range(self.retries, -1, -1):
             try:
                 return ask()
@@ -183,8 +184,9 @@ class KafkaCluster:
                 if not left:
                     raise refused.error from None
             except OSError as failure:
-                if not left or not self._answered:
+                if not left or not broken_left or not self._answered:
                     raise self.unreachable(failure) from None
+                broken_left -= 1
             pause_s = self.pause(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
@@ -207,8 +209,8 @@ class KafkaCluster:
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Kafka cluster at {places} did not answer within {self.timeout_s:g} s")
         return Unreachable(
-            f"the connection to the Kafka cluster at {places} broke and {self.retries} retries did not bring it back "
-            f"({cause})"
+            f"the connection to the Kafka cluster at {places} broke and {self.reconnects} retries did not bring it "
+            f"back ({cause})"
         )
 
     def interrupt(self) -> None:
@@ -218,7 +220,9 @@ class KafkaCluster:
 
     def sibling(self) -> KafkaCluster:
         """Return the same cluster over connections of its own, for another thread."""
-        return KafkaCluster(self._bootstrap, self._access, timeout_s=self.timeout_s, retries=self.retries)
+        cluster = KafkaCluster(self._bootstrap, self._access, timeout_s=self.timeout_s, retries=self.retries)
+        cluster.reconnects = self.reconnects
+        return cluster
 
     def close(self) -> None:
         """Close all connections."""

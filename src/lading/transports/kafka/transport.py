@@ -125,6 +125,10 @@ class KafkaTransport:
         """Return the topic as it is now. Raises LocalError with near names if it does not exist."""
         return self._topics.look_up(name)
 
+    def limit_reconnects(self, count: int) -> None:
+        """Give a broken connection up after ``count`` retries; what brokers ask to repeat is repeated as before."""
+        self._cluster.reconnects = min(count, self._cluster.retries)
+
     def message_bound(self, topic: str) -> MessageBound | None:
         """Return what the topic's ``max.message.bytes`` lets a record take, None if this login may not see it."""
         return self._topics.message_bound(topic)

@@ -348,6 +348,7 @@ class KafkaWriter:
 
     def _deliver(self, place: Place, delivery: _Delivery) -> None:
         tries, pause_s, numbered = self._cluster.retries, FIRST_PAUSE_S, False
+        reconnects = self._cluster.reconnects
         while delivery.more:
             before = delivery.done
             try:
@@ -355,12 +356,14 @@ class KafkaWriter:
             except (OSError, Retriable) as failure:
                 self._cluster.forget(place[0])
                 delivery.back_unsure()
-                tries = self._cluster.retries if delivery.done > before else tries
-                if not tries:
+                if delivery.done > before:
+                    tries, reconnects = self._cluster.retries, self._cluster.reconnects
+                is_broken = isinstance(failure, OSError)
+                if not tries or (is_broken and not reconnects):
                     raise (
                         failure.error if isinstance(failure, Retriable) else self._cluster.unreachable(failure)
                     ) from None
-                tries -= 1
+                tries, reconnects = tries - 1, reconnects - is_broken
                 pause_s = self._cluster.pause(pause_s)
             except _Refused as refused:
                 delivery.back()
