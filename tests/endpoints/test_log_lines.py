@@ -152,9 +152,28 @@ def test_a_line_that_comes_again_is_counted() -> None:
     assert written == [True] + 885 * [False]
     assert list(counter.take_due(REPEAT_WINDOW_S - 0.1)) == []
     ((counted, count),) = counter.take_due(REPEAT_WINDOW_S)
-    assert format_text(counted, count).endswith("INFO kafka h:885 bad x (repeated 885 times)")
-    assert json.loads(format_json(counted, count))["repeated"] == 885
+    assert re.search(
+        r"Z INFO kafka h:885 bad x \(repeated 885 times since 20[-0-9]+T[0-9:.]+Z\)$", format_text(counted, count)
+    )
+    fields = json.loads(format_json(counted, count))
+    assert fields["repeated"] == 885 and fields["since"] == fields["time"]
     assert counter.is_new(record("bad %s", "x"), "bad x", REPEAT_WINDOW_S)
+
+
+def test_a_count_has_the_time_at_which_it_is_written() -> None:
+    """Sorted by time, lines with the time of their first occurrence were before those that were written before them."""
+    read_end, write_end = os.pipe()
+    writer = LineWriter(handle=write_end)
+    for created_s in (1_000.0, 1_001.0, 1_002.0):
+        line = record("bad %s", "x")
+        line.created = created_s
+        writer.handle(line)
+    writer.close()
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        first, count = file.read().splitlines()
+    assert first.startswith("1970-01-01T00:16:40.000Z ")
+    assert not count.startswith("1970-") and count.endswith("(repeated 2 times since 1970-01-01T00:16:40.000Z)")
 
 
 def test_lines_that_differ_in_a_number_are_counted_after_the_first_hundred() -> None:

@@ -28,7 +28,8 @@ LogFormat = Literal["text", "json"]
 LINES_MAX: Final = 10_000
 """Lines that wait until standard error is read; further ones are counted."""
 REPEAT_WINDOW_S: Final = 10.0
-"""A line that comes again within this time is counted; the count is written at the end of it."""
+"""A line that comes again within this time is counted; the count is written at the end of it, with the time of then, so
+that lines are in the order of their times."""
 LOOK_S: Final = 1.0
 """Interval at which such times are checked."""
 LIKE_MAX: Final = 100
@@ -84,7 +85,10 @@ class RepeatCounter:
         return not (self._lines or self._templates)
 
     def take_due(self, now_s: float) -> Iterator[tuple[logging.LogRecord, int]]:
-        """Give the lines whose window is over by ``now_s``, with how often they were counted in it."""
+        """Give the lines whose window is over by ``now_s``, with how often they were counted in it.
+
+        Their attribute ``since`` is the time of the line that was written.
+        """
         for windows in (self._lines, self._templates):
             for key in [key for key, window in windows.items() if window.until_s <= now_s]:
                 window = windows.pop(key)
@@ -98,7 +102,9 @@ class RepeatCounter:
             window.written += 1
             return window
         # not the record itself: its exception would keep everything alive that a failed request had in hand
-        kept = logging.makeLogRecord({**record.__dict__, "msg": record.getMessage(), "args": (), "exc_info": None})
+        kept = logging.makeLogRecord(
+            {**record.__dict__, "msg": record.getMessage(), "args": (), "exc_info": None, "since": record.created}
+        )
         window = _Window(kept, now_s + REPEAT_WINDOW_S)
         if len(windows) < WINDOWS_MAX:
             windows[key] = window
@@ -120,16 +126,16 @@ def format_text(record: logging.LogRecord, repeated: int = 0) -> str:
     endpoint, peer = getattr(record, "endpoint", ""), getattr(record, "peer", "")
     message = escape_unseen(record.getMessage())
     if repeated:
-        message += f" (repeated {repeated} times)"
-    line = f"{_time(record)} {record.levelname} {endpoint or '-'} {peer or '-'} {message}"
+        message += f" (repeated {repeated} times since {_time(record.__dict__['since'])})"
+    line = f"{_time(record.created)} {record.levelname} {endpoint or '-'} {peer or '-'} {message}"
     traceback = _traceback(record)
     return f"{line}\n{escape_unseen_in_lines(traceback)}" if traceback and not repeated else line
 
 
 def format_json(record: logging.LogRecord, repeated: int = 0) -> str:
-    """Return a record as one JSON object with the fields of ``format_text``, ``repeated`` and ``traceback``."""
+    """Return a record as one JSON object: the fields of ``format_text``, ``repeated``, ``since`` and ``traceback``."""
     fields: dict[str, Any] = {
-        "time": _time(record),
+        "time": _time(record.created),
         "level": record.levelname,
         "endpoint": getattr(record, "endpoint", "") or None,
         "peer": getattr(record, "peer", "") or None,
@@ -137,6 +143,7 @@ def format_json(record: logging.LogRecord, repeated: int = 0) -> str:
     }
     if repeated:
         fields["repeated"] = repeated
+        fields["since"] = _time(record.__dict__["since"])
     elif traceback := _traceback(record):
         fields["traceback"] = traceback
     return json.dumps(fields)
@@ -145,8 +152,8 @@ def format_json(record: logging.LogRecord, repeated: int = 0) -> str:
 _FORMATS: Final[dict[LogFormat, Callable[[logging.LogRecord, int], str]]] = {"text": format_text, "json": format_json}
 
 
-def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _time(created_s: float) -> str:
+    return datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _traceback(record: logging.LogRecord) -> str:
@@ -219,6 +226,7 @@ class LineWriter(logging.Handler):
         self.acquire()
         try:
             for record, count in self._repeats.take_due(now_s):
+                record.created = time.time()
                 self._put(self._format(record, count))
         finally:
             self.release()
