@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from lading import Consumer, testing
 from lading.cli.app import build_app
 from lading.settings.settings import EndpointSettings
+from lading.testing.broker_fixture import LadingBroker
 
 from .conftest import Run, documents
 
@@ -277,11 +278,61 @@ def test_an_unreachable_server_says_what_to_start(process: Run) -> None:
     assert "lading serve" in done.stderr
 
 
+def test_single_messages_without_a_key_reach_every_partition(lading: Run) -> None:
+    """Each command began with partition 0, so that `--partitions 2` of First steps was never seen to do anything."""
+    lading("topic", "create", "spread", "--partitions", "2")
+    seen: set[int] = set()
+    for _ in range(40):
+        lading("message", "send", "spread", "x")
+        rows = lading("message", "poll", "spread", "-o", "json").stdout.splitlines()
+        seen = {json.loads(row)["partition"] for row in rows}
+        if len(seen) == 2:
+            break
+    assert seen == {0, 1}
+
+
+def test_a_send_that_fails_says_how_much_was_sent(lading: Run) -> None:
+    with LadingBroker(faults=True) as away:
+        lading("message", "send", "lines", "--lines", "--server", away.url, stdin="a\nb\n")
+        with away.full_disk():
+            failed = lading("message", "send", "lines", "--lines", "--server", away.url, stdin="a\nb\nc\n", code=2)
+    assert "sent 0 of 3 messages that were read" in failed.stderr and "the disk is full" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
 def test_a_taken_port_names_the_setting(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     address = broker.endpoints["iggy_tcp"]
     own = f"--set=endpoints.iggy_tcp.address={address}"
     done = lading("serve", "--data", str(tmp_path), "--free-ports", own, code=2)
     assert "endpoints.iggy_tcp.address" in done.stderr
+    both = (own, f"--set=endpoints.kafka.address={broker.endpoints['kafka']}")
+    done = lading("serve", "--data", str(tmp_path), "--free-ports", *both, code=2)
+    assert "2 addresses are in use" in done.stderr and "--only kafka" in done.stderr
+    for key in ("endpoints.iggy_tcp.address", "endpoints.kafka.address"):
+        assert key in done.stderr
+
+
+ONLY = ((("kafka",), {"admin", "kafka"}), (("nsqd", "iggy_tcp"), {"admin", "nsqd_tcp", "nsqd_http", "iggy_tcp"}))
+
+
+@pytest.mark.parametrize(("words", "names"), ONLY)
+def test_only_what_is_named_is_listened_for(words: tuple[str, ...], names: set[str], tmp_path: Path) -> None:
+    only = [part for word in words for part in ("--only", word)]
+    running = testing.start(
+        tmp_path / "data",
+        {"endpoints.admin.address": testing.FREE_PORT},
+        tmp_path / "log",
+        options=["--free-ports", *only],
+    )
+    try:
+        assert set(running.endpoints) == names
+    finally:
+        running.stop()
+
+
+def test_a_word_that_begins_no_endpoint_is_refused(lading: Run, tmp_path: Path) -> None:
+    refused = lading("serve", "--data", str(tmp_path / "data"), "--only", "kafak", code=2)
+    assert "'kafak' begins no endpoint" in refused.stderr and "nsqd_tcp" in refused.stderr
 
 
 def test_a_data_directory_has_one_owner(lading: Run, broker: testing.BrokerProcess) -> None:

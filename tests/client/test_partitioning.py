@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from lading import Consumer, Producer, testing
-from lading.client.partitioning import choose_key_partitioner, murmur2, partition_of, partitions_of
+from lading.client.partitioning import PartitionChooser, choose_key_partitioner, murmur2, partition_of, partitions_of
 from lading.transports.iggy.transport import IggyTransport
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
@@ -49,6 +49,14 @@ def test_a_key_goes_to_the_partition_where_iggys_clients_put_it() -> None:
         assert [chosen(key, 3) for key in keys] == [number_of(key) for key in keys], release
         column = pa.array([*keys, None], pa.binary())
         assert partitions_of(column, 3, chosen).tolist() == [*map(number_of, keys), -1]
+
+
+def test_messages_without_a_key_begin_at_the_first_turn() -> None:
+    chooser = PartitionChooser(1, first_turn=65_535)
+    assert [chooser.choose("t", None, None, 4) for _ in range(5)] == [3, 0, 1, 2, 3]
+    assert [PartitionChooser(1).choose("t", None, None, 4), chooser.choose("other", None, None, 4)] == [0, 3]
+    batch = pa.record_batch({"key": pa.array([None] * 3, pa.binary())})
+    assert [number for number, _ in PartitionChooser(1, first_turn=6).split("t", batch, None, 4)] == [0, 2, 3]
 
 
 def test_both_ways_of_sending_put_keys_where_iggys_clients_do() -> None:

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from random import randrange
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from ..client.message_json import MessageToSend, parse_lines, to_json
-from ..model.errors import LocalError
+from ..model.errors import LadingError, LocalError
 from .message_format import MEANINGS, compile_format, indent_json
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
@@ -89,6 +90,7 @@ def send(
 
         lading message poll flights -n 100 --output json | lading message send copies --json
     """
+    from ..client.partitioning import FIRST_TURNS
     from ..client.producer import Producer
     from .headers_option import describe_colons, parse_headers
 
@@ -101,15 +103,22 @@ def send(
         print_note(sentence)
     message_id = None if id is None else _parse_id(id)
     sent = 0
-    with Producer(server) as producer, meter("sending", None) as progress:
-        for one in _to_send(payload, file, lines, json):
-            if isinstance(one, MessageToSend):
-                producer.send(topic, one.payload, key=one.key, headers=one.headers, partition=partition)
-            else:
-                given = key.encode() if key is not None else None
-                producer.send(topic, one, key=given, headers=list(headers), partition=partition, id=message_id)
-            sent += 1
-            progress.advance(1)
+    # each command is a producer: those that begin with partition 0 would put all single messages there
+    made = Producer(server, first_turn=randrange(FIRST_TURNS))
+    try:
+        with made as producer, meter("sending", None) as progress:
+            for one in _to_send(payload, file, lines, json):
+                if isinstance(one, MessageToSend):
+                    producer.send(topic, one.payload, key=one.key, headers=one.headers, partition=partition)
+                else:
+                    given = key.encode() if key is not None else None
+                    producer.send(topic, one, key=given, headers=list(headers), partition=partition, id=message_id)
+                sent += 1
+                progress.advance(1)
+    except LadingError:
+        if sent > 1:
+            print_note(f"sent {sent - made.unsent} of {format_count(sent, 'message')} that were read")
+        raise
     created = "".join(
         f" (new topic, {format_count(len(meta.partitions), 'partition')})" for meta in producer.created_topics
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,15 @@ def serve(
             help="Take free ports of the loopback if no address is set; the ready line names them.",
         ),
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help="Listen for this protocol alone, next to the admin endpoint: kafka, iggy, nsq, schema_registry, or "
+            "one endpoint such as iggy_tcp. May be repeated.",
+        ),
+    ] = None,
     console: Annotated[
         bool, typer.Option("--console", help="Also start the console, a web page on this machine.")
     ] = False,
@@ -75,6 +85,8 @@ def serve(
 
         lading serve --data ./scratch --free-ports --console
 
+        lading serve --data ./data --only kafka
+
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
     from ..serve.lean_imports import install_lean_imports
@@ -88,7 +100,7 @@ def serve(
 
     if with_parent:
         end_with_parent()
-    sets = list(settings or ())
+    sets = [*_only(only or (), EndpointSettings.model_fields), *(settings or ())]
     if data is not None:
         sets.append(f"data={data}")
     if log is not None:
@@ -121,3 +133,16 @@ def serve(
             test_faults=test_faults,
         )
     )
+
+
+def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:
+    """Return the settings that switch off all endpoints whose names begin with none of ``words``; admin stays."""
+    kept = {word: [name for name in endpoints if name.startswith(word)] for word in words}
+    for word, names in kept.items():
+        if not names:
+            raise typer.BadParameter(
+                f"{word!r} begins no endpoint; name one of kafka, iggy, nsq, {', '.join(endpoints)}",
+                param_hint="--only",
+            )
+    chosen = {"admin", *(name for names in kept.values() for name in names)}
+    return [f"endpoints.{name}.enabled=false" for name in endpoints if kept and name not in chosen]

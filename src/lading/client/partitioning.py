@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,12 +73,18 @@ def partitions_of(
     return np.asarray(places[encoded.indices.fill_null(len(chosen)).to_numpy(zero_copy_only=False)])
 
 
+FIRST_TURNS: Final = 1 << 16
+"""Senders of a single message draw ``first_turn`` below this, more than a topic has partitions."""
+
+
 class PartitionChooser:
     """Chooses partitions for the messages of one producer; callable from any thread."""
 
-    def __init__(self, batch_count: int, partitioner: KeyPartitioner = partition_of) -> None:
+    def __init__(self, batch_count: int, partitioner: KeyPartitioner = partition_of, first_turn: int = 0) -> None:
+        """``first_turn``, modulo their number, is the partition of a topic's first message without a key."""
         self._batch_count = batch_count
         self._partitioner = partitioner
+        self._first_turn = first_turn
         self._turns: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -111,7 +117,7 @@ class PartitionChooser:
 
     def _turn(self, topic: str) -> int:
         with self._lock:
-            turn = self._turns.get(topic, 0)
+            turn = self._turns.get(topic, self._first_turn)
             self._turns[topic] = turn + 1
         return turn
 

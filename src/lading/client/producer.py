@@ -42,7 +42,8 @@ class Producer:
     Header types that the target cannot hold go by carrier, or are refused if ``strict``. Over ``lading://`` batches
     have a sequence number per partition, so that a batch that is sent again after a broken connection is not
     duplicated. ``retries`` and ``timeout_s`` go to the transport. A missing topic is created with ``partitions``
-    partitions unless ``create_topics`` is False.
+    partitions unless ``create_topics`` is False. Messages without a key go to the partitions of their topic in
+    turn, the first to number ``first_turn``, modulo how many there are.
 
     If sending fails for a reason that may pass (unreachable, disk full, KeyboardInterrupt), the batch is kept:
     ``flush`` retries, ``unsent`` counts; over ``lading://`` and ``kafka://`` nothing is doubled. If ``send`` raises,
@@ -62,6 +63,7 @@ class Producer:
         timeout_s: float | None = None,
         create_topics: bool = True,
         partitions: int = 1,
+        first_turn: int = 0,
         interceptors: Sequence[ProducerInterceptor] = (),
         key_serializer: AnySerializer = to_bytes,
         value_serializer: AnySerializer = to_bytes,
@@ -93,7 +95,7 @@ class Producer:
         self._partitions: dict[str, int] = {}
         self.created_topics: list[TopicMeta] = []
         """Topics that did not exist when the first message went there, and that this producer created."""
-        self._chooser = PartitionChooser(batch_count, choose_key_partitioner(self.transport))
+        self._chooser = PartitionChooser(batch_count, choose_key_partitioner(self.transport), first_turn)
         self._late: Exception | None = None
         self._late_lost = 0
         self._given_up_count = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from random import randrange
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..client.message_json import parse_document
-from ..client.partitioning import PartitionChooser
+from ..client.partitioning import FIRST_TURNS, PartitionChooser
 from ..client.producer import Producer
 from ..client.states import set_state
 from ..model.errors import LocalError
@@ -72,7 +73,8 @@ class MessageChanges:
             creates_topic = self._check_place(topic, partition)
             payload_bytes = None if message.payload is None else len(message.payload)
             return {"sent": 0, "headers": shown, "payload_bytes": payload_bytes, "creates_topic": creates_topic}
-        with Producer(self._source.url) as producer:
+        # each request is a producer: those that begin with partition 0 would put all messages there
+        with Producer(self._source.url, first_turn=randrange(FIRST_TURNS)) as producer:
             producer.send(topic, message.payload, key=message.key, headers=message.headers, partition=partition)
         return {"sent": 1, "headers": shown}
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..dialects.protocols import ENDPOINTS
 from ..endpoints.base.admission import set_keepalive
-from ..endpoints.base.services import Endpoint, Services, format_bound_address, listen
+from ..endpoints.base.services import AddressInUse, Endpoint, Services, format_bound_address, listen
 from ..endpoints.base.trimming import trimming
 from ..endpoints.base.watchdog import watch_loop
 from ..endpoints.encryption.renewal import CertificateRenewal
@@ -244,11 +244,25 @@ def _on_hangup(
 
 def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
     """Bound sockets of all endpoints that are on; binding comes first, so that a taken port costs no recovery."""
+    taken: list[AddressInUse] = []
     for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled:
-            listener = listen(name, endpoint.address, _spec(name).socket_kind)
+            try:
+                listener = listen(name, endpoint.address, _spec(name).socket_kind)
+            except AddressInUse as error:
+                # the others are tried as well: one error names them all
+                taken.append(error)
+                continue
             set_keepalive(listener, settings.connections)
             yield name, listener
+    if len(taken) > 1:
+        raise LocalError(
+            f"{len(taken)} addresses are in use by other programs: {', '.join(error.place for error in taken)}; set "
+            "other ports (port 0 chooses a free one), or name the protocols that you need with --only, such as "
+            "--only kafka"
+        )
+    if taken:
+        raise taken[0]
 
 
 def _set_keepalive(listener: socket.socket, settings: Settings) -> None:

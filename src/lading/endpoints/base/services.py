@@ -138,6 +138,17 @@ class Endpoint(Protocol):
     async def stop(self) -> None: ...
 
 
+class AddressInUse(LocalError):
+    """An address that another program listens on, with the setting that names it."""
+
+    def __init__(self, address: Address, section: str) -> None:
+        super().__init__(
+            f"{address} is in use by another program; set {section}.address to another port (port 0 chooses a free "
+            f"one), or disable it with {section}.enabled=false"
+        )
+        self.place = f"{address} ({section}.address)"
+
+
 def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
     """Return a socket bound to the address of endpoint ``name``. Raises LocalError, which names the setting."""
     key = f"{endpoint_key(name)}.address"
@@ -159,10 +170,7 @@ def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_ST
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise LocalError(
-                f"{address} is in use by another program; set {key} to another port (port 0 chooses a free one), "
-                f"or disable it with {endpoint_key(name)}.enabled=false"
-            ) from None
+            raise AddressInUse(address, endpoint_key(name)) from None
         raise LocalError(f"cannot listen on {key} {address}: {error.strerror}; set another address") from None
     return listener
 
