@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.model.errors import LocalError
+from lading.spark.scan import conform_batches
 from lading.tables.commit.staging import GROUP_ROWS, WRITE_BYTES, HashingFile, TableFiles, Target
 from lading.tables.formats.directory import hash_of
+from lading.tables.scan.scan import ScannedBatch
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string(), nullable=False), pa.field("partition", pa.int32(), nullable=False),
@@ -86,6 +88,14 @@ def test_a_dictionary_may_not_lack_what_a_column_must_have(tmp_path: Path) -> No
     columns["topic"] = pa.array(["flights", None, "flights"]).dictionary_encode()
     with pytest.raises(LocalError, match="column 'topic' is declared NOT NULL"):
         files(tmp_path).add(columns)
+
+
+def test_a_query_says_which_message_lacks_a_value_that_must_be() -> None:
+    batch = pa.record_batch({"tenant": pa.array(["a", None, None])})
+    schema = pa.schema([pa.field("tenant", pa.string(), nullable=False)])
+    scanned = ScannedBatch(batch, lambda row: f"topic 't', partition 1, offset {10 + row}")
+    with pytest.raises(LocalError, match=r"^topic 't', partition 1, offset 11: column 'tenant' is declared NOT NULL"):
+        list(conform_batches(iter([scanned]), schema))
 
 
 def test_a_column_called_like_a_field_is_of_its_own_type(tmp_path: Path) -> None:

@@ -42,5 +42,5 @@ def conform_batches(parts: Iterator[ScannedBatch], schema: pa.Schema) -> Iterato
         columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
         if part.checksum_ok is not None and CHECKSUM_OK not in columns:
             columns[CHECKSUM_OK] = part.checksum_ok
-        yield conform(columns, schema)
+        yield conform(columns, schema, part.locate)
     freeze_modules()

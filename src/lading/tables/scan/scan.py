@@ -54,9 +54,13 @@ QUIET_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScannedBatch:
-    """Some messages of a range: the batch of the projection, and the columns made besides (``checksum_ok``)."""
+    """Some messages of a range: the batch of the projection, and the columns made besides (``checksum_ok``).
+
+    ``locate`` names topic, partition and offset of a row.
+    """
 
     batch: pa.RecordBatch
+    locate: Callable[[int], str]
     checksum_ok: pa.BooleanArray | None = None
 
 
@@ -315,8 +319,9 @@ class _RangeReader:
         if "timestamp" in projection.fields:
             self._counts.unreadable_times += held["timestamp"].null_count
         made = pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema)
-        projection.require_values(made, lambda row: self._where(batch.column("offset")[row].as_py()))
-        return ScannedBatch(made, ok)
+        locate = self._locate(batch.column("offset"))
+        projection.require_values(made, locate)
+        return ScannedBatch(made, locate, ok)
 
     def _matching(self, decoded: Decoded) -> Decoded:
         assert self._filter is not None
@@ -332,11 +337,10 @@ class _RangeReader:
             self._counts.unreadable_times += made.unreadable_times
             if self._reading.fail_on_bad_value:
                 self._refuse_bad(decoded, made.bad, made.walked)
-        self._reading.projection.require_values(
-            made.batch, lambda row: self._where(decoded.columns["offset"][row].as_py()), decoded.columns.get("payload")
-        )
+        locate = self._locate(decoded.columns["offset"])
+        self._reading.projection.require_values(made.batch, locate, decoded.columns.get("payload"))
         self._counts.kept += decoded.count
-        return ScannedBatch(made.batch, ok)
+        return ScannedBatch(made.batch, locate, ok)
 
     def _check_payloads(self, decoded: Decoded) -> pa.BooleanArray | None:
         """Return whether each payload matches its checksum, null without one. Raises ChecksumMismatch if verified."""
@@ -388,6 +392,9 @@ class _RangeReader:
             f"(kind {int(at.kind[row])}), which is no {type_word(column.type)} under encoding {column.encoding.value}; "
             "on_bad_value=null reads it as null"
         )
+
+    def _locate(self, offsets: Any) -> Callable[[int], str]:
+        return lambda row: self._where(offsets[row].as_py())
 
     def _where(self, offset: int) -> str:
         return f"topic {self._piece.topic!r}, partition {self._piece.partition}, offset {offset}"

@@ -5,7 +5,7 @@ A Spark test holds it equal to what Spark's own types give, so that tables are t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,20 +44,23 @@ def _may_be_null(field: str) -> bool:
     return field in TIME_FIELDS or (field not in PLACE_FIELDS and SCHEMA_WITH_ORIGIN.field(field).nullable)
 
 
-def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.RecordBatch:
+def conform(
+    columns: Mapping[str, pa.Array[Any]], schema: pa.Schema, locate: Callable[[int], str] | None = None
+) -> pa.RecordBatch:
     """Return the columns as a batch of exactly ``schema``.
 
-    Raises LocalError if a column that may not be null holds a null.
+    Raises LocalError if a column that may not be null holds a null; ``locate`` names the place of a row.
     """
-    arrays = [as_field(columns[field.name], field) for field in schema]
+    arrays = [as_field(columns[field.name], field, locate) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def as_field(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+def as_field(array: pa.Array[Any], field: pa.Field[Any], locate: Callable[[int], str] | None = None) -> pa.Array[Any]:
     """Return the column as ``conform`` puts it into a batch."""
     if not field.nullable and array.null_count:
+        place = "" if locate is None else f"{locate(array.is_null().index(True).as_py())}: "
         raise LocalError(
-            f"column {field.name!r} is declared NOT NULL, but a message has no value for it; "
+            f"{place}column {field.name!r} is declared NOT NULL, but a message has no value for it; "
             "declare it without NOT NULL"
         )
     if array.type == field.type:
