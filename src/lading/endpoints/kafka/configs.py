@@ -250,7 +250,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._dynamic = DynamicConfigs(context.broker.kafka_configs)
+        self._dynamic = DynamicConfigs(context.broker)
 
     def describe(self, session: Session, request: Request) -> Answer:
         return take_turns(self._describe(session, request))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION
 
 if TYPE_CHECKING:
-    from ...log.kafka_config_table import KafkaConfigTable
+    from ...broker.broker import Broker
 
 BROKER, GROUP = 4, 32
 """Kinds of resources."""
@@ -227,8 +227,8 @@ class ConfigRefusal(Exception):
 class DynamicConfigs:
     """The configs of the broker, of all brokers (whose name is empty) and of groups."""
 
-    def __init__(self, table: KafkaConfigTable) -> None:
-        self._table = table
+    def __init__(self, broker: Broker) -> None:
+        self._table = broker.kafka_configs
 
     def list_groups(self) -> list[str]:
         """Return the names of groups that have configs, whether they exist or not."""
