@@ -229,6 +229,15 @@ def test_letters_of_an_odd_origin_hold_up_no_others(place: DeadLetterPlace) -> N
     assert place.letters().redrive(to=place.orders).sent == done.refused
 
 
+def test_an_origin_time_that_no_message_can_have_counts_as_absent(place: DeadLetterPlace) -> None:
+    for origin_ms in (-(1 << 63), (1 << 63) - 1, 1 << 62):
+        time = ("kafka_dlt-original-timestamp", struct.pack(">q", origin_ms))
+        place.send(b"odd time", [("kafka_dlt-original-topic", place.orders.encode()), time])
+    place.letters().redrive()
+    times_us = [message.timestamp_us for message in place.origin() if message.payload == b"odd time"]
+    assert len(times_us) == 3 and min(times_us) > 1_600_000_000_000_000
+
+
 def test_a_step_that_an_earlier_release_left_open_is_given_up(place: DeadLetterPlace) -> None:
     letters = place.letters()
     ledger = letters._ledger(create=True)

@@ -241,9 +241,10 @@ def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     held["headers"] = strip(batch.column("headers"), columns.column("convention"))
     # a number of milliseconds outside the range of message times counts as absent
     origin_ms: Any = columns.column("origin_timestamp_ms")
-    origin_ms = pc.if_else(
-        pc.less_equal(pc.abs(origin_ms), pa.scalar(ORIGIN_MS_MAX)), origin_ms, pa.scalar(None, pa.int64())
-    )
+    # the least 64-bit number has no absolute value
+    most, least = pa.scalar(ORIGIN_MS_MAX), pa.scalar(-ORIGIN_MS_MAX)
+    is_within = pc.and_(pc.less_equal(origin_ms, most), pc.greater_equal(origin_ms, least))
+    origin_ms = pc.if_else(is_within, origin_ms, pa.scalar(None, pa.int64()))
     time_type = SCHEMA.field("timestamp").type
     held["timestamp"] = pc.coalesce(
         pc.multiply(origin_ms, 1000).cast(pa.timestamp("us")).cast(time_type), held["timestamp"]
