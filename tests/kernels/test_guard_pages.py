@@ -107,7 +107,7 @@ TESTS = {
         "test_iggy_current.py", "test_iggy_producers.py", "test_iggy_zero_copy.py", "test_kafka_accept.py",
         "test_kafka_carrying.py", "test_kafka_compression.py", "test_kafka_messages.py", "test_nsq_messages.py",
     ),
-    "tests/payloads": ("test_payload_columns.py", "test_walk_json.py"),
+    "tests/payloads": ("test_avro.py", "test_payload_columns.py", "test_walk_json.py"),
     "tests/properties": ("test_entries.py", "test_fuzz_rule.py", "test_fuzz_zero_copy.py"),
     "tests": (
         "broker/test_channels.py", "client/test_header_columns.py", "filter/test_filter.py",
@@ -117,7 +117,7 @@ TESTS = {
 """Tests that together call every kernel, with damaged bytes too."""
 LEFT_OUT = (
     "twin", "32_mib", "all_clients_batches", "any_bytes", "any_json", "anything", "bomb_takes", "carriers_made_before",
-    "columns_or_malformed", "come_again", "flat_filters", "give_the_same_columns", "hundred_thousand",
+    "columns_or_malformed", "come_again", "fastavro", "flat_filters", "give_the_same_columns", "hundred_thousand",
     "give_values_or_a_verdict", "json_value_once", "kafka_client", "named_by_its_path",
     "large_batch", "long_values", "mutated", "native_blocks", "origin_times_come_back",
     "other_forms", "real_clients_sent", "says_what_is_wrong", "sent_messages", "test_chunks", "test_stored_messages",

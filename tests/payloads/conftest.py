@@ -9,7 +9,7 @@ import pytest
 
 from lading.columns import typed
 from lading.kernels import engine
-from lading.payloads import walk
+from lading.payloads import avro_values, walk
 
 
 @pytest.fixture(params=["kernel", "twin"])
@@ -18,6 +18,7 @@ def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if request.param == "kernel":
         engine.load(typed.KERNEL_MODULE)
         engine.load(walk.KERNEL_MODULE)
+        engine.load(avro_values.KERNEL_MODULE)
     else:
         monkeypatch.setattr(engine, "select", _twin)
     yield request.param

@@ -13,7 +13,9 @@ from pydantic_core import from_json
 
 from lading.kernels import engine
 from lading.payloads import fallback, walk
+from lading.payloads.found import VERDICTS
 from lading.payloads.paths import parse_path, write_path
+from lading.payloads.walk import WalkedJson
 
 DEEP = 1000
 CASES: list[tuple[bytes | None, str, int]] = [
@@ -51,11 +53,11 @@ CASES: list[tuple[bytes | None, str, int]] = [
 ]
 
 
-def walk_paths(payloads: list[bytes | None], *paths: str) -> walk.WalkedPayloads:
+def walk_paths(payloads: list[bytes | None], *paths: str) -> WalkedJson:
     return walk.walk_json(pa.array(payloads, pa.binary()), [parse_path(path) or () for path in paths])
 
 
-def texts_of(walked: walk.WalkedPayloads, path: str) -> list[Any]:
+def texts_of(walked: WalkedJson, path: str) -> list[Any]:
     """Return the values of a path: texts, None for null, ... for absent, and "!" for one that cannot be read."""
     located, broken = walked.values[parse_path(path) or ()].locate(whole_numbers=False)
     return [
@@ -71,7 +73,7 @@ def test_every_payload_has_a_verdict_with_its_byte_and_leaves_its_neighbours_alo
     walked = walk_paths(payloads, "payload.a", "payload.b.c")
     for row, (_, words, position) in enumerate(CASES):
         at = 2 * row + 1
-        assert walk.VERDICTS[walked.verdict[at]].startswith(words), payloads[at]
+        assert VERDICTS[walked.verdict[at]].startswith(words), payloads[at]
         assert walked.position[at] == position, payloads[at]
         assert bool(walked.malformed[at]) == (words not in ("is good", "is null"))
     assert texts_of(walked, "payload.a")[::2] == ["kept"] * (len(CASES) + 1)
@@ -189,7 +191,7 @@ def test_any_bytes_give_values_or_a_verdict_as_other_parsers_read_them(full: boo
                     assert_same(found[path][row], document, parse_path(path) or (), text)
 
 
-def _walk_with(half: Any, texts: list[bytes]) -> walk.WalkedPayloads:
+def _walk_with(half: Any, texts: list[bytes]) -> WalkedJson:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "select", lambda home, twin, size_bytes: half)
         return walk_paths(list(texts), *PATHS)

@@ -85,6 +85,6 @@ def test_a_frame_is_written_as_json_and_read_back(spark: SparkSession, broker: t
 
 
 def test_an_option_that_cannot_be_is_refused(spark: SparkSession, broker: testing.BrokerProcess) -> None:
-    options = {"from": broker.url, "topic": "spark_orders", "payload.format": "avro"}
-    with pytest.raises(Exception, match=r"payload.format is 'avro'; it takes json"):
+    options = {"from": broker.url, "topic": "spark_orders", "payload.format": "arvo"}
+    with pytest.raises(Exception, match=r"payload.format is 'arvo' \(did you mean 'avro'"):
         spark.read.format("lading").schema("offset bigint").options(**options).load().collect()

@@ -84,6 +84,23 @@ def ingest(
             "--verify-checksum/--no-verify-checksum", help="End at a payload that is not what its checksum says."
         ),
     ] = True,
+    payload_format: Annotated[
+        str | None,
+        typer.Option(
+            "--payload-format",
+            metavar="FORMAT",
+            help="Format of payloads of which columns are members: json, avro, or schema for that of "
+            "the schema that a payload names by its id. Default: json.",
+        ),
+    ] = None,
+    payload_schema: Annotated[
+        str | None,
+        typer.Option("--payload-schema", metavar="FILE", help="Schema of the payloads: a file .avsc."),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option("--registry", metavar="URL", help="Schema registry, for payloads with the id of their schema."),
+    ] = None,
     resume: Resume = False,
     local: Annotated[
         bool, typer.Option("--local", help="Work in processes of this machine, without Spark and Java.")
@@ -106,6 +123,7 @@ def ingest(
 
         lading ingest flights ./tables/today --starting 2026-01-31T00:00Z
     """
+    from ..registry.payload_form import parse_payload_form
     from ..tables.formats.registry import split_target
     from ..tables.storage.files import check_directory, local_directory, table_location
     from .connection import absent_columns, absent_headers, header_statistics
@@ -114,6 +132,9 @@ def ingest(
         require_spark("add --local to work without it")
     # before seconds go by in which Spark starts
     start = _parse_start(starting)
+    given = {"format": payload_format, "schema": payload_schema, "registry": registry}
+    payload = {name: value for name, value in given.items() if value is not None} or None
+    parse_payload_form(payload)
     place = table_location("table", split_target(to)[1])
     references = parse_storage(storage)
     if references is not None:
@@ -155,7 +176,7 @@ def ingest(
                 IngestSettings(
                     columns=columns, where=where, state_dir=state, max_rows=max_rows, follow=follow, resume=resume,
                     verify_checksum=None if verify_checksum else False, partition_by=partition_by or (),
-                    storage=references, starting=start,
+                    storage=references, starting=start, payload=payload,
                 ),
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip

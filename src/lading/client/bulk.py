@@ -41,6 +41,7 @@ def read_arrow(
     limit: int | None = None,
     verify_checksum: bool = True,
     on_loss: OnLoss = "fail",
+    payload: Mapping[str, str] | None = None,
     **options: Any,
 ) -> pa.Table:
     """Return the messages of a topic as a table: partition after partition, in offset order within each.
@@ -48,13 +49,14 @@ def read_arrow(
     ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
     (docs/reference/contract), or is a list of such parts; without it the table has the Batch schema. ``start``,
     ``end``, ``where`` and ``states`` are those of Consumer; by default reading ends at the present end of the topic.
-    ``limit`` bounds the rows. Header values that cannot be read as the declared type are null, and so is a timestamp
-    outside the years 1 to 9999, which the log mentions once. Warns of a header that no message has. Other ``options``
-    go to the transport.
+    ``limit`` bounds the rows. ``payload`` says how payloads are read of which columns are members, by the keys of
+    ``[payload]`` in a contract: ``{"format": "avro", "schema": "order.avsc"}``. Values that cannot be read as the
+    declared type are null, and so is a timestamp outside the years 1 to 9999, which the log mentions once. Warns of a
+    header that no message has. Other ``options`` go to the transport.
     """
     if limit is not None and limit < 0:
         raise SettingError(f"limit is 0 or more, not {limit}")
-    selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
+    selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_arrow, url, options)
     found = list(_read(transport, topic, selection, start, end, limit, stacklevel=3))
     timeless = any("timestamp" in batch.schema.names and batch.column("timestamp").null_count for batch in found)
@@ -73,6 +75,7 @@ def read_batches(
     end: Bound = "latest",
     verify_checksum: bool = True,
     on_loss: OnLoss = "fail",
+    payload: Mapping[str, str] | None = None,
     **options: Any,
 ) -> pa.RecordBatchReader:
     """Return the messages of a topic as a reader of batches, for Polars, DuckDB and whatever else reads Arrow.
@@ -80,7 +83,7 @@ def read_batches(
     The arguments are those of ``read_arrow``. Messages are fetched while the reader is read, a few megabytes at a
     time, so that a topic of any size needs no more memory. The reader can be read once.
     """
-    selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
+    selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_batches, url, options)
     schema = _allow_null_times(selection.schema)
     found = _read(transport, topic, selection, start, end, None, stacklevel=2)

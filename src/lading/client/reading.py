@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,16 +63,25 @@ class Selection:
     """Whether whole Batches have the column of origin times too."""
 
     @staticmethod
-    def parse(columns: str | None, where: str | None, states: States, verify: bool, on_loss: OnLoss) -> Selection:
-        """Parse the user's texts. Raises SettingError or FilterError if they are invalid."""
+    def parse(
+        columns: str | None,
+        where: str | None,
+        states: States,
+        verify: bool,
+        on_loss: OnLoss,
+        payload: Mapping[str, str] | None = None,
+    ) -> Selection:
+        """Parse the user's texts; ``payload`` says how payloads are read. Raises SettingError or FilterError."""
         from ..columns.contract import parse_columns
+        from ..registry.payload_form import parse_payload_form
 
-        projection = parse_columns(columns) if columns is not None else None
+        form = parse_payload_form(payload)
+        projection = parse_columns(columns, form) if columns is not None else None
         condition: Filter | None = None
         if where is not None:
             from ..filter.parse import parse
 
-            condition = parse(where, projection, closed=False)
+            condition = parse(where, projection, closed=False, form=form)
         return Selection(columns, projection, where, condition, states, verify, on_loss)
 
     @property
@@ -161,8 +170,10 @@ class PartitionReader:
         if self.done:
             return []
         # a server of an earlier release would take a column of the payload for one of a header
-        members = selection.projection.payload if selection.projection is not None else ()
-        if selection.where is not None and not members and isinstance(self._transport, Filtering):
+        is_local = selection.projection is not None and bool(selection.projection.payload)
+        # and a server knows no schemas
+        is_local |= selection.filter is not None and selection.filter.form.has_schema
+        if selection.where is not None and not is_local and isinstance(self._transport, Filtering):
             batches = self._query(self._transport, selection)
             if batches is not None:
                 return batches

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
+from ..payloads.found import WalkedPayloads
 from ..payloads.paths import PAYLOAD
-from ..payloads.walk import WalkedPayloads, walk_json
 from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
 from .instants import TIME_FIELDS, drop_unreadable_times
 from .locate import locate
@@ -101,7 +101,7 @@ def assemble(
     walked: WalkedPayloads | None = None
     if projection.payload:
         payloads = _require_decoded(decoded.columns, PAYLOAD, "message field")
-        walked = walk_json(payloads, (column.path for column in projection.payload))
+        walked = projection.form.walk(payloads, decoded.located, (column.path for column in projection.payload))
         for member in projection.payload:
             made[member.name], wrong = build_column(walked.values[member.path], member, form.typed)
             wrong |= walked.malformed

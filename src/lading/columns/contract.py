@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
+from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import PATH_PATTERN, PAYLOAD, Path, parse_path, write_path
 from .field_names import field_meant
 
@@ -56,8 +57,6 @@ PLACE_FIELDS: dict[str, pa.DataType] = {"stream": pa.string(), "topic": pa.strin
 FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA_WITH_ORIGIN}, **PLACE_FIELDS}
 TEXT_FIELDS = ("key", "payload")
 """The message fields of bytes, which may be columns of text."""
-PAYLOAD_FORMATS = ("json",)
-"""The formats of payloads whose members can be columns."""
 JSON_WORD = "json"
 """The word for a payload column of strings that hold the JSON text of the value, whatever it is."""
 
@@ -171,6 +170,8 @@ class Projection:
     order: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     payload: tuple[PayloadColumn, ...] = ()
+    form: PayloadForm = JSON_FORM
+    """How payloads are read."""
 
     def __post_init__(self) -> None:
         for field in self.fields:
@@ -230,7 +231,8 @@ class Projection:
     @property
     def header_keys(self) -> tuple[str, ...]:
         """The distinct header keys to locate, in order of first use."""
-        return tuple(dict.fromkeys(column.header for column in self.headers))
+        of_payloads = self.form.header_keys if self.payload else ()
+        return tuple(dict.fromkeys((*(column.header for column in self.headers), *of_payloads)))
 
     @property
     def requires_values(self) -> bool:
@@ -388,14 +390,14 @@ def parse_header_column(name: str, words: str) -> HeaderColumn:
     return _header_column(name, list(_tokens(words)))
 
 
-def parse_columns(text: str) -> Projection:
+def parse_columns(text: str, form: PayloadForm = JSON_FORM) -> Projection:
     """Parse a projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
 
     A word alone is a message field; a name with a type is a header column of that header, or of the one after
     ``from``; ``key string`` and ``payload string`` are these fields as text. A name or source ``payload.x`` is a member
     of the payload, and ``x int from payload`` the same. Names with other characters than letters, digits, ``_ . -`` go
     in double quotes or backticks, and so does a header called ``payload.x``.
-    Raises SettingError that names the part that is wrong.
+    ``form`` says how payloads are read. Raises SettingError that names the part that is wrong.
     """
     fields: list[str] = []
     texts: list[str] = []
@@ -433,7 +435,7 @@ def parse_columns(text: str) -> Projection:
             )
     if not order:
         raise SettingError("no columns are named; for example: offset, carrier string, delay int")
-    return Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members))
+    return Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members), form)
 
 
 def is_text_field(name: str, words: str) -> bool:

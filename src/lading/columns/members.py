@@ -10,8 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..model.run import Located
-from ..payloads.walk import FoundValues
+from ..payloads.found import FoundValues, ValuePart
 from .contract import Encoding, PayloadColumn
+from .locate import to_located
 from .typed import WHOLE_TARGETS, buffer, convert_column
 
 Convert = Callable[[Located, pa.DataType, Encoding], tuple[Any, Any]]
@@ -36,9 +37,28 @@ def build_values(values: FoundValues, type_: pa.DataType, convert: Convert = con
         return _build_list(values, type_)
     if pa.types.is_struct(type_):
         return _build_struct(values, type_)
-    located, broken = values.locate(whole_numbers=type_ in WHOLE_TARGETS)
-    array, bad = convert(located, type_, Encoding.AUTO)
-    return array, broken if bad is None else broken | bad.to_numpy(zero_copy_only=False)
+    parts, broken = values.read_as(type_, whole_numbers=type_ in WHOLE_TARGETS)
+    if len(parts) == 1 and parts[0].rows is None:
+        array, bad = _type_part(parts[0], type_, convert)
+        return array, broken if bad is None else broken | bad.to_numpy(zero_copy_only=False)
+    broken = broken.copy()
+    places = np.full(len(broken), -1, np.int64)
+    arrays: list[Any] = []
+    for part in parts:
+        assert part.rows is not None
+        array, bad = _type_part(part, type_, convert_column)
+        if bad is not None:
+            broken[part.rows[bad.to_numpy(zero_copy_only=False)]] = True
+        places[part.rows] = sum(map(len, arrays)) + np.arange(len(part.rows))
+        arrays.append(array)
+    joined: Any = pa.concat_arrays(arrays)
+    return joined.take(pa.array(places, mask=places < 0)), broken
+
+
+def _type_part(part: ValuePart, type_: pa.DataType, convert: Convert) -> tuple[Any, Any]:
+    if isinstance(part.values, Located):
+        return convert(part.values, type_, Encoding.AUTO)
+    return (part.values, None) if part.values.type == type_ else convert(to_located(part.values), type_, Encoding.AUTO)
 
 
 def _build_list(values: FoundValues, type_: Any) -> Built:

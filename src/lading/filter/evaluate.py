@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..columns.assemble import to_decoded
 from ..columns.contract import INTEGER_DECIMAL
 from ..model.run import Decoded
+from ..payloads.form import JSON_FORM, PayloadForm
 from .like import match_like
 from .tree import (
     And,
@@ -53,12 +54,18 @@ _PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
 
 
 def evaluate(
-    tree: Condition, header_keys: Sequence[str], source: pa.RecordBatch | Decoded | Messages
+    tree: Condition,
+    header_keys: Sequence[str],
+    source: pa.RecordBatch | Decoded | Messages,
+    form: PayloadForm = JSON_FORM,
 ) -> pa.BooleanArray:
-    """Return per message true, false or null (unknown); ``header_keys`` are the headers that ``tree`` reads."""
+    """Return per message true, false or null (unknown); ``header_keys`` are the headers that ``tree`` reads.
+
+    ``form`` says how payloads are read, unless ``source`` does.
+    """
     if isinstance(source, pa.RecordBatch):
         source = to_decoded(source, header_keys)
-    messages = Messages(source) if isinstance(source, Decoded) else source
+    messages = Messages(source, form=form) if isinstance(source, Decoded) else source
     return _spread(_condition(messages, tree), messages.rows)
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..model.batch import FIELDS, SCHEMA_WITH_ORIGIN
 from ..model.run import Decoded
+from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import PAYLOAD
 from .tree import AnyHeader, Condition, Field, HeaderRef, PayloadRef, operands
 
@@ -31,11 +32,15 @@ class Filter:
     text: str
     tree: Condition
     unquoted: tuple[str, ...] = ()
+    form: PayloadForm = JSON_FORM
+    """How payloads are read."""
 
     @cached_property
     def header_keys(self) -> tuple[str, ...]:
         """Keys of headers that are read by their last value, in no special order, each once."""
-        return tuple(sorted({node.key for node in operands(self.tree) if isinstance(node, HeaderRef)}))
+        nodes = operands(self.tree)
+        of_payloads = self.form.header_keys if any(isinstance(node, PayloadRef) for node in nodes) else ()
+        return tuple(sorted({*(node.key for node in nodes if isinstance(node, HeaderRef)), *of_payloads}))
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -53,7 +58,7 @@ class Filter:
         """
         from .evaluate import evaluate
 
-        return evaluate(self.tree, self.header_keys, source)
+        return evaluate(self.tree, self.header_keys, source, self.form)
 
     def selects(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
         """Return ``mask`` with unknown as false: the messages that a reader with this filter gets."""

@@ -21,6 +21,7 @@ from ..columns.contract import (
 )
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
+from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import PATH_MARK, parse_path
 from .filter import Filter
 from .like import PATTERN_CHARACTERS_MAX
@@ -61,18 +62,22 @@ _OPERATORS: Final = {
 }  # fmt: skip
 
 
-def parse(text: str, contract: Projection | None = None, *, closed: bool = True) -> Filter:
+def parse(
+    text: str, contract: Projection | None = None, *, closed: bool = True, form: PayloadForm = JSON_FORM
+) -> Filter:
     """Parse ``text``. Raises FilterError with the place in the text and the nearest name, if there is one.
 
     With a contract its header columns have their types and encodings, by column name, and a plain name that is
     neither declared nor a message field is refused; ``header('name')`` reads any header. With ``closed`` False it is
     the header of that name, as without a contract: the columns of a query say what to show, not all there is.
+    ``form`` says how payloads are read, unless there is a contract.
     """
     from .grammar import syntax
 
     reader = _Reader(text, contract, closed)
     tree = reader.condition(syntax(text))
-    return Filter(text, tree, tuple(dict.fromkeys(reader.unquoted)))
+    form = form if contract is None else contract.form
+    return Filter(text, tree, tuple(dict.fromkeys(reader.unquoted)), form)
 
 
 class _Reader:

@@ -19,8 +19,9 @@ from ..columns.typed import compare_bytes, convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from ..model.state import State
+from ..payloads.form import JSON_FORM, PayloadForm
+from ..payloads.found import FoundValues
 from ..payloads.paths import PAYLOAD, Path, write_path
-from ..payloads.walk import FoundValues, walk_json
 from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand, PayloadRef
 
 DOMAIN_TYPES: dict[Domain, pa.DataType] = {
@@ -76,9 +77,15 @@ class Messages:
     """The messages of a batch as a Source; what was typed once, before or here, is kept."""
 
     def __init__(
-        self, decoded: Decoded, typed_before: TypedHeaders | None = None, looked_at: NDArray[np.bool_] | None = None
+        self,
+        decoded: Decoded,
+        typed_before: TypedHeaders | None = None,
+        looked_at: NDArray[np.bool_] | None = None,
+        form: PayloadForm = JSON_FORM,
     ) -> None:
+        """``form`` says how payloads are read."""
         self._decoded = decoded
+        self._form = form
         self._entries: Entries | None = None
         self._found: dict[Path, FoundValues] = {}
         self._looked_at = looked_at
@@ -112,7 +119,7 @@ class Messages:
             if self._looked_at is not None:
                 nothing: Any = pa.scalar(None, payloads.type)
                 payloads = pc.if_else(pa.array(self._looked_at), payloads, nothing)
-            self._found.update(walk_json(payloads, missing).values)
+            self._found.update(self._form.walk(payloads, self._decoded.located, missing).values)
 
     def find_payload(self, path: Path) -> FoundValues:
         self.walk_payloads([path])
@@ -122,7 +129,7 @@ class Messages:
         """Return the same messages, of which the payloads of ``rows`` alone are parsed; others have no values."""
         kept = rows if self._looked_at is None else rows & self._looked_at
         typed: TypedHeaders = {place: found for place, found in self.typed.items() if isinstance(place[0], str)}
-        messages = Messages(self._decoded, typed, kept)
+        messages = Messages(self._decoded, typed, kept, self._form)
         messages._found.update(self._found)
         return messages
 
@@ -261,7 +268,7 @@ def is_null(source: Source, operand: Operand) -> Values:
         case Literal(value) | Cast(Literal(value)):
             return pa.scalar(value is None)
         case PayloadRef(path, None):
-            return pa.array(source.find_payload(path).locate(whole_numbers=False)[0].length < 0)
+            return pa.array(~source.find_payload(path).readable)
     found = _open(source, operand)
     if found is not None:
         return pa.array(found.length < 0)

@@ -16,4 +16,5 @@ Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Table = NDArray[np.int64]
 """Two dimensions, one row for each thing; a layout names the columns."""
+IntTable = NDArray[np.int32]
 KindTable = NDArray[np.int8]

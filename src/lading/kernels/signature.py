@@ -49,7 +49,7 @@ CHUNKS = _readable(LONG, 2, "A")
 
 OUT_BYTES, OUT_KINDS, OUT_INTS, OUT_LONGS = _types.uint8[::1], _types.int8[::1], _types.int32[::1], LONG[::1]
 OUT_SHORTS, OUT_WORDS, OUT_FLOATS = _types.uint16[::1], _types.uint64[::1], _types.float64[::1]
-OUT_TABLE, OUT_KIND_TABLE = LONG[:, ::1], _types.int8[:, ::1]
+OUT_TABLE, OUT_INT_TABLE, OUT_KIND_TABLE = LONG[:, ::1], _types.int32[:, ::1], _types.int8[:, ::1]
 """Arrays that a kernel writes, or writes and reads."""
 
 int64 = cast("Callable[[Any], int]", np.int64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from ..model.kinds import Kind
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from . import fallback
+from .found import FoundValues, ValuePart, WalkedPayloads
 from .layout import (
     ABSENT,
     BROKEN,
@@ -25,97 +26,15 @@ from .layout import (
     JSON_NESTED,
     JSON_PLAIN,
     JSON_REAL,
-    MALFORMED_FIRST,
     NULL,
-    VERDICT_GOOD,
 )
 from .paths import Path, tabulate_paths
 
 KERNEL_MODULE: Final = "lading.payloads.kernels"
 PAYLOAD_BYTES: Final = 64
 """Weight of a payload beside its bytes when the engine chooses between kernel and fallback."""
-VERDICTS: Final = (
-    "is good", "is null", "is empty", "is JSON, and not an object", "has a character that JSON does not have there",
-    "has something after its end", "ends too early", "has a control character in a string", "has an invalid escape",
-    "has an invalid number", "is not UTF-8", f"has more than {JSON_DEPTH_MAX:,} objects and arrays inside one another",
-)  # fmt: skip
-"""Words for a verdict, which follow "the payload"."""
-
-
 _EXPONENT_MAX: Final = 64
 """A JSON number with a larger exponent is not a whole number that a column could hold."""
-
-
-class FoundValues(Protocol):
-    """The values of one path, one row a payload, in whatever form a format has them."""
-
-    def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
-        """Return them as header values, and which are there and cannot be read.
-
-        The length is -1 for an absent value and -2 for null, as in headers. Formats with decoded numbers locate them in
-        memory of their own, with the kind of the number. With ``whole_numbers`` a text 1.0 of a number is 1.
-        """
-        ...
-
-    def locate_text(self) -> Located:
-        """Return them as JSON texts, strings with their quotes."""
-        ...
-
-    def list_items(self) -> tuple[NDArray[np.int32], FoundValues, NDArray[np.bool_]]:
-        """Return the items of arrays: the ends of those of each row, all of them, and which rows are arrays."""
-        ...
-
-    def list_members(self) -> tuple[NDArray[np.int32], FoundValues, FoundValues, NDArray[np.bool_]]:
-        """Return the members of objects: the ends of those of each row, their names, their values, and which rows are
-        objects."""
-        ...
-
-    def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
-        """Return what paths lead to inside of the values, and which rows are objects."""
-        ...
-
-    def take(self, rows: NDArray[np.int64]) -> FoundValues:
-        """Return the values of some rows."""
-        ...
-
-    @property
-    def absent(self) -> NDArray[np.bool_]:
-        """Which rows have no such value."""
-        ...
-
-    @property
-    def null(self) -> NDArray[np.bool_]:
-        """Which rows have a null there, or on the way to it."""
-        ...
-
-    @property
-    def missing(self) -> NDArray[np.bool_]:
-        """Which rows have no value: absent or null."""
-        ...
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class WalkedPayloads:
-    """Payloads that were walked: the values of each path; the verdict on each, and the position of its error."""
-
-    values: Mapping[Path, FoundValues]
-    verdict: NDArray[np.uint8]
-    position: NDArray[np.int64]
-
-    @property
-    def good(self) -> NDArray[np.bool_]:
-        """Which payloads are good, and not null."""
-        rows: NDArray[np.bool_] = self.verdict == VERDICT_GOOD
-        return rows
-
-    @property
-    def malformed(self) -> NDArray[np.bool_]:
-        """Which payloads are malformed; a null payload is not."""
-        return self.verdict >= MALFORMED_FIRST
-
-    def describe(self, row: int) -> str:
-        """Return what is wrong with a malformed payload, as the end of a sentence about it."""
-        return f"{VERDICTS[self.verdict[row]]} (byte {int(self.position[row]):,})"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -145,8 +64,19 @@ class JsonValues:
         rows: NDArray[np.bool_] = (self.length < 0) & (self.length != BROKEN)
         return rows
 
-    def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """See FoundValues."""
+        rows: NDArray[np.bool_] = self.length >= 0
+        return rows
+
+    def read_as(self, type_: pa.DataType, *, whole_numbers: bool) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
         """See FoundValues: strings are their text, all else its JSON text, all of kind string."""
+        located, broken = self.locate(whole_numbers=whole_numbers)
+        return (ValuePart(located),), broken
+
+    def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
+        """Return the values as texts of kind string, and which are there and cannot be read."""
         data, start, length = self.data, self.start, self.length
         if (self.kind == JSON_ESCAPED).any():
             data = np.empty(int(length.clip(min=0).sum()), np.uint8)
@@ -210,11 +140,19 @@ class JsonValues:
         return JsonValues(self.data, self.start[:count], self.length[:count], self.kind[:count])
 
 
+class WalkedJson(WalkedPayloads):
+    """Walked payloads of JSON, whose values are texts."""
+
+    __slots__ = ()
+
+    values: Mapping[Path, JsonValues]
+
+
 def _make_room(data: Bytes, rows: int) -> JsonValues:
     return JsonValues(data, np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int8))
 
 
-def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedPayloads:
+def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedJson:
     """Return what ``paths`` lead to in JSON payloads, a binary column. Each payload is validated whole."""
     ends, data = view_binary(payloads)
     begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
@@ -223,7 +161,7 @@ def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedPayloads:
     return walk_json_spans(data, begin, size, tuple(dict.fromkeys(paths)))
 
 
-def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) -> WalkedPayloads:
+def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) -> WalkedJson:
     """Return the same for ``size`` bytes of ``data`` from ``begin`` on each; a size below 0 is a null payload."""
     table, rows = tabulate_paths(paths), len(size)
     shape = len(table.paths), rows
@@ -235,7 +173,7 @@ def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, .
         data, begin, size, table.nodes, table.keys, table.names, *room, start, length, kind, verdict, position
     )
     values = {path: JsonValues(data, start[at], length[at], kind[at]) for at, path in enumerate(table.paths)}
-    return WalkedPayloads(values, verdict, position)
+    return WalkedJson(values, verdict, position)
 
 
 def write_whole_number(literal: str) -> str:

@@ -15,10 +15,12 @@ from ..columns.dictionary_encoding import REPEATING
 from ..columns.instants import drop_unreadable_times
 from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
+from ..payloads.layout import VERDICT_MISMATCH, VERDICT_UNKNOWN
 from ..transports.checksums import mismatches
 from .plan import Plan
 from .ready_contracts import open_structured_events
 
+_PAYLOAD_REASONS = ("payload_malformed", "schema_unknown", "schema_mismatch")
 ABSENT, NULL = -1, -2
 """Lengths of located values that have no bytes."""
 
@@ -59,7 +61,7 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
         if rows is not None:
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
-    messages = Messages(decoded, _take_typed_headers(plan, made))
+    messages = Messages(decoded, _take_typed_headers(plan, made), form=plan.contract.form)
     violations = _expect(plan, messages, failure) if plan.expectations else ()
     waiting = failure < 0
     for at, one in enumerate(plan.destinations):
@@ -77,8 +79,8 @@ def _describe_malformed(plan: Plan, made: Assembled, failure: NDArray[np.int16])
     walked = made.walked
     if walked is None or not walked.malformed.any():
         return {}
-    at = next(at for at, one in enumerate(plan.failures) if one.reason == "payload_malformed")
-    return {row: f"the payload {walked.describe(row)}" for row in np.flatnonzero(failure == at).tolist()}
+    reasons = [at for at, one in enumerate(plan.failures) if one.reason in _PAYLOAD_REASONS]
+    return {row: f"the payload {walked.describe(row)}" for row in np.flatnonzero(np.isin(failure, reasons)).tolist()}
 
 
 def _expect(plan: Plan, messages: Messages, failure: NDArray[np.int16]) -> tuple[int, ...]:
@@ -143,7 +145,13 @@ def _failing_payloads(plan: Plan, made: Assembled) -> Iterator[NDArray[np.bool_]
     walked = made.walked
     if walked is None:
         return
-    yield walked.malformed
+    if plan.contract.form.has_schema:
+        unknown, mismatch = walked.find(VERDICT_UNKNOWN), walked.find(VERDICT_MISMATCH)
+        yield walked.malformed & ~unknown & ~mismatch
+        yield unknown
+        yield mismatch
+    else:
+        yield walked.malformed
     for column in plan.contract.payload:
         values = walked.values[column.path]
         if column.required:

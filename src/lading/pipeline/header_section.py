@@ -27,11 +27,15 @@ from ..columns.contract import (
 )
 from ..model.errors import SettingError
 from ..model.toml import toml_text
+from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import Path, write_path
 
 
-def parse_headers(section: Mapping[str, Any], name: str) -> Projection:
-    """Return the contract that ``section`` of the file ``name`` declares. SettingError names the column concerned."""
+def parse_headers(section: Mapping[str, Any], name: str, form: PayloadForm = JSON_FORM) -> Projection:
+    """Return the contract that ``section`` of the file ``name`` declares; ``form`` says how payloads are read.
+
+    SettingError names the column concerned.
+    """
     columns: list[HeaderColumn] = []
     members: list[PayloadColumn] = []
     texts: list[str] = []
@@ -45,7 +49,7 @@ def parse_headers(section: Mapping[str, Any], name: str) -> Projection:
                 columns.append(_header_column(column, value))
         except SettingError as error:
             raise SettingError(f"{name}: headers.{column}: {error}") from None
-    return Projection(headers=tuple(columns), texts=tuple(texts), payload=tuple(members))
+    return Projection(headers=tuple(columns), texts=tuple(texts), payload=tuple(members), form=form)
 
 
 _CONSTRAINT_KEYS = ("values", "min", "max", "pattern")

@@ -197,7 +197,9 @@ class Plan:
         fields = {name for table in self.tables for name in table.projection.fields} | {"offset"}
         fields.update(self.contract.texts)
         names = tuple(name for name in FIELD_TYPES if name in fields)
-        return Projection(names, self.contract.headers, texts=self.contract.texts, payload=self.contract.payload)
+        return Projection(
+            names, self.contract.headers, (), self.contract.texts, self.contract.payload, self.contract.form
+        )
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -306,7 +308,7 @@ def _destinations(
         headers = tuple(column for column in contract.headers if column.name in names)
         fields = tuple(name for name in names if name in FIELD_TYPES)
         members = tuple(column for column in contract.payload if column.name in names)
-        columns = Projection(fields, headers, names, contract.texts, members)
+        columns = Projection(fields, headers, names, contract.texts, members, contract.form)
         return TablePlan(table_location("table", settings.place(to)), columns)
 
     def destination(name: str, section: Route | Good, **more: Any) -> Destination:
@@ -344,6 +346,9 @@ def _failures(contract: Projection, quality: Quality) -> Iterator[Failure]:
         yield Failure.bad_text(name)
     if contract.payload:
         yield Failure.of("payload_malformed")
+        if contract.form.has_schema:
+            yield Failure.of("schema_unknown")
+            yield Failure.of("schema_mismatch")
     for member in contract.payload:
         if member.required:
             yield Failure.of_payload(member.text, "is required, and the payload does not have it")

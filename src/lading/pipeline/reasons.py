@@ -16,6 +16,8 @@ SENTENCES: Final[dict[str, str]] = {
     "out_of_range": "the header {header!r} has a value that is not {asked}",
     "pattern_mismatch": "the header {header!r} has a value that does not match {asked}",
     "payload_malformed": "the payload is malformed",
+    "schema_unknown": "the payload has the id of a schema that does not exist",
+    "schema_mismatch": "the schema of the payload does not fit the columns",
     "payload_value": "{header} {problem}",
     "unreadable_time": "the time of the message, timestamp_us, is outside the years 1 to 9999",
     "checksum_mismatch": "the payload is not what its checksum says",

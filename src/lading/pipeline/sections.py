@@ -155,9 +155,25 @@ class QuarantineSection(PipelineFileSection):
 
 
 class PayloadSection(PipelineFileSection):
-    """[payload]: the format of the payloads whose members are columns."""
+    """[payload]: how payloads are read whose members are columns; ``registry.payload_form`` says more of each key."""
 
-    format: Literal["json"] = "json"
+    format: Literal["json", "avro", "schema"] = "json"
+    schema_: NonEmpty | None = Field(default=None, alias="schema")
+    """A file, or the schema itself."""
+    prefix: Literal["auto", "confluent", "none"] = "auto"
+    registry: NonEmpty | None = None
+    registry_user: NonEmpty | None = None
+    registry_password_file: NonEmpty | None = None
+    registry_password_env: NonEmpty | None = None
+    registry_token_file: NonEmpty | None = None
+    registry_token_env: NonEmpty | None = None
+    registry_ca_file: NonEmpty | None = None
+    registry_cache: NonEmpty | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The keys that the file has."""
+        return self.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 class MetricsSection(PipelineFileSection):

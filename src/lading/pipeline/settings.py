@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from ..columns.contract import Projection
 from ..model.errors import SettingError
+from ..registry.payload_form import inline_schema, parse_payload_form
 from ..settings.toml_text import find_toml_remedy
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import OWN, has_scheme
@@ -21,7 +22,7 @@ from ..transports.secrets import clear_secret_sentence, expand_variables, is_cle
 from ..transports.topic_address import TopicAddress
 from .header_section import parse_headers
 from .ready_contracts import include_contracts
-from .sections import Document, Good, Route, SourceSection
+from .sections import Document, Good, PayloadSection, Route, SourceSection
 from .targets import QUARANTINE, table_of, topic_of
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
@@ -44,7 +45,8 @@ class PipelineSettings:
             self.document = Document.model_validate({**self.raw, **single})
         except ValidationError as error:
             raise SettingError(f"{name}: {_sentence(error, single)}") from None
-        self.contract = parse_headers(include_contracts(self.document.headers, self.document.include, name), name)
+        headers = include_contracts(self.document.headers, self.document.include, name)
+        self.contract = _parse_contract(headers, self.document.payload, base, name)
         self.storage = StorageReferences.parse(self.document.storage, base, name)
         for key, section in self.destinations:
             self._require_whole(key, section)
@@ -220,11 +222,33 @@ def load_contract(file: Path) -> Projection:
     if alone and isinstance(document.get("headers"), dict):
         included = document.get("include", [])
         names = [included] if isinstance(included, str) else included
-        return parse_headers(include_contracts(document["headers"], names, str(file)), str(file))
+        try:
+            payload = PayloadSection.model_validate(document.get("payload", {}))
+        except ValidationError as error:
+            raise SettingError(f"{file}: {_sentence(error, ())}") from None
+        headers = include_contracts(document["headers"], names, str(file))
+        return _parse_contract(headers, payload, file.absolute().parent, str(file))
     return PipelineSettings(document, file.absolute().parent, str(file)).contract
 
 
+def _parse_contract(headers: Mapping[str, Any], payload: PayloadSection, base: Path, name: str) -> Projection:
+    try:
+        form = parse_payload_form(payload.settings, base)
+    except SettingError as error:
+        raise SettingError(f"{name}: {error}") from None
+    return parse_headers(headers, name, form)
+
+
 def _read_document(file: Path) -> dict[str, Any]:
+    """Return the content of a file, with the schema of payloads in it, which tasks elsewhere need too."""
+    document = _parse_document(file)
+    payload = document.get("payload")
+    if isinstance(payload, dict) and isinstance(payload.get("schema"), str):
+        document["payload"] = inline_schema(payload, file.absolute().parent)
+    return document
+
+
+def _parse_document(file: Path) -> dict[str, Any]:
     try:
         content = file.read_bytes()
         return tomllib.loads(content.decode())

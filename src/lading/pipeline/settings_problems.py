@@ -126,4 +126,4 @@ def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str
 
 def parse_condition(settings: PipelineSettings, text: str) -> Filter:
     """Return a condition over the messages of a pipeline, typed by its contract. Raises FilterError."""
-    return parse(text, settings.contract if settings.contract.typed else None)
+    return parse(text, settings.contract if settings.contract.typed else None, form=settings.contract.form)

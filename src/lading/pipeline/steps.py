@@ -50,4 +50,6 @@ def select_step_columns(texts: Sequence[str], contract: Projection) -> Projectio
 def _projection(order: tuple[str, ...], contract: Projection) -> Projection:
     headers = tuple(column for column in contract.headers if column.name in order)
     members = tuple(column for column in contract.payload if column.name in order)
-    return Projection(tuple(name for name in order if name in FIELD_TYPES), headers, order, contract.texts, members)
+    return Projection(
+        tuple(name for name in order if name in FIELD_TYPES), headers, order, contract.texts, members, contract.form
+    )

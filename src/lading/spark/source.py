@@ -94,7 +94,7 @@ class LadingReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType, frame: str = "") -> None:
         """``frame`` is the name of the DataFrame, whose headers are looked at once."""
         self.options = options
-        self.wanted = resolve_schema(schema, options.columns, options.encodings)
+        self.wanted = resolve_schema(schema, options.columns, options.encodings, options.payload)
         self.reading = plan_scan(options, self.wanted)
         self._frame = frame
 

@@ -39,7 +39,7 @@ class LadingStreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.planner = Planner(options)
-        self.wanted = resolve_schema(schema, options.columns, options.encodings)
+        self.wanted = resolve_schema(schema, options.columns, options.encodings, options.payload)
         self.reading = plan_scan(options, self.wanted)
         self._since: PartitionOffsets | None = None
         self._headers_checked = False

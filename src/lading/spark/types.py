@@ -43,6 +43,7 @@ from ..columns.instants import TIME_FIELDS
 from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
 from ..payloads.paths import Path, parse_path, write_path
+from ..registry.payload_form import parse_payload_form
 from .releases import to_arrow_schema, to_arrow_type
 
 HEADERS = ArrayType(
@@ -111,11 +112,17 @@ class RequestedSchema:
     schema: pa.Schema
 
 
-def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Mapping[str, str]) -> RequestedSchema:
+def resolve_schema(
+    schema: StructType,
+    columns: Mapping[str, str],
+    encodings: Mapping[str, str],
+    payload: Mapping[str, str] | None = None,
+) -> RequestedSchema:
     """Return what the user's schema requires.
 
     ``columns`` and ``encodings`` are the options ``column.*`` and ``encoding.*``, keyed by column name in lower case,
-    because Spark's options do not preserve case. Raises SettingError, which names the column and its possible types.
+    because Spark's options do not preserve case; ``payload`` are those of ``payload.*``. Raises SettingError, which
+    names the column and its possible types.
     """
     names = {field.name.lower() for field in schema.fields}
     for option, given in (("column", columns), ("encoding", encodings)):
@@ -155,7 +162,9 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
         else:
             headers.append(_header_column(field, header or name, encodings.get(name.lower())))
         order.append(name)
-    projection = Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members))
+    projection = Projection(
+        tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members), parse_payload_form(payload)
+    )
     return RequestedSchema(projection, checksum_ok, arrow_schema(schema))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ..columns.contract import parse_columns
 from ..model.errors import SettingError
+from ..registry.payload_form import inline_schema, parse_payload_form
 from ..transports.fetched import States
 from . import engine
 from .commit.staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
@@ -95,6 +96,7 @@ class IngestSettings:
     * ``storage``: how the object store of the table is reached, by references
       (``{"region": "eu-west-1", "secret_access_key_env": "LAKE_SECRET", …}``), which each process follows.
     * ``transport``: options of the source's transport.
+    * ``payload``: how payloads are read, by the keys of ``[payload]`` in a contract (``{"format": "avro", …}``).
     """
 
     columns: str | None = None
@@ -115,6 +117,7 @@ class IngestSettings:
     transport: Mapping[str, Any] = field(default_factory=dict)
     partition_by: Sequence[str] = ()
     storage: StorageReferences | Mapping[str, str] | None = None
+    payload: Mapping[str, str] | None = None
 
     def check_counts(self) -> None:
         """Raise SettingError if a count is below 1."""
@@ -191,7 +194,8 @@ def ingest(
     state_at = local_directory("the state directory (--state)", state_dir)
     references = settings.bind_storage(table)
     text = settings.columns if settings.columns is not None else ALL_COLUMNS
-    projection = parse_columns(text)
+    payload = None if settings.payload is None else inline_schema(settings.payload)
+    projection = parse_columns(text, parse_payload_form(payload))
     schema = table_schema(projection)
     _refuse_names_equal_but_for_case(schema.names)
     partitions = Partitions.parse(settings.partition_by, schema)
@@ -216,7 +220,7 @@ def ingest(
                     where=settings.where, states=settings.states, verify_checksum=verify_checksum,
                     fail_on_bad_value=settings.on_bad_value == "fail", fail_on_data_loss=settings.fail_on_data_loss,
                     file_bytes=settings.file_bytes, compression=settings.compression, transport=options.transport,
-                    storage=None if references is None else references.document(),
+                    storage=None if references is None else references.document(), payload=payload,
                 )  # fmt: skip
                 run = engine.TableRun(
                     f"the table {table}", state, [planner], {table: job.schema}, job.resume_command,

@@ -17,6 +17,7 @@ from ...columns.contract import Projection, parse_columns
 from ...columns.dictionary_encoding import REPEATING
 from ...columns.instants import drop_unreadable_times
 from ...model.errors import LocalError, Unreachable
+from ...registry.payload_form import parse_payload_form
 from ...transports.fetched import States
 from ..formats.interface import FileLayout, Table, TableFile
 from ..formats.manifest import HASH_NAME, TABLE, DataFile
@@ -66,6 +67,8 @@ class TableJob:
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
     storage: Mapping[str, Any] | None = None
     """How the object store of the table is reached, as ``StorageReferences.document`` says it."""
+    payload: Mapping[str, str] | None = None
+    """How payloads are read, as ``inline_schema`` returns it."""
 
     def text(self) -> str:
         """Return the job as JSON, to be read by ``parse``."""
@@ -79,7 +82,7 @@ class TableJob:
     @property
     def projection(self) -> Projection:
         """The table's columns."""
-        return parse_columns(self.columns)
+        return parse_columns(self.columns, parse_payload_form(self.payload))
 
     @property
     def schema(self) -> pa.Schema:

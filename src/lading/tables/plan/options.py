@@ -15,13 +15,12 @@ from .offset_options import Word, parse_offsets
 from .ranges import ROWS_PER_PARTITION
 
 OnBadValue = Literal["null", "fail"]
-PayloadFormat = Literal["json"]
 DEDUPE_HEADER = "lading-dedupe"
 """The header that is the same in each try to send a message, if a target delivers at least once."""
 CHANNEL = "spark"
 """The channel of a queue that a stream takes messages for, unless it names one."""
-PREFIXES = ("column.", "encoding.", "transport.")
-"""Options that name a column or an option of the transport after the dot."""
+PREFIXES = ("column.", "encoding.", "transport.", "payload.")
+"""Options that name a column, an option of the transport or a key of ``[payload]`` after the dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,8 @@ class SourceOptions:
     spool: str | None = None
     spool_keep_s: int | None = None
     channel: str = CHANNEL
-    payload_format: PayloadFormat = "json"
+    payload: Mapping[str, str] = field(default_factory=dict)
+    """How payloads are read: the options ``payload.*``."""
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -79,7 +79,7 @@ class SourceOptions:
             spool=values.get("spool", "").strip() or None,
             spool_keep_s=_count("spoolKeepS", values),
             channel=values.get("channel", CHANNEL).strip(),
-            payload_format=_word("payload.format", values.get("payload.format", "json"), ("json",)),
+            payload=_take_prefixed(values, "payload."),
             transport=transport_options(values),
         )
 
@@ -106,6 +106,8 @@ class SinkOptions:
 
         values = _normal(options, SINK)
         places = _take_prefixed(values, "column.")
+        if other := next((name for name in values if name.startswith("payload.") and name != "payload.format"), None):
+            raise SettingError(f"option {other}: writing has payload.format alone, which takes json; remove it")
         if "payload.format" in values:
             _word("payload.format", values["payload.format"], ("json",))
         elif places:
@@ -125,7 +127,7 @@ class SinkOptions:
 SOURCE = (
     "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
     "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
-    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel", "payload.format",
+    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header", "payload.format")
 SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}

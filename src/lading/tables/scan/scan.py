@@ -23,7 +23,7 @@ from ...model.chunk_table import LAST_OFFSET
 from ...model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
 from ...model.run import Decoded
 from ...model.scan_request import ScanRequest
-from ...payloads.walk import WalkedPayloads
+from ...payloads.found import WalkedPayloads
 from ...transports.checksums import mismatches
 from ...transports.epochs import fill_epochs
 from ...transports.fetched import FetchResult, missing

@@ -35,7 +35,7 @@ class ScanSpec:
         """Return the parsed ``where``, typed by the header columns, if any. Raises FilterError if it is invalid."""
         if self.where is None:
             return None
-        return parse(self.where, self.projection if self.projection.typed else None)
+        return parse(self.where, self.projection if self.projection.typed else None, form=self.projection.form)
 
     def server_columns(self) -> str | None:
         """Describe the header columns, and the fields to go with them, for a server that filters and types.
@@ -58,9 +58,9 @@ class ScanSpec:
         """Whether a server that filters can do all of it.
 
         It does not report which header values were unreadable, and refuses header columns with a message field's name.
-        One of an earlier release would take a column of the payload for one of a header.
+        One of an earlier release would take a column of the payload for one of a header, and none knows schemas.
         """
-        if self.projection.payload:
+        if self.projection.payload or self.projection.form.has_schema:
             return False
         named = not any(column.name in FIELD_TYPES for column in self.projection.headers)
         return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)

@@ -1,0 +1,282 @@
+"""The form of payloads: format, schema, and how a payload names its schema; one walk for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..kernels.arrays import Bytes, Longs
+from ..kernels.entries import view_binary
+from ..model.lazy_dataclass import lazy_dataclass
+from ..model.run import Located
+from ..schemas.parsed import InvalidSchema, ParsedSchema, ResolvedReference
+from .found import WalkedPayloads
+from .layout import (
+    SCHEMA_FIRST,
+    VERDICT_MISMATCH,
+    VERDICT_TOMBSTONE,
+    VERDICT_UNFRAMED,
+    VERDICT_UNKNOWN,
+)
+from .paths import Path
+from .split import SplitValues
+from .walk import walk_json_spans
+
+ID_HEADER: Final = "__value_schema_id"
+"""The header with the id of a payload's schema, as Confluent's serialisers write it."""
+ID_BYTES, GUID_BYTES = 4, 16
+_ID_MAGIC, _GUID_MAGIC = 0, 1
+KINDS: Final[Mapping[str, str]] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
+"""Formats by the names that schemas have for them."""
+Indexes = NDArray[np.int64]
+
+
+class SchemaSource(Protocol):
+    """A source of schemas by their ids. It is equal to another one of the same place, and can be sent to processes."""
+
+    def find_by_id(self, schema_id: int) -> ParsedSchema | None:
+        """Return the schema with an id, or None if it does not exist. Raises Unreachable, or InvalidSchema."""
+        ...
+
+    def find_by_guid(self, guid: str) -> ParsedSchema | None:
+        """Return the schema with a GUID; else as ``find_by_id``."""
+        ...
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema as text, with the files that it imports."""
+
+    kind: str
+    text: str
+    imports: tuple[tuple[str, str], ...] = ()
+
+    def parse(self) -> ParsedSchema:
+        """Return the schema. Raises InvalidSchema."""
+        return _parse(self)
+
+
+@lru_cache(maxsize=64)
+def _parse(schema: SchemaText) -> ParsedSchema:
+    from ..schemas.formats import parse_schema
+
+    return parse_schema(
+        schema.kind, schema.text, [ResolvedReference(name, text) for name, text in schema.imports], is_new=False
+    )
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PayloadForm:
+    """How payloads are read.
+
+    ``format`` is that of payloads, or ``schema`` for that of each payload's schema, which ``source`` finds by its id.
+    Without a source ``schema`` is the one that they were written with, else the one that they are read with. ``prefix``
+    says whether an id is before the payload: ``confluent``, ``none``, or ``auto`` to look for it.
+    """
+
+    format: str = "json"
+    schema: SchemaText | None = None
+    source: SchemaSource | None = None
+    prefix: str = "auto"
+
+    @property
+    def header_keys(self) -> tuple[str, ...]:
+        """The headers to locate for ``walk``."""
+        return (ID_HEADER,) if self.has_schema and self.prefix == "auto" else ()
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether payloads are read by a schema, which can be unknown, or not fit the columns."""
+        return self.source is not None or self.schema is not None
+
+    def walk(self, payloads: pa.Array[Any], located: Mapping[str, Located], paths: Iterable[Path]) -> WalkedPayloads:
+        """Return what ``paths`` lead to in a binary column. Each payload is validated whole.
+
+        ``located`` has the headers of ``header_keys``. Raises Unreachable if a schema cannot be fetched now.
+        """
+        ends, data = view_binary(payloads)
+        begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
+        if payloads.null_count:
+            size[payloads.is_null().to_numpy(zero_copy_only=False)] = -1
+        wanted = tuple(dict.fromkeys(paths))
+        ids = located.get(ID_HEADER)
+        if self.source is not None:
+            return _walk_by_id(self, self.source, data, begin, size, ids, wanted)
+        if self.schema is None:
+            return walk_json_spans(data, begin, size, wanted)
+        return _walk_by_schema(self, self.schema.parse(), data, begin, size, ids, wanted)
+
+
+JSON_FORM: Final = PayloadForm()
+
+
+Walk = Callable[[Bytes, Longs, Longs], WalkedPayloads]
+"""Walks payloads of one schema, ``size`` bytes from ``begin`` on in the data."""
+
+
+def _walk_by_schema(
+    form: PayloadForm, schema: ParsedSchema, data: Bytes, begin: Longs, size: Longs, ids: Located | None,
+    paths: tuple[Path, ...],
+) -> WalkedPayloads:  # fmt: skip
+    """Return what payloads that are all of one schema have at ``paths``."""
+    walk = _prepare(schema, None, paths)
+    assert not isinstance(walk, str)
+    framed = np.zeros(len(size), np.bool_)
+    if form.prefix != "none":
+        framed = size > ID_BYTES
+        framed[framed] = data[begin[framed]] == _ID_MAGIC
+        if form.prefix == "auto" and ids is not None:
+            framed &= ids.length < 0
+    skipped = np.where(framed, 1 + ID_BYTES, 0)
+    walked = walk(data, begin + skipped, size - skipped)
+    if form.prefix == "auto" and (doubtful := np.flatnonzero(framed & walked.malformed)).size:
+        # a payload without a prefix may begin with the same byte
+        bare = doubtful[walk(data, begin[doubtful], size[doubtful]).good]
+        if bare.size:
+            skipped[bare] = 0
+            walked = walk(data, begin + skipped, size - skipped)
+    moved = walked.malformed & (skipped > 0)
+    walked.position[moved] += skipped[moved]
+    if form.prefix == "confluent" and (unframed := ~framed & (size >= 0)).any():
+        rows = np.flatnonzero(~unframed)
+        walked = walk(data, begin[rows] + skipped[rows], size[rows] - skipped[rows])
+        return _join_parts(len(size), [(rows, walked)], {VERDICT_UNFRAMED: unframed}, skipped, {}, paths)
+    return walked
+
+
+def _prepare(schema: ParsedSchema, reader: ParsedSchema | None, paths: tuple[Path, ...]) -> Walk | str:
+    """Return how payloads of a schema are walked, or why they cannot be."""
+    # readers of JSON do without the modules of other formats
+    if schema.kind == "AVRO":
+        from ..schemas.avro import AvroSchema
+        from .avro_program import compile_program
+        from .avro_values import walk_avro_spans
+
+        assert isinstance(schema, AvroSchema)
+        program = compile_program(schema.root, paths, reader.root if isinstance(reader, AvroSchema) else None)
+        return lambda data, begin, size: walk_avro_spans(data, begin, size, [(np.arange(len(size)), program)], paths)
+    if schema.kind == "JSON":
+        return lambda data, begin, size: walk_json_spans(data, begin, size, paths)
+    return f"is of {schema.kind}, which cannot be read"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _FoundIds:
+    """The schema ids of payloads: by row its id, or the index of its GUID (else -1), and how long it is."""
+
+    ids: Longs
+    guids: Longs
+    names: tuple[str, ...]
+    skipped: Longs
+
+
+def _find_ids(data: Bytes, begin: Longs, size: Longs, ids: Located | None) -> _FoundIds:
+    """Find the ids before payloads, or in the header, which counts if there are both."""
+    rows = len(size)
+    found, skipped = np.full(rows, -1, np.int64), np.zeros(rows, np.int64)
+    guids = np.full(rows, -1, np.int64)
+    held: list[tuple[Indexes, Bytes]] = []
+    places = [(data, begin, size, 1)]
+    if ids is not None and (ids.length >= 0).any():
+        in_header = ids.length >= 0
+        places = [(data, begin, np.where(in_header, -1, size), 1), (ids.data, ids.start, ids.length, 0)]
+    for source, start, length, is_prefix in places:
+        for magic, width in ((_ID_MAGIC, ID_BYTES), (_GUID_MAGIC, GUID_BYTES)):
+            chosen = np.flatnonzero(length > width)
+            chosen = chosen[source[start[chosen]] == magic]
+            if not chosen.size:
+                continue
+            skipped[chosen] = is_prefix * (1 + width)
+            digits = source[start[chosen][:, None] + np.arange(1, 1 + width)]
+            if magic == _ID_MAGIC:
+                found[chosen] = digits.view(">u4")[:, 0]
+            else:
+                held.append((chosen, digits))
+    names: tuple[str, ...] = ()
+    if held:
+        whole = np.concatenate([digits for _, digits in held])
+        distinct, places_of = np.unique(whole, axis=0, return_inverse=True)
+        guids[np.concatenate([chosen for chosen, _ in held])] = places_of.reshape(-1)
+        names = tuple(str(UUID(bytes=guid.tobytes())) for guid in distinct)
+    return _FoundIds(found, guids, names, skipped)
+
+
+def _walk_by_id(
+    form: PayloadForm, source: SchemaSource, data: Bytes, begin: Longs, size: Longs, ids: Located | None,
+    paths: tuple[Path, ...],
+) -> WalkedPayloads:  # fmt: skip
+    found = _find_ids(data, begin, size, ids)
+    reader = None if form.schema is None else form.schema.parse()
+    parts: list[tuple[Indexes, WalkedPayloads]] = []
+    none = (found.ids < 0) & (found.guids < 0)
+    verdicts = {VERDICT_UNFRAMED: none & (size >= 0), VERDICT_TOMBSTONE: none & (size < 0)}
+    notes: dict[int, str] = {}
+    wrong = {VERDICT_UNKNOWN: np.zeros(len(size), np.bool_), VERDICT_MISMATCH: np.zeros(len(size), np.bool_)}
+    for name, rows in _group_rows(found):
+        schema = _find_schema(form, source, name)
+        walk = schema if isinstance(schema, tuple) else _prepare(schema, reader, paths)
+        if isinstance(walk, str):
+            walk = VERDICT_MISMATCH, walk
+        if isinstance(walk, tuple):
+            wrong[walk[0]][rows] = True
+            notes |= dict.fromkeys(rows.tolist(), f"has a schema, {_write_id(name)}, that {walk[1]}")
+            continue
+        skipped = found.skipped[rows]
+        parts.append((rows, walk(data, begin[rows] + skipped, size[rows] - skipped)))
+    return _join_parts(len(size), parts, verdicts | wrong, found.skipped, notes, paths)
+
+
+def _group_rows(found: _FoundIds) -> Iterator[tuple[int | str, Indexes]]:
+    """Yield each distinct id or GUID, and the rows that have it."""
+    for ids in (found.ids, found.guids):
+        rows = np.flatnonzero(ids >= 0)
+        if not rows.size:
+            continue
+        order = rows[np.argsort(ids[rows], kind="stable")]
+        for group in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
+            first = int(ids[group[0]])
+            yield (first if ids is found.ids else found.names[first]), group
+
+
+def _write_id(name: int | str) -> str:
+    return f"id {name}" if isinstance(name, int) else f"GUID {name}"
+
+
+def _find_schema(form: PayloadForm, source: SchemaSource, name: int | str) -> ParsedSchema | tuple[int, str]:
+    """Return the schema, or the verdict on payloads of it, and why."""
+    try:
+        schema = source.find_by_id(name) if isinstance(name, int) else source.find_by_guid(name)
+    except InvalidSchema as error:
+        return VERDICT_MISMATCH, f"is invalid: {error}"
+    if schema is None:
+        return VERDICT_UNKNOWN, "does not exist in the registry"
+    wanted = KINDS.get(form.format, schema.kind)
+    if schema.kind != wanted:
+        return VERDICT_MISMATCH, f"is of {schema.kind}, and payloads are declared as {form.format}"
+    return schema
+
+
+def _join_parts(
+    count: int, parts: Sequence[tuple[Indexes, WalkedPayloads]], verdicts: Mapping[int, NDArray[np.bool_]],
+    skipped: Longs, notes: dict[int, str], paths: tuple[Path, ...],
+) -> WalkedPayloads:  # fmt: skip
+    """Return what was found in the rows of each part as that of all; other rows have the verdicts given."""
+    verdict, position = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+    for code, flagged in verdicts.items():
+        verdict[flagged] = code
+    for rows, walked in parts:
+        verdict[rows] = walked.verdict
+        position[rows] = np.where(
+            walked.malformed & (walked.verdict < SCHEMA_FIRST), walked.position + skipped[rows], 0
+        )
+        notes |= {int(rows[row]): note for row, note in (walked.notes or {}).items()}
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return WalkedPayloads(parts[0][1].values, verdict, position, notes)
+    values = {path: SplitValues(count, tuple((rows, walked.values[path]) for rows, walked in parts)) for path in paths}
+    return WalkedPayloads(values, verdict, position, notes)

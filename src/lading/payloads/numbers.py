@@ -1,0 +1,103 @@
+"""Decoded numbers of payloads in the forms that columns take: located values, instants, decimals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..kernels.arrays import Longs
+from ..model.kinds import Kind
+from ..model.run import Located
+from .layout import ABSENT
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_LONG_MAX: Final = (1 << 63) - 1
+_LONG_DIGITS: Final = 18
+"""As many decimal digits always fit an int64."""
+_EXACT: Final = Context(prec=80)
+
+
+def locate_numbers(numbers: Longs, length: Longs) -> Located:
+    """Return whole numbers as header values of 8 bytes; a length below 0 is a row without one."""
+    held = np.ascontiguousarray(numbers)
+    start = np.arange(0, 8 * len(held), 8, dtype=np.int64)
+    return Located(held.view(np.uint8), start, np.where(length < 0, ABSENT, 8), np.full(len(held), Kind.INT64, np.int8))
+
+
+def locate_texts(texts: Sequence[bytes], places: Longs, length: Longs) -> Located:
+    """Return the texts at ``places`` of a list as header values; a length below 0 is a row without one."""
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    kind = np.full(len(length), Kind.STRING, np.int8)
+    if not len(texts):
+        return Located(data, np.zeros(len(length), np.int64), np.where(length < 0, length, 0), kind)
+    return Located(data, (np.cumsum(sizes) - sizes)[places], np.where(length < 0, length, sizes[places]), kind)
+
+
+def type_instants(
+    numbers: Longs, length: Longs, factor: int, divisor: int, target: pa.DataType
+) -> tuple[Located | pa.Array[Any], NDArray[np.bool_] | None]:
+    """Return moments, numbers since 1970, for a column of ``target``, and which cannot be read, if any.
+
+    Multiplied by ``factor`` and divided by ``divisor`` they are microseconds. For a column of numbers they are as they
+    were written.
+    """
+    if not (target in (TIMESTAMP, pa.date32()) or pa.types.is_string(target)):
+        return locate_numbers(numbers, length), None
+    too_large = (length >= 0) & (np.abs(numbers.astype(np.float64)) * factor / divisor >= 2.0**63)
+    micros = np.where(too_large, 0, numbers) * factor // divisor
+    wrong = too_large if too_large.any() else None
+    if target == TIMESTAMP:
+        return locate_numbers(micros, np.where(too_large, ABSENT, length)), wrong
+    array: Any = pa.array(micros, mask=(length < 0) | too_large).view(TIMESTAMP)
+    return array.cast(pa.date32() if target == pa.date32() else pa.string(), safe=False), wrong
+
+
+def cast_decimals(
+    unscaled: Longs, valid: NDArray[np.bool_], scale: int, large: Mapping[int, Decimal], target: pa.DataType
+) -> tuple[pa.Array[Any], NDArray[np.bool_] | None]:
+    """Return numbers with ``scale`` decimals for a column of ``target``, and which do not fit it, if any.
+
+    Numbers beyond int64 are in ``large``, by row. For a column of another type than decimals they are texts.
+    """
+    if isinstance(target, pa.Decimal128Type) and not large:
+        made = _rescale(unscaled, valid, target.scale - scale, target)
+        if made is not None:
+            return made
+    numbers = [
+        None if not there else large[row] if row in large else Decimal(number).scaleb(-scale, _EXACT)
+        for row, (there, number) in enumerate(zip(valid.tolist(), unscaled.tolist(), strict=True))
+    ]
+    return pa.array([None if number is None else format(number, "f") for number in numbers], pa.string()), None
+
+
+def _rescale(
+    unscaled: Longs, valid: NDArray[np.bool_], digits: int, target: pa.Decimal128Type
+) -> tuple[pa.Array[Any], NDArray[np.bool_] | None] | None:
+    """Return the same with ``digits`` more decimals (fewer if below 0); None if that may be more than 64 bits."""
+    if abs(digits) > _LONG_DIGITS:
+        return None
+    power = 10 ** abs(digits)
+    limit = 10**target.precision - 1
+    if digits >= 0:
+        fits = np.abs(unscaled) <= min(limit // power, _LONG_MAX // power)
+        if limit // power > _LONG_MAX // power and not fits.all():
+            return None
+        # the least int64 is its own absolute value
+        fits &= unscaled != -_LONG_MAX - 1
+        numbers = np.where(fits, unscaled, 0) * power
+    else:
+        numbers, rest = np.divmod(unscaled, power)
+        fits = (rest == 0) & (np.abs(numbers) <= min(limit, _LONG_MAX))
+    kept = valid & fits
+    words = np.empty((len(numbers), 2), np.int64)
+    words[:, 0], words[:, 1] = numbers, numbers >> 63
+    bits = None if kept.all() else pa.py_buffer(np.packbits(kept, bitorder="little").data)
+    array: Any = pa.Array.from_buffers(target, len(numbers), [bits, pa.py_buffer(words.data)])
+    wrong = valid & ~fits
+    return array, wrong if wrong.any() else None

@@ -1,0 +1,161 @@
+"""The settings of payloads, as files, options and arguments give them, to the form in which payloads are read."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from ..model.errors import SettingError
+from ..model.lazy_dataclass import lazy_dataclass
+from ..payloads.form import JSON_FORM, KINDS, PayloadForm, SchemaText
+from ..schemas.parsed import InvalidSchema, ParsedSchema
+from .client import RegistryAddress, RegistryClient, SchemaMissing
+
+FORMATS: Final = ("json", "avro", "schema")
+PREFIXES: Final = ("auto", "confluent", "none")
+FILES: Final = ("registry_password_file", "registry_token_file", "registry_ca_file", "registry_cache")
+KEYS: Final = (
+    "format", "schema", "prefix", "registry", "registry_user", "registry_password_env", "registry_token_env",
+    *FILES,
+)  # fmt: skip
+"""The keys of settings."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RegistrySchemas:
+    """The schemas of a registry by their ids: a SchemaSource. All of one process share a client and its cache."""
+
+    address: RegistryAddress
+    cache: Path | None = None
+
+    def find_by_id(self, schema_id: int) -> ParsedSchema | None:
+        """See SchemaSource."""
+        return _find_schema(self, str(schema_id), True)
+
+    def find_by_guid(self, guid: str) -> ParsedSchema | None:
+        """See SchemaSource."""
+        return _find_schema(self, guid, False)
+
+
+@lru_cache(maxsize=16)
+def _open_client(schemas: RegistrySchemas) -> RegistryClient:
+    return RegistryClient(schemas.address, schemas.cache)
+
+
+def _find_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSchema | None:
+    try:
+        return _fetch_schema(schemas, name, is_id)
+    except SchemaMissing:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _fetch_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSchema:
+    """Return a schema, which never changes; what is raised is not kept."""
+    client = _open_client(schemas)
+    return (client.schema_by_id(int(name)) if is_id else client.schema_by_guid(name)).parse()
+
+
+def inline_schema(settings: Mapping[str, str], base: Path | None = None) -> dict[str, str]:
+    """Return settings with the schema as text instead of a file's name, and with files as absolute paths.
+
+    Names are relative to ``base``, by default the working directory. Raises SettingError if a file cannot be read.
+    """
+    base = Path.cwd() if base is None else base
+    made = {name: str(value) for name, value in settings.items()}
+    for name in FILES:
+        if name in made:
+            made[name] = str((base / Path(made[name]).expanduser()).absolute())
+    schema = made.get("schema")
+    if schema is None or _is_schema_text(schema):
+        return made
+    file = base / Path(schema).expanduser()
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise SettingError(f"payload schema {file}: cannot be read: {error.strerror}; check its path") from None
+    try:
+        made["schema"] = content.decode()
+    except UnicodeDecodeError:
+        made["schema"] = base64.b64encode(content).decode()
+    return made
+
+
+def _is_schema_text(schema: str) -> bool:
+    return any(letter in schema for letter in '{"\n')
+
+
+def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = None) -> PayloadForm:
+    """Return the form that settings say. Raises SettingError that names the key which is wrong."""
+    if not settings:
+        return JSON_FORM
+    for name in settings:
+        if name not in KEYS:
+            near = get_close_matches(name, KEYS, 1, 0.6)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise SettingError(f"payload.{name}: unknown key; {hint}There are {', '.join(KEYS)}")
+    made = inline_schema(settings, base)
+    format_ = _require_word("format", made.get("format", "json"), FORMATS)
+    prefix = _require_word("prefix", made.get("prefix", "auto"), PREFIXES)
+    source = _parse_source(made)
+    schema = None if "schema" not in made else _parse_schema(format_, made["schema"])
+    if format_ == "avro" and schema is None and source is None:
+        raise SettingError(
+            f"payload.format {format_!r}: payloads do not say their fields; add schema, the file of their schema, or "
+            "registry, the URL of the schema registry that has it"
+        )
+    if format_ == "schema" and source is None:
+        raise SettingError(
+            "payload.format 'schema': the ids of schemas mean nothing without a registry; add registry, its URL"
+        )
+    return PayloadForm(format_, schema, source, prefix)
+
+
+def _require_word(name: str, word: str, words: tuple[str, ...]) -> str:
+    if word not in words:
+        near = get_close_matches(word, words, 1, 0.6)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise SettingError(f"payload.{name} is {word!r}{hint}; it takes {', '.join(words)}")
+    return word
+
+
+def _parse_schema(format_: str, text: str) -> SchemaText:
+    kind = KINDS.get(format_) or ("AVRO" if text.lstrip().startswith(("{", "[", '"')) else "PROTOBUF")
+    schema = SchemaText(kind, text)
+    try:
+        schema.parse()
+    except InvalidSchema as error:
+        raise SettingError(
+            f"payload.schema: not a schema of {kind}: {error}; correct the file, or name another"
+        ) from None
+    return schema
+
+
+def _parse_source(settings: Mapping[str, str]) -> RegistrySchemas | None:
+    url = settings.get("registry")
+    if url is None:
+        if name := next((name for name in settings if name.startswith("registry_")), None):
+            raise SettingError(f"payload.{name}: a registry is missing; add registry, its URL, or remove {name}")
+        return None
+
+    def path(name: str) -> Path | None:
+        return Path(settings[name]) if name in settings else None
+
+    address = RegistryAddress(
+        url, settings.get("registry_user"), path("registry_password_file"), path("registry_token_file"),
+        settings.get("registry_password_env"), settings.get("registry_token_env"), path("registry_ca_file"),
+    )  # fmt: skip
+    schemas = RegistrySchemas(address, path("registry_cache") or _default_cache())
+    # refuses an invalid URL
+    _open_client(schemas)
+    return schemas
+
+
+def _default_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "lading" / "schemas"
