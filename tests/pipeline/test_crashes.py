@@ -19,7 +19,7 @@ from lading.tables.storage.files import write_document
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver
-from .flights import assert_every_message_once, fate, found
+from .flights import assert_every_message_once, fate, found, table
 
 PHASES = ("half", "task", "manifest", "renames", "errands", "sent", "noted", "published")
 """While a task writes, as when its worker is killed; after a task's files; after the manifest; between renames; before
@@ -62,6 +62,10 @@ def _with_an_expectation(text: str) -> str:
 def _in_form(text: str, form: str) -> str:
     """The good table and those of routes in a form; the quarantine is always Parquet."""
     before, quarantine, after = text.partition("[quarantine]")
+    if form.endswith(WITH_MEMBERS):
+        before = before.replace("[headers]", '[payload]\nformat = "json"\n\n[headers]\n' + MEMBERS)
+        before = before.replace('where = "delay > 60"', 'where = "delay > 60 AND payload.row >= 0"')
+        form = form.removesuffix(WITH_MEMBERS)
     name, divided, _ = form.partition(BY_CARRIER)
     before = before.replace('to = "parquet:', f'to = "{name}:')
     if divided:
@@ -69,7 +73,9 @@ def _in_form(text: str, form: str) -> str:
     return before + quarantine + after
 
 
-BY_CARRIER = " by carrier"
+BY_CARRIER, WITH_MEMBERS = " by carrier", " with members"
+MEMBERS = 'row = "int required from payload"\npart = { type = "tinyint", from = "payload.p", min = 0 }\n'
+"""Columns of the JSON payloads: their row is their offset."""
 CHANGES: dict[str, Callable[[str], str]] = {
     "nothing": _same, "tasks": _tasks_cut_otherwise, "contract": _another_contract, "states": _same,
     "expectation": _with_an_expectation,
@@ -80,13 +86,14 @@ SAMPLE_OF_FORM = {
     "iceberg": {(phase, "nothing") for phase in ("renames", "errands", "published")},
     "parquet by carrier": {("half", "nothing"), ("renames", "tasks")},
     "delta by carrier": {("errands", "nothing")}, "iceberg by carrier": set[tuple[str, str]](),
+    "delta with members": {("half", "tasks"), ("renames", "nothing")},
 }  # fmt: skip
 """What reads and commits a table slowly: where its commit is among the steps that are done again; and partitions."""
 HIDDEN = range(1000, 1010)
 """Rows whose state changes between crash and restart: they are in the last batch of every partition."""
 
 
-@pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS)])
+@pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS), f"delta{WITH_MEMBERS}"])
 @pytest.mark.parametrize(("phase", "change"), MATRIX)
 def test_a_crash_in_every_phase(
     place: Place, phase: str, change: str, form: str, monkeypatch: pytest.MonkeyPatch, full: bool
@@ -103,11 +110,15 @@ def test_a_crash_in_every_phase(
     counts = Driver(place.write(lambda text: CHANGES[change](_in_form(text, form)))).run()
     flights = open_table(place.tables / "flights")
     assert (flights.form, flights.partitions.words) == (
-        form.removesuffix(BY_CARRIER), ["carrier"] if form.endswith(BY_CARRIER) else [],
+        form.partition(" ")[0], ["carrier"] if form.endswith(BY_CARRIER) else [],
     )  # fmt: skip
     assert counts["read"] == counts["good"] + counts["routed"] + counts["quarantined"]
     if change in ("nothing", "tasks"):
         _assert_copies_once(place, assert_every_message_once(place.tables, PARTITIONS, ROWS))
+    if form.endswith(WITH_MEMBERS):
+        for name in ("flights", "late"):
+            columns = table(place.tables / name).select(["offset", "row", "partition", "part"]).to_pydict()
+            assert columns["row"] and (columns["row"], columns["part"]) == (columns["offset"], columns["partition"])
     kinds = found(place.tables)
     hidden = {(0, row) for row in HIDDEN} if change == "states" else set()
     expected = {(partition, row) for partition in range(PARTITIONS) for row in range(ROWS)} - hidden
