@@ -6,10 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from lading.model.errors import LocalError
 from lading.spark.daemon import acknowledging, ending_with_reader
+from lading.spark.tasks import SparkExecutor
 
 FORKED = """
 import gc, runpy, sys
@@ -91,3 +94,10 @@ def test_a_worker_whose_reader_leaves_ends_in_silence() -> None:
     spark.close()
     with ours:
         assert ending_with_reader(write)(ours, True) == 1
+
+
+def test_a_session_of_spark_connect_is_refused_by_name() -> None:
+    """It ended with Spark's [JVM_ATTRIBUTE_NOT_SUPPORTED]. A real one needs gRPC, which the tests do not install."""
+    session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(LocalError, match=r"^the table t: a session of Spark Connect has no tasks.*--local"):
+        SparkExecutor(session, "lading ingest", "the table t")
