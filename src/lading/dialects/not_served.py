@@ -15,4 +15,4 @@ class NotServed(NamedTuple):
     subject: str
     reason: str
     instead: str
-    """What to use here; empty if nothing is needed."""
+    """The way that works here; empty if nothing is needed."""
