@@ -20,8 +20,8 @@ from tests.house.sources import parse_source, parse_sources, read_sources, walk_
 from tests.house.test_names import _is_accessor, _is_participle
 
 WORDS: Final[dict[str, tuple[str, int]]] = {
-    "where, for if": (r"\bwhere\b", 13),
-    "is no, is none": (r"\b(?:is|are|was|were) (?:no|none)\b", 1),
+    "where, for if": (r"(?<!--)\bwhere\b", 4),
+    "is no, is none": (r"\b(?:is|are|was|were) (?:no|none)\b", 0),
     "who, without a head": (r"(?:^|[.;:,(] |\b(?:to|by|of|for|from|than|that|and|or|with) )who\b", 0),
     "what, at the beginning of a sentence": (r"(?:^|[.;:] )What\b", 0),
     "answer, for response": (r"\banswer(?:s|ed|ing)?\b", 0),
@@ -31,7 +31,7 @@ WORDS: Final[dict[str, tuple[str, int]]] = {
     "tell, for report": (r"\b(?:tells?|told|telling)\b", 0),
     "so many, for at most": (r"\b[Ss]o (?:many|much|long|often)\b(?! (?:as|that))", 0),
 }
-"""By what is meant: what it looks like, and how often it may be there."""
+"""By what is meant: what it looks like, and how often it may be there. The option --where is not a word."""
 
 PARTICIPLES_MAX: Final = 0
 """Private functions that are named by a participle (``_made``) instead of a verb with its object."""

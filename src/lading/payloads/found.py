@@ -97,7 +97,7 @@ class WalkedPayloads:
     verdict: NDArray[np.uint8]
     position: NDArray[np.int64]
     notes: Mapping[int, str] | None = None
-    """What is wrong with the schemas of payloads, by row."""
+    """The problems of the schemas of payloads, by row."""
 
     @property
     def good(self) -> NDArray[np.bool_]:

@@ -1,7 +1,19 @@
 """Publishing: from the bytes of a connection straight into the log's open chunk, with a response when it is durable.
 
-Every command goes one way: its line is looked up, or resolved; a kernel judges its messages while it stores them; they
-are appended, and a Publication sends the responses.
+Every command ends the same way: a kernel judges its messages while it stores them, they are appended, and a Publication
+sends the responses. ``PublicationReader`` has several ways to this point, because most PUBs come alone, one for each
+response, and each way spares those the work that only others need:
+
+1. ``take_first``: a line that is not known yet. Its command, size, topic and rights are checked, then it is remembered.
+2. ``take``: a known line. An MPUB, a DPUB, and commands that came together are a run: ``Publisher.publish``.
+3. ``take``, if it is all that the client sent: through ``PublishCoalescer``, which appends at once what many clients
+   send in one pass of the event loop: ``Publisher.publish_alike``.
+4. ``take_repeated``: as 3, with the line of the command before, without a lookup.
+5. ``_publish_walked``: an MPUB whose declared length does not fit its items.
+
+Measured in calls (``tests/house/test_hot_path.py`` counts them) and CPU on a busy machine: a PUB alone takes 73 calls
+and 27 us; 78 and 31 us without ``take_repeated``; 90 and 39 us if runs are the only way. 50 clients that send a PUB
+each in one pass take 1,341, 1,591 and 3,415 calls: without the coalescer each PUB costs two and a half times as many.
 """
 
 from __future__ import annotations
