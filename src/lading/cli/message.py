@@ -76,8 +76,22 @@ def send(
     file: Annotated[
         Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Read the payload from a file.")
     ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema", metavar="FILE|SUBJECT",
+            help="Encode payloads, which are JSON, by a schema: an .avsc or .json file, or a subject of --registry.",
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry", metavar="URL",
+            help="Schema registry: payloads begin with the schema's id. That of a file is registered as TOPIC-value.",
+        ),
+    ] = None,
     server: Server = DEFAULT_SERVER,
-) -> None:
+) -> None:  # fmt: skip
     """Send one message, or one per line of stdin.
 
     Examples:
@@ -89,6 +103,8 @@ def send(
         seq 1000 | lading message send numbers --lines -H source=seq
 
         lading message poll flights -n 100 --output json | lading message send copies --json
+
+        lading message send orders '{"id": "A-1"}' --schema order.avsc --registry http://127.0.0.1:8081
     """
     from ..client.partitioning import FIRST_TURNS
     from ..client.producer import Producer
@@ -102,6 +118,7 @@ def send(
     for sentence in describe_colons(header or []):
         print_note(sentence)
     message_id = None if id is None else _parse_id(id)
+    encode = _encoder(schema, registry, topic)
     sent = 0
     # each command is a producer: those that begin with partition 0 would put all single messages there
     made = Producer(server, first_turn=randrange(FIRST_TURNS))
@@ -109,10 +126,12 @@ def send(
         with made as producer, meter("sending", None) as progress:
             for one in _to_send(payload, file, lines, json):
                 if isinstance(one, MessageToSend):
-                    producer.send(topic, one.payload, key=one.key, headers=one.headers, partition=partition)
+                    producer.send(topic, encode(one.payload), key=one.key, headers=one.headers, partition=partition)
                 else:
                     given = key.encode() if key is not None else None
-                    producer.send(topic, one, key=given, headers=list(headers), partition=partition, id=message_id)
+                    producer.send(
+                        topic, encode(one), key=given, headers=list(headers), partition=partition, id=message_id
+                    )
                 sent += 1
                 progress.advance(1)
     except LadingError:
@@ -125,6 +144,18 @@ def send(
     print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}{created}")
     for meta in producer.created_topics:
         print_invisible(server, meta.name, len(meta.partitions))
+
+
+def _encoder(schema: str | None, registry: str | None, topic: str) -> Callable[[bytes | None], bytes | None]:
+    """Return what makes a payload of what was written: by a schema, or as it is. There may be no payload."""
+    if schema is None:
+        if registry is not None:
+            raise LocalError("--registry needs a schema; name one with --schema FILE or --schema SUBJECT")
+        return lambda payload: payload
+    from .schema_option import payload_encoder
+
+    encode = payload_encoder(schema, registry, topic)
+    return lambda payload: None if payload is None else encode(payload)
 
 
 def _parse_id(text: str) -> bytes | int | UUID:
