@@ -16,10 +16,12 @@ from lading.columns.looks import count_looks, look_of_bytes
 from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import LocalError
 from lading.model.kinds import Kind
+from lading.payloads.avro_from_json import encode_json
 from lading.pipeline.contract import drift, headers_section, profile_topic
 from lading.pipeline.profile import INTERVALS_MAX, TopicProfile, read_profile
 from lading.pipeline.profile_page import describe_looks, profile_page
 from lading.pipeline.settings import PipelineSettings, load_contract
+from lading.schemas.avro import parse_avro
 
 COUNT = 120
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -265,3 +267,22 @@ def test_drift_of_members(broker: tuple[testing.BrokerProcess, Path], tmp_path: 
         ("payload.order", "missing", 1), ("payload.order", "null", 1), ("payload.a.b", "never seen", 0),
     ]  # fmt: skip
     assert found[1].breaks and found[1].table.startswith("breaks as bigint")
+
+
+def test_drift_of_avro_payloads(broker: tuple[testing.BrokerProcess, Path], tmp_path: Path) -> None:
+    schema = (
+        '{"type": "record", "name": "o", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
+    )
+    (tmp_path / "o.avsc").write_text(schema)
+    with Producer(broker[0].url) as producer:
+        for number in range(5):
+            producer.send("avro", encode_json(parse_avro(schema), b'{"n": %d, "s": "x"}' % number))
+        producer.send("avro", b"\x02")
+    file = tmp_path / "avro.toml"
+    source = f'[source]\nfrom = "{broker[0].url}"\ntopic = "avro"\n[good]\nto = "parquet:./good"\n'
+    section = '[payload]\nformat = "avro"\nschema = "o.avsc"\n[headers]\nn = "bigint required from payload"\n'
+    file.write_text(source + section)
+    contract = load_contract(file)
+    (malformed,) = drift(profile_topic(broker[0].url, "avro", contract=contract), contract)
+    assert (malformed.header, malformed.kind, malformed.messages) == ("payload", "payload_malformed", 1)
+    assert "is not valid avro in 16.7 % of the messages: the first, in partition 0 at offset 5, " in malformed.sentence

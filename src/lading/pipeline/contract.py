@@ -48,6 +48,8 @@ class Survey:
     statistics: HeaderStatistics = field(default_factory=HeaderStatistics)
     members: PayloadStatistics = field(default_factory=PayloadStatistics)
     breaches: Counter[tuple[str, str]] = field(default_factory=Counter)
+    first_malformed: str = ""
+    """The place of the first malformed payload, and what is wrong with it, if the contract has columns of payloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def profile_topic(
             found.statistics.add(wanted)
             found.members.add(wanted)
             if contract is not None:
-                _count_breaches(found.breaches, contract, wanted)
+                _count_breaches(found, contract, wanted)
             on_rows(wanted.num_rows)
             if limit is not None and found.statistics.messages >= limit:
                 break
@@ -170,10 +172,12 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
         return
     messages, members = found.statistics.messages, found.members
     if count := found.breaches["", MALFORMED]:
-        first = f"; {members.first_malformed}" if members.first_malformed else ""
-        sentence = f"is not a JSON object in {_share(count, messages)} of the messages{first}"
+        said = f"is not valid {contract.form.format} in {_share(count, messages)} of the messages"
+        sentence = f"{said}: {found.first_malformed}"
         yield Drift(PAYLOAD, MALFORMED, count, sentence, "keeps its columns; these messages go to quarantine")
-    leaves = {write_path(path): (path, one) for path, one in members.leaves()} if members.objects else {}
+    # payloads of another format are not sampled
+    is_sampled = contract.form.format == "json" and members.objects > 0
+    leaves = {write_path(path): (path, one) for path, one in members.leaves()} if is_sampled else {}
     for column in contract.payload:
         known = found.breaches[column.name, "present"] > 0
         if not known and not column.required:
@@ -218,7 +222,8 @@ _BREACHES = {
 }
 
 
-def _count_breaches(breaches: Counter[tuple[str, str]], contract: Projection, batch: pa.RecordBatch) -> None:
+def _count_breaches(found: Survey, contract: Projection, batch: pa.RecordBatch) -> None:
+    breaches = found.breaches
     located = locate(batch.column("headers"), contract.header_keys)
     for column in contract.headers:
         at = located[column.header]
@@ -232,14 +237,22 @@ def _count_breaches(breaches: Counter[tuple[str, str]], contract: Projection, ba
         breaches[column.name, "unreadable"] += 0 if bad is None else int(bad.true_count)
         _count_constraint(breaches, column, typed)
     if contract.payload:
-        _count_payload_breaches(breaches, contract, batch)
+        _count_payload_breaches(found, contract, batch)
 
 
-def _count_payload_breaches(breaches: Counter[tuple[str, str]], contract: Projection, batch: pa.RecordBatch) -> None:
-    made = assemble(to_decoded(batch.select([PAYLOAD])), Projection(payload=contract.payload))
+def _count_payload_breaches(found: Survey, contract: Projection, batch: pa.RecordBatch) -> None:
+    breaches = found.breaches
+    columns = Projection(payload=contract.payload, form=contract.form)
+    made = assemble(to_decoded(batch.select(["headers", PAYLOAD]), columns.header_keys), columns)
     assert made.walked is not None
     good = made.walked.good
-    breaches["", MALFORMED] += int(made.walked.malformed.sum())
+    malformed = np.flatnonzero(made.walked.malformed)
+    breaches["", MALFORMED] += len(malformed)
+    if len(malformed) and not found.first_malformed:
+        row = int(malformed[0])
+        partition, offset = (batch.column(name)[row].as_py() for name in ("partition", "offset"))
+        place = f"the first, in partition {partition} at offset {offset}"
+        found.first_malformed = f"{place}, {made.walked.describe(row)}"
     for column in contract.payload:
         values = made.walked.values[column.path]
         breaches[column.name, "present"] += int((good & ~values.absent).sum())
