@@ -1,11 +1,14 @@
-"""What typed columns out of JSON payloads cost: Lading's walker, and libraries that make the same columns."""
+"""What typed columns out of JSON and Avro payloads cost: Lading's walkers, and libraries that make the same columns."""
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import duckdb
@@ -18,10 +21,18 @@ from lading.columns.contract import parse_columns
 from lading.columns.typed import KERNEL_MODULE as COLUMNS_MODULE
 from lading.kernels import engine
 from lading.model.run import Decoded
+from lading.payloads.avro_datum import encode_value
+from lading.payloads.avro_values import KERNEL_MODULE as AVRO_MODULE
 from lading.payloads.walk import KERNEL_MODULE
+from lading.registry.payload_form import parse_payload_form
+from lading.schemas.avro import parse_avro
+
+fastavro: Any = import_module("fastavro") if find_spec("fastavro") else None
+"""A library to compare with, if it is installed."""
 
 QUESTION = (
-    "Payload columns: 12 typed columns of JSON payloads of 240 bytes, CPU of one core, 1 % of the payloads broken"
+    "Payload columns: 12 typed columns of JSON payloads of 240 bytes and Avro of 100, CPU of one core, 1 % of the "
+    "payloads broken"
 )
 ROWS = 200_000
 BATCH = 10_000
@@ -34,6 +45,25 @@ MEMBERS = {
 """Columns: type and path."""
 COLUMNS = ", ".join(f"{name} {type_} from payload.{path}" for name, (type_, path) in MEMBERS.items())
 PROJECTION = parse_columns(COLUMNS)
+AVRO = json.dumps(
+    {
+        "type": "record", "name": "Order", "fields": [
+            *({"name": name, "type": "string"} for name in ("order_id", "tenant", "kind")),
+            {"name": "items", "type": ["null", "int"]},
+            {"name": "customer", "type": {
+                "type": "record", "name": "Customer",
+                "fields": [{"name": "id", "type": "long"}, {"name": "city", "type": "string"}],
+            }},
+            {"name": "weight", "type": "double"},
+            {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+            {"name": "paid", "type": "boolean"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "note", "type": ["null", "string"]}, {"name": "score", "type": "double"},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+)  # fmt: skip
+AVRO_PROJECTION = parse_columns(COLUMNS, parse_payload_form({"format": "avro", "schema": AVRO, "prefix": "none"}))
 _TYPES = {name: parse_columns(f"{name} {type_} from payload").payload[0].type for name, (type_, _) in MEMBERS.items()}
 
 
@@ -41,25 +71,29 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """Rows: how columns are made, CPU ns a row (median of 3), rows a second of a core, ratio, and what bad rows do."""
     rows = ROWS // 10 if quick else ROWS
     good, mixed = _make_payloads(rows, broken_each=0), _make_payloads(rows, broken_each=100)
-    for module in (KERNEL_MODULE, COLUMNS_MODULE):
+    avro_good, avro_mixed = _make_avro(rows, broken_each=0), _make_avro(rows, broken_each=100)
+    for module in (KERNEL_MODULE, COLUMNS_MODULE, AVRO_MODULE):
         engine.load(module)
     ways: list[tuple[str, Callable[[pa.Array[Any]], Any], pa.Array[Any], str]] = [
         ("Lading", _read_with_lading, mixed, "verdict and byte, the rest goes on"),
         ("pydantic_core.from_json, then pa.array", _read_with_jiter, mixed, "an exception each"),
         ("json.loads, then pa.array", _read_with_json, mixed, "an exception each"),
         ("DuckDB from_json", _read_with_duckdb, good, "stop the query, so it got none"),
+        ("Lading, Avro", _read_avro, avro_mixed, "verdict and byte, the rest goes on"),
     ]
+    if fastavro is not None:
+        ways.append(("fastavro, then pa.array", _read_with_fastavro, avro_good, "an exception each, so it got none"))
     found = []
     for name, read, payloads, bad in ways:
         read(payloads.slice(0, BATCH))
         found.append((name, median(_measure_cpu_s(read, payloads) for _ in range(3)) / rows, bad))
-    own = found[0][1]
+    own = {False: found[0][1], True: found[4][1]}
     return [
         {
             "columns by": name,
             "CPU ns a row": round(cost_s * 1e9),
             "rows/s a core": round(1 / cost_s),
-            "times the CPU": round(cost_s / own, 1),
+            "times the CPU": round(cost_s / own["avro" in name.lower()], 1),
             "broken payloads": bad,
         }
         for name, cost_s, bad in found
@@ -86,6 +120,43 @@ def _make_payloads(rows: int, broken_each: int) -> pa.Array[Any]:
         ).encode()  # fmt: skip
         payloads.append(text[:-20] if broken_each and row % broken_each == 0 else text)
     return pa.array(payloads, pa.binary())
+
+
+def _make_avro(rows: int, broken_each: int) -> pa.Array[Any]:
+    root = parse_avro(AVRO).root
+    # a default of bytes is written as Latin-1, and a null of a union by its branch
+    payloads = [
+        encode_value(
+            root,
+            {
+                "order_id": f"A-{row:08}", "tenant": f"t{row % 50}", "kind": "order", "items": row % 9,
+                "customer": {"id": 10**9 + row, "city": ("Delhi", "Lagos", "Quito")[row % 3]},
+                "weight": row / 8, "amount": (row % 1000 * 100 + 25).to_bytes(4, "big").decode("latin-1"),
+                "paid": row % 2 == 0, "at": 1_772_366_400_000_000 + row % 60 * 1_000_000, "note": "left at the door",
+                "score": 0.5, "tags": ["a", "b"],
+            },
+        )
+        for row in range(rows)
+    ]  # fmt: skip
+    return pa.array(
+        [one[:-20] if broken_each and row % broken_each == 0 else one for row, one in enumerate(payloads)], pa.binary()
+    )
+
+
+def _read_avro(payloads: pa.Array[Any]) -> pa.RecordBatch:
+    return assemble(Decoded(len(payloads), {"payload": payloads}, {}), AVRO_PROJECTION).batch
+
+
+def _read_with_fastavro(payloads: pa.Array[Any]) -> pa.RecordBatch:
+    schema = fastavro.parse_schema(json.loads(AVRO))
+    held: list[Any] = payloads.to_pylist()
+    rows = [fastavro.schemaless_reader(io.BytesIO(payload), schema, None) for payload in held]
+    arrays = []
+    for name, (_, path) in MEMBERS.items():
+        first, _, second = path.partition(".")
+        values = [row[first][second] if second else row[first] for row in rows]
+        arrays.append(pa.array(values, _TYPES[name]))
+    return pa.RecordBatch.from_arrays(arrays, names=list(MEMBERS))
 
 
 def _read_with_lading(payloads: pa.Array[Any]) -> pa.RecordBatch:

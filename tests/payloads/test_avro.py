@@ -167,6 +167,29 @@ def test_logical_types_become_what_the_column_asks(half: str, column: str, value
     assert bool(made.bad) == (value == "!")
 
 
+def test_moments_outside_of_the_years_1_to_9999_are_unreadable(half: str) -> None:
+    moments = [
+        field(name, f'{{"type":"long","logicalType":"timestamp-{name}"}}') for name in ("millis", "micros", "nanos")
+    ]
+    schema = record(*moments, field("day", '{"type":"int","logicalType":"date"}'))
+    last = 253_402_300_799_999
+    payloads = [
+        _write_varint(millis) + _write_varint(millis * 1000) + _write_varint(0) + _write_varint(millis // 86_400_000)
+        for millis in (last, last + 1)
+    ]
+    columns = ", ".join(
+        f"{name}_{word} {word} from payload.{name}"
+        for name, word in (("millis", "timestamp"), ("millis", "string"), ("millis", "date"), ("micros", "timestamp"),
+                           ("nanos", "timestamp"), ("day", "timestamp"), ("day", "string"), ("day", "date"))
+    )  # fmt: skip
+    made = read(columns, form_of(schema), payloads)
+    outside = [name for name in made.batch.schema.names if not name.startswith("nanos")]
+    assert wrong_rows(made) == {name: [1] for name in outside}
+    assert (
+        str(made.batch.column("millis_date")[0].as_py()) == made.batch.column("day_string")[0].as_py() == "9999-12-31"
+    )
+
+
 NESTED = record(
     field("o", '["null",{"type":"record","name":"O","fields":['
           '{"name":"tags","type":{"type":"array","items":["null","string"]}},'

@@ -102,10 +102,13 @@ def assemble(
     if projection.payload:
         payloads = _require_decoded(decoded.columns, PAYLOAD, "message field")
         walked = projection.form.walk(payloads, decoded.located, (column.path for column in projection.payload))
+        malformed = walked.malformed
+        is_any_malformed = bool(malformed.any())
         for member in projection.payload:
             made[member.name], wrong = build_column(walked.values[member.path], member, form.typed)
-            wrong |= walked.malformed
-            if wrong.any():
+            if is_any_malformed:
+                wrong = wrong | malformed
+            if is_any_malformed or wrong.any():
                 bad[member.name] = pa.array(wrong)
     fields = [field.with_type(made[field.name].type) for field in projection.schema]
     batch = pa.RecordBatch.from_arrays([made[field.name] for field in fields], schema=pa.schema(fields))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.batch import ORIGIN_TIMESTAMP
-from .rules import INSTANT_MAX_US, INSTANT_MIN_US
+from ..model.limits import INSTANT_MAX_US, INSTANT_MIN_US
 
 TIME_FIELDS: Final = frozenset({"timestamp", ORIGIN_TIMESTAMP})
 """The message fields that are times."""

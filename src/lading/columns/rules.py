@@ -35,10 +35,6 @@ ABSENT, OK, BAD, LEFT = range(4)
 """Status of a row: no value; converted; a value that cannot be; one that the caller converts by the rules."""
 
 DECIMAL_MAX: Final = 10**38 - 1
-INSTANT_MIN_US: Final = -62_135_596_800_000_000
-INSTANT_MAX_US: Final = 253_402_300_799_999_999
-"""The years 1 to 9999, beyond which neither Python nor Spark has a date."""
-
 ANY_WIDTH: Final = 0
 """``width`` of a binary number of 1 to 16 bytes, as Java's BigInteger writes them."""
 

@@ -16,6 +16,7 @@ from ..kernels import engine
 from ..model.errors import LocalError
 from ..model.kinds import FIXED_SIZE_BYTES, FLOATS, INTEGERS, Kind
 from ..model.lazy_dataclass import lazy_dataclass
+from ..model.limits import INSTANT_MAX_US, INSTANT_MIN_US
 from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
@@ -26,8 +27,6 @@ from .rules import (
     ANY_WIDTH,
     BAD,
     DECIMAL_MAX,
-    INSTANT_MAX_US,
-    INSTANT_MIN_US,
     LEFT,
     OK,
     Raw,

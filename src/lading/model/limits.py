@@ -13,3 +13,7 @@ BATCH_BYTES: Final = 8 << 20
 
 REQUEST_BYTES_MAX: Final = 64 << 20
 """Endpoints refuse larger requests by their length field, before they allocate memory for them."""
+
+INSTANT_MIN_US: Final = -62_135_596_800_000_000
+INSTANT_MAX_US: Final = 253_402_300_799_999_999
+"""The years 1 to 9999, beyond which neither Python nor Spark has a date."""

@@ -116,10 +116,12 @@ class AvroValues:
         if type_.kind == "long" and logical is not None and logical in _INSTANT_UNITS:
             return type_instants(self.start, self.length, *_INSTANT_UNITS[logical], target)
         if type_.kind == "int" and logical == "date" and (is_text or target == pa.timestamp("us", tz="UTC")):
-            days: Any = pa.array(self.start.clip(-(1 << 31), (1 << 31) - 1).astype(np.int32), mask=self.length < 0)
-            return (days.view(pa.date32()), None) if is_text else type_instants(
-                self.start, self.length, _DAY_US, 1, target
-            )  # fmt: skip
+            days, wrong = type_instants(self.start, self.length, _DAY_US, 1, pa.date32() if is_text else target)
+            return (days.cast(pa.string()) if is_text and isinstance(days, pa.Array) else days), wrong
+        if type_.kind in _NUMBERS and target in (pa.int64(), pa.int32() if type_.kind == "int" else pa.int64()):
+            valid = self.length >= 0
+            held = self.start if target == pa.int64() else self.start.astype(np.int32)
+            return pa.array(held) if valid.all() else pa.array(held, mask=~valid), None
         if type_.kind in _NUMBERS:
             return locate_numbers(self.start, self.length), None
         scale = find_scale(type_)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..kernels.arrays import Longs
 from ..model.kinds import Kind
+from ..model.limits import INSTANT_MAX_US, INSTANT_MIN_US
 from ..model.run import Located
 from .layout import ABSENT
 
@@ -49,13 +50,16 @@ def type_instants(
     """
     if not (target in (TIMESTAMP, pa.date32()) or pa.types.is_string(target)):
         return locate_numbers(numbers, length), None
-    too_large = (length >= 0) & (np.abs(numbers.astype(np.float64)) * factor / divisor >= 2.0**63)
-    micros = np.where(too_large, 0, numbers) * factor // divisor
-    wrong = too_large if too_large.any() else None
-    if target == TIMESTAMP:
-        return locate_numbers(micros, np.where(too_large, ABSENT, length)), wrong
-    array: Any = pa.array(micros, mask=(length < 0) | too_large).view(TIMESTAMP)
-    return array.cast(pa.date32() if target == pa.date32() else pa.string(), safe=False), wrong
+    # far outside, so that the product below fits 64 bits
+    there = length >= 0
+    far = np.abs(numbers.astype(np.float64)) * factor / divisor >= 2.0**62
+    micros = np.where(far, 0, numbers) * factor // divisor
+    wrong = there & (far | (micros < INSTANT_MIN_US) | (micros > INSTANT_MAX_US))
+    good = there & ~wrong
+    array: Any = (pa.array(micros) if good.all() else pa.array(micros, mask=~good)).view(TIMESTAMP)
+    if target != TIMESTAMP:
+        array = array.cast(pa.date32() if target == pa.date32() else pa.string(), safe=False)
+    return array, wrong if wrong.any() else None
 
 
 def cast_decimals(
