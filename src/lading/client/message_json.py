@@ -87,8 +87,8 @@ def _parse_header(header: Any) -> Header:
     kind = KIND_BY_WORD.get(named) if isinstance(named, str) else named
     # a number is a kind that this version has no word for
     if not isinstance(kind, int) or isinstance(kind, bool) or not 0 < kind < 256:
-        hint = _did_you_mean(str(named), KIND_BY_WORD) or f"; use one of {', '.join(KIND_BY_WORD)}"
-        raise LocalError(f"header {key!r}: {named!r} is not a header kind{hint}")
+        hint = _did_you_mean(str(named), KIND_BY_WORD)
+        raise LocalError(f"header {key!r}: {named!r} is not a header kind{hint}; kinds are {', '.join(KIND_BY_WORD)}")
     if value is None or isinstance(value, dict):
         return Header(key, kind, _bytes_of("value", header))
     if kind in TEXTS:

@@ -258,7 +258,7 @@ class IggyHttp:
 
     async def _cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         if not caller.release.is_current:
-            raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone")
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone; leave requests about a cluster out")
         document = await self._ask(later.GetClusterMetadata(), caller, SERVER_ANSWERS)
         return Response(document, media_type="application/json")
 
