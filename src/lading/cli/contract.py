@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -35,6 +36,10 @@ def infer(
             help="Report drift from the contract in this file, of a pipeline or [headers] alone; exit 1 if any.",
         ),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="Take columns of the payload from this schema, an .avsc file."),
+    ] = None,
     from_: From = DEFAULT_SERVER,
     states: States = "available",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
@@ -49,13 +54,20 @@ def infer(
         lading contract infer flights >> flights.toml
 
         lading contract infer flights --against flights.toml
+
+        lading contract infer orders --schema order.avsc
     """
+    from ..columns.contract import FIELD_TYPES
     from ..model.errors import LocalError
     from ..pipeline.contract import drift, headers_section, profile_topic
+    from ..pipeline.schema_columns import read_avro_file, write_schema_section
     from ..pipeline.settings import load_contract
     from .connection import open_source
 
+    if against is not None and schema is not None:
+        raise LocalError("--against compares with a contract, and --schema writes one; leave one of them out")
     contract = None if against is None else load_contract(against)
+    parsed = None if schema is None else read_avro_file(schema)
     with open_source(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:
@@ -69,6 +81,11 @@ def infer(
         if output is Output.JSON:
             document = {"messages": found.statistics.messages, "headers": found.statistics.rows()}
             json_line(document | {"payload": found.members.document()})
+        elif parsed is not None:
+            section = headers_section(found.statistics, topic)
+            taken = {name.lower() for name in (*FIELD_TYPES, *tomllib.loads(section)["headers"])}
+            before, columns = write_schema_section(parsed, str(schema), taken)
+            typer.echo("\n".join([*before, section + "\n".join(columns)]))
         else:
             typer.echo(headers_section(found.statistics, topic, members=found.members), nl=False)
             for sentence in found.members.describe():

@@ -1,0 +1,96 @@
+"""Columns straight from a schema: the contract takes them, and they read what is encoded by the schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lading import Producer, testing
+from lading.cli.main import main
+from lading.columns.assemble import assemble
+from lading.columns.contract import FIELD_TYPES, Projection
+from lading.model.errors import LocalError
+from lading.model.run import Decoded
+from lading.payloads.avro_from_json import encode_json
+from lading.payloads.form import PayloadForm, SchemaText
+from lading.pipeline.schema_columns import list_schema_columns, read_avro_file
+from lading.pipeline.settings import load_contract
+from lading.schemas.avro import parse_avro
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+LINE = {
+    "type": "record",
+    "name": "Line",
+    "fields": [{"name": "sku", "type": "string"}, {"name": "n", "type": ["null", "int"]}],
+}
+ORDER = {
+    "type": "record", "name": "Order",
+    "fields": [
+        {"name": "order_id", "type": "string"}, {"name": "offset", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}}, {"name": "score", "type": ["null", "double"]},
+        {"name": "order", "type": {"type": "record", "name": "Inner", "fields": [
+            {"name": "amount", "type": DECIMAL}, {"name": "order_id", "type": "bytes"}]}},
+        {"name": "maybe", "type": ["null", "Inner"]}, {"name": "lines", "type": {"type": "array", "items": LINE}},
+        {"name": "tags", "type": {"type": "map", "values": "boolean"}}, {"name": "either", "type": ["int", "string"]},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "next", "type": ["null", "Order"]},
+    ],
+}  # fmt: skip
+TEXT = {
+    "order_id": "A", "offset": 7, "at": "2026-01-31T12:00:00Z", "day": "2026-01-31", "score": None,
+    "order": {"amount": 12.5, "order_id": "x"}, "maybe": None, "lines": [{"sku": "s", "n": None}], "tags": {"t": True},
+    "either": "e", "kind": "B", "next": None,
+}  # fmt: skip
+
+
+def test_the_columns_of_a_schema_read_what_it_encodes(tmp_path: Path) -> None:
+    schema = parse_avro(json.dumps(ORDER))
+    columns = list_schema_columns(schema, {name.lower() for name in FIELD_TYPES})
+    assert [(one.name, one.text, one.word, one.required) for one in columns] == [
+        ("order_id", "payload.order_id", "string", True), ("payload_offset", "payload.offset", "bigint", True),
+        ("at", "payload.at", "timestamp", True), ("day", "payload.day", "date", True),
+        ("score", "payload.score", "double", False), ("amount", "payload.order.amount", "decimal(10,2)", True),
+        ("payload_order_order_id", "payload.order.order_id", "binary", True),
+        ("payload_maybe_amount", "payload.maybe.amount", "decimal(10,2)", False),
+        ("payload_maybe_order_id", "payload.maybe.order_id", "binary", False),
+        ("lines", "payload.lines", "array<struct<sku:string,n:int>>", True),
+        ("tags", "payload.tags", "map<string,boolean>", True), ("either", "payload.either", "json", True),
+        ("kind", "payload.kind", "string", True), ("next", "payload.next", "json", False),
+    ]  # fmt: skip
+    payload = encode_json(schema, json.dumps(TEXT).encode())
+    form = PayloadForm("avro", SchemaText("AVRO", json.dumps(ORDER)))
+    payloads = pa.array([payload], pa.binary())
+    made = assemble(Decoded(1, {"payload": payloads}, {}), Projection(payload=tuple(columns), form=form))
+    assert made.bad == {}
+    for column in columns:
+        assert made.batch.column(column.name).null_count == (not column.required), column.name
+
+
+def test_infer_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(ORDER))
+    payload = encode_json(parse_avro(file.read_text()), json.dumps(TEXT).encode())
+    with testing.broker() as broker:
+        with Producer(broker.url) as producer:
+            producer.send("orders", payload, headers={"tenant": "acme", "amount": "1"})
+        with pytest.raises(SystemExit) as left:
+            main(["contract", "infer", "orders", "--schema", str(file), "--from", broker.url])
+        assert not left.value.code
+        said = capsys.readouterr()
+        assert "not JSON objects" not in said.err
+        contract = tmp_path / "orders.toml"
+        contract.write_text(
+            f'[source]\nfrom = "{broker.url}"\ntopic = "orders"\n[good]\nto = "parquet:./good"\n{said.out}'
+        )
+        loaded = load_contract(contract)
+        assert (loaded.form.format, len(loaded.payload), len(loaded.headers)) == ("avro", 14, 2)
+        with pytest.raises(SystemExit) as left:
+            main(["contract", "infer", "orders", "--against", str(contract), "--from", broker.url])
+        assert not left.value.code, capsys.readouterr()
+    file.write_text('"string"')
+    with pytest.raises(LocalError, match="a string has no fields; name the schema of a record"):
+        read_avro_file(file)
