@@ -62,7 +62,7 @@ def test_a_colon_that_may_be_a_mistyped_kind_is_named(option: str, says: str | N
         ("a:integer=1", "did you mean 'int64'"),
         ("a:Double=1", "did you mean 'float64'"),
         ("delay:uint8=256", "-H delay:uint8=256: 256 does not fit a header of kind uint8 (0 to 255)"),
-        ("delay:uint8=many", "'many' is no uint8"),
+        ("delay:uint8=many", "'many' is not a valid uint8"),
         ("ok:bool=perhaps", "'perhaps' is not a valid bool"),
         ("=x", "a header needs a key"),
     ],

@@ -70,7 +70,7 @@ def test_json_gives_back_every_byte(key: bytes | None, payload: bytes | None) ->
             b'{"headers": [{"key": "a", "kind": "uint8", "value": 256}]}',
             "header 'a': 256 does not fit a header of kind uint8",
         ),
-        (b'{"headers": [{"key": "a", "kind": "uint8", "value": 1.5}]}', "header 'a': 1.5 is no uint8"),
+        (b'{"headers": [{"key": "a", "kind": "uint8", "value": 1.5}]}', "header 'a': 1.5 is not a value of kind uint8"),
         (b'{"headers": [{"key": "a", "kind": "bool", "value": 2}]}', "header 'a': 2 is not a value of kind bool"),
     ],
 )

@@ -177,7 +177,7 @@ def test_constraints_hold_for_each_value_of_a_list() -> None:
             r"both values \(1, 2\) and the rest \(at least 10",
         ),
         ("string", {"values": ["a"], "pattern": "[0-9]+"}, "no value satisfies both values"),
-        ("tinyint", {"maximum": 1000}, "max: 1000 is no tinyint"),
+        ("tinyint", {"maximum": 1000}, "max: 1000 is not a value of type tinyint"),
     ],
 )
 def test_constraints_that_make_no_sense(word: str, asked: dict[str, Any], problem: str) -> None:
