@@ -16,8 +16,11 @@ import httpx
 import pytest
 
 from lading import Consumer, Producer, testing
+from lading.model.address import Address
 from lading.model.errors import LocalError
-from lading.settings.settings import EndpointSettings
+from lading.serve.serve import _listeners
+from lading.settings.endpoints import SchemaRegistrySettings
+from lading.settings.settings import EndpointSettings, Settings
 from tests import forked_command
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 from tests.listeners import ADMIN_ONLY
@@ -196,3 +199,28 @@ def test_a_token_in_an_argument_is_warned_of_and_one_in_a_file_is_not(tmp_path: 
         _, words = process.communicate(timeout=TIMEOUT_S)
         assert ("setting endpoints.admin.token: arguments are visible to every user" in words) is is_warned
         assert "s3cret" not in words
+
+
+def test_a_second_broker_runs_without_a_registry_that_no_setting_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two brokers whose addresses are all set, but for that of the registry, ended each other's start."""
+    endpoints = EndpointSettings.model_validate(
+        {name: {"address": "127.0.0.1:0"} for name in EndpointSettings.model_fields}
+    )
+
+    def listen(named: set[str]) -> set[str]:
+        registry = SchemaRegistrySettings.model_construct(_fields_set=named, address=address)
+        changed = endpoints.model_copy(update={"schema_registry": registry})
+        names = set()
+        for name, listener in _listeners(Settings(data=tmp_path).model_copy(update={"endpoints": changed})):
+            names.add(name)
+            listener.close()
+        return names
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = Address(*other.getsockname())
+        assert listen(set()) == set(EndpointSettings.model_fields) - {"schema_registry"}
+        assert "endpoints.schema_registry.address" in caplog.text and "this broker runs without it" in caplog.text
+        with pytest.raises(LocalError, match="is in use by another program"):
+            listen({"address"})

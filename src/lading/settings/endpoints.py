@@ -240,6 +240,7 @@ class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
 class SchemaRegistrySettings(WithoutLogin):
     """A schema registry for serialisers of Kafka's clients, as Confluent's; its schemas are in the catalog."""
 
+    is_left_out_if_taken: ClassVar[bool] = True
     address: Listen = Address("127.0.0.1", 8081)
     connections_max: int = Field(default=1024, ge=1)
     """Further connections take the place of one that has not asked or is idle, else get 503."""

@@ -93,6 +93,8 @@ class TlsSettings(ClientCertificateSettings):
 class EndpointSection(Section):
     """Settings of every endpoint. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
 
+    is_left_out_if_taken: ClassVar[bool] = False
+    """Whether a start goes on without the endpoint if another program has its address, which no setting names."""
     remedy: ClassVar[str]
     checks_users: ClassVar[bool] = False
     """Whether it asks for a login once users are set up, and may then listen beyond loopback."""
