@@ -16,4 +16,7 @@ def test_the_pages_are_those_that_are_written_from_the_code() -> None:
 
 def test_every_page_of_the_reference_tells_where_it_is_written() -> None:
     marked = {page.name for page in (ROOT / "docs").rglob("*.md") if "written by `make reference`" in page.read_text()}
-    assert marked == {"commands.md", "command-line.md", "settings.md", "metrics.md", "performance.md"}
+    whole = {"commands.md", "command-line.md", "settings.md", "metrics.md"}
+    # tables in pages that are written by hand else
+    in_part = {"performance.md", "iggy-differences.md", "kafka.md", "nsq.md"}
+    assert marked == whole | in_part
