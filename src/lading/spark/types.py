@@ -38,6 +38,7 @@ from ..columns.contract import (
     parse_payload_source,
     require_no_member,
     type_word,
+    write_header_source,
 )
 from ..columns.instants import TIME_FIELDS
 from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
@@ -147,6 +148,11 @@ def resolve_schema(
         else:
             header = parse_header_source(header)
         if path is not None:
+            if name in KNOWN:
+                raise SettingError(
+                    f"column {name!r} is a field of every message; name the column of {write_path(path)} differently, "
+                    f"by option column.my_{name}={write_path(path)}"
+                )
             members.append(_payload_column(field, path, encodings.get(name.lower())))
             order.append(name)
             continue
@@ -180,7 +186,7 @@ def _check_type(field: StructField) -> None:
         raise SettingError(
             f"column {field.name!r} is a field of every message and has the type {known.simpleString()}, "
             f"not {field.dataType.simpleString()}; for a header of that name set option "
-            f"column.{field.name}={field.name}"
+            f"column.{field.name}={write_header_source(field.name)}"
         )
 
 
