@@ -60,6 +60,7 @@ _requested: set[str] = set()
 """The homes that were asked for since ``load_in_background``."""
 _requests: queue.SimpleQueue[str] = queue.SimpleQueue()
 _fallback_bytes = 0
+_is_compiling = False
 
 
 def list_kernel_modules() -> list[str]:
@@ -85,6 +86,16 @@ def count_loaded() -> int:
 def is_loading() -> bool:
     """Return whether the fallback serves for kernels that a broker has asked for."""
     return not _requested <= _loaded.keys()
+
+
+def is_expected(home: str) -> bool:
+    """Return whether this process does not have the kernels of ``home`` yet, and a broker's thread will load them."""
+    return home not in _loaded and _background is not None and _background.is_alive()
+
+
+def is_compiling() -> bool:
+    """Return whether a broker's thread fills a cold cache first, which takes a minute; loading takes a moment."""
+    return _is_compiling
 
 
 def select(home: str, fallback: ModuleType, size_bytes: int) -> Any:
@@ -323,9 +334,12 @@ def _lock_home(directory: Path, home: str) -> Iterator[None]:
 
 
 def _load_requested() -> None:
+    global _is_compiling
     try:
         if not (cache_dir() / COMPLETE).exists():
+            _is_compiling = True
             _fill_cache()
+            _is_compiling = False
         while True:
             load(_requests.get())
     except Exception as error:

@@ -12,7 +12,7 @@ from lading.model.errors import LimitExceeded, MalformedMessage
 
 from . import send_fallback
 from .layout import OFFSET_MAX, PARTITION_MAX, RECORD_BYTES_MIN
-from .send_layout import ANSWER_BYTES, TRACED_ANSWER_BYTES
+from .send_layout import ANSWER_BYTES, EXT, TRACED_ANSWER_BYTES
 
 KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
 
@@ -21,6 +21,12 @@ RUN_BYTES_MAX: Final = 256 << 10
 """A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
 FALLBACK_RUN_BYTES_MAX: Final = 2 << 10
 """The same until the kernels are loaded: a message of a few bytes takes 20 microseconds, a hundred times as long."""
+FALLBACK_ITEMS_MAX: Final = 250
+"""An MPUB of more messages waits for the kernels while they are loaded: it is stored at once, all of it or nothing."""
+COMPILING_ITEMS_MAX: Final = 20_000
+"""The same while they are compiled: a minute, for which a publisher would rather have others wait 0.4 s."""
+FALLBACK_EXT_BYTES_MAX: Final = 32 << 10
+"""The same for the bytes of one whose messages have headers, which plain Python reads byte by byte."""
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
 """Maximum of bytes that a message takes in the log beyond those of its PUB command."""
 _ITEM_BYTES_MIN: Final = 5
@@ -49,6 +55,23 @@ class Stored(NamedTuple):
 def run_bytes_max() -> int:
     """Return how much of a run of PUB commands is stored at once: one or two milliseconds of work."""
     return FALLBACK_RUN_BYTES_MAX if engine.get_loaded(KERNEL_MODULE) is None else RUN_BYTES_MAX
+
+
+def are_kernels_expected() -> bool:
+    """Return whether the kernels are not loaded yet, and will be."""
+    return engine.is_expected(KERNEL_MODULE)
+
+
+def needs_kernels(count: int, size_bytes: int, form: int | None) -> bool:
+    """Return whether an MPUB is to wait: a million messages keep the event loop for 20 s without kernels."""
+    if count > size_bytes // _ITEM_BYTES_MIN:
+        # it is refused by its first bytes
+        return False
+    if engine.is_compiling():
+        is_long = count > COMPILING_ITEMS_MAX
+    else:
+        is_long = count > FALLBACK_ITEMS_MAX or (form == EXT and size_bytes > FALLBACK_EXT_BYTES_MAX)
+    return is_long and engine.get_loaded(KERNEL_MODULE) is None and are_kernels_expected()
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:

@@ -22,6 +22,7 @@ from .send_layout import FIN, FIN_BYTES, SEED_HEAD_BYTES, TRACED_ANSWER_BYTES
 _ID: Final = struct.Struct(">QQ")
 _FRAME: Final = struct.Struct(">II")
 _TRACED: Final = struct.Struct(">2sQQQI")
+_ITEM_SIZE: Final = struct.Struct(">i")
 _DETAIL: Final = struct.Struct(">QI")
 _TEXTUAL: Final = re.compile(rb"[0-7][0-9a-f]{15}")
 _U64: Final = (1 << 64) - 1
@@ -192,11 +193,12 @@ def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tu
     Then the start of the first that is not, the position up to which bytes are needed to judge it, and the reason that
     it is refused for: its size, or (BAD_ITEM) that it ends after ``end_max``.
     """
+    data, read_size = source.data, _ITEM_SIZE.unpack_from
     for index in range(count):
-        size = int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
-        stop = at + 4 + size
         if at + 4 > end:
             return index, at, at + 4, send_layout.FINE
+        (size,) = read_size(data, at)
+        stop = at + 4 + size
         if size <= 0:
             return index, at, at + 4, send_layout.NO_BODY
         if size > MESSAGE_BYTES_MAX or stop > end_max:

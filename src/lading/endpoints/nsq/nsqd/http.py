@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from starlette.requests import Request
 
-from ....dialects.nsq import commands, json_text, limits
+from ....dialects.nsq import commands, json_text, limits, publishing
 from ....dialects.nsq.commands import COMMANDS, Command
 from ....dialects.nsq.errors import fault_of
 from ....dialects.nsq.identify import OUTPUT_BUFFER_BYTES_MAX, OUTPUT_BUFFER_MS_MAX
@@ -24,7 +24,7 @@ from ...http_shared.http_guard import principal_of
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION
 from .http_responses import HttpFault, make_handler, make_route
-from .node import Node, TopicNeeded
+from .node import Node, TopicNeeded, wait_for_kernels
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publication import Publication
 from .publish import Publisher, PublishRoute
@@ -162,7 +162,10 @@ class NsqdHttp:
         body = await self._body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
         if request.query_params.get("binary", "").lower() in ("", "false", "0"):
             body = await self._node.services.run_in_worker(len(body), INLINE_BYTES_MAX, frame_lines, body)
-        await self._publish_body(request, COMMANDS[b"MPUB"], body)
+        command = COMMANDS[b"MPUB"]
+        if publishing.needs_kernels(int.from_bytes(body[:4], "big"), len(body), command.form):
+            await wait_for_kernels()
+        await self._publish_body(request, command, body)
         return "OK"
 
     def _ext(self, request: Request) -> bytes:

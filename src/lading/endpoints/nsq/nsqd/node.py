@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ....broker.channels import Channel, ChannelStart
 from ....broker.core.access.rights import Resource, Right, flat_topic_resource
 from ....broker.core.settings import TopicSettings
-from ....dialects.nsq import limits
+from ....dialects.nsq import limits, publishing
 from ....dialects.nsq.errors import NsqProtocolError
 from ....model.errors import LadingError, Reason, Refusal
 from ....model.names import DEFAULT_STREAM
@@ -42,15 +42,37 @@ def _require_countable(partitions: int) -> None:
 
 
 DELETED_S: Final = 10.0
+KERNELS_EVERY_S: Final = 0.05
+"""Between two looks whether kernels are loaded."""
 PUMP_RETRY_US: Final = 1_000_000
 
 
-class TopicNeeded(Exception):
-    """A topic has to be created, or to grow, before a command can be taken; ``make`` does it beside everything else."""
+class WorkNeeded(Exception):
+    """Something has to be done before a command can be taken; ``make`` does it beside everything else."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, object]], message: str) -> None:
+        super().__init__(message)
+        self.make = make
+
+
+class TopicNeeded(WorkNeeded):
+    """A topic has to be created, or to grow."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        super().__init__("a topic is needed that does not exist yet")
-        self.make = make
+        super().__init__(make, "a topic is needed that does not exist yet")
+
+
+class KernelsNeeded(WorkNeeded):
+    """A long MPUB is stored once the compiled kernels are loaded."""
+
+    def __init__(self) -> None:
+        super().__init__(wait_for_kernels, "kernels are needed that are not loaded yet")
+
+
+async def wait_for_kernels() -> None:
+    """Wait until the kernels that store messages are loaded, or will not be."""
+    while publishing.are_kernels_expected():
+        await asyncio.sleep(KERNELS_EVERY_S)
 
 
 class NodeClient(Protocol):

@@ -17,6 +17,7 @@ from ...base.responses import ResponseQueue
 from ...base.route_cache import RouteCache
 from ...base.session import ConnectionHandle
 from .message_store import COUNT_BYTES, Bytes, item_size_error, require_count, size_at
+from .node import KernelsNeeded
 from .publication import Publication
 from .publish import Publisher, PublishRoute
 from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
@@ -140,6 +141,8 @@ class PublicationReader:
                 return None
             end = walked_end
         start = inbox.at
+        if command.batch and self._needs_kernels(command, body, end):
+            raise KernelsNeeded
         inbox.at = end
         is_alone = not start and end == inbox.have and not self._waiting
         try:
@@ -155,6 +158,11 @@ class PublicationReader:
                 raise fault from None
         inbox.at = start
         return self._publish_walked(route, start, body, end, now_us, fault)
+
+    def _needs_kernels(self, command: Command, body: int, end: int) -> bool:
+        if end - body < COUNT_BYTES:
+            return False
+        return publishing.needs_kernels(size_at(self._inbox.array, body), end - body, command.form)
 
     def abort(self) -> None:
         """Cut the client off: no response would be true."""

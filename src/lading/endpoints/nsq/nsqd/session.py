@@ -24,7 +24,7 @@ from .consume import NsqConsumer
 from .handlers import HANDLERS, NsqdHandlers, require_state, take_body, take_magic
 from .login import NsqdLogin
 from .message_flow import MessageFlow
-from .node import TopicNeeded
+from .node import WorkNeeded
 from .publication import Publication
 from .publication_reader import PublicationReader
 
@@ -96,7 +96,7 @@ class NsqdSession(ProtocolSession):
         self._has_greeted = False
         """The magic has come."""
         self._is_creating = False
-        """The command at the front waits for its topic, which is being made."""
+        """The command at the front waits for its topic, which is being made, or for kernels."""
         self._ends_behind = False
         """The client has sent its last byte; the command at the front came before."""
         self._steps_left = STEPS_MAX
@@ -203,7 +203,7 @@ class NsqdSession(ProtocolSession):
             except NsqProtocolError as fault:
                 self._refuse(fault)
                 self._steps_left -= REFUSED_COST
-            except TopicNeeded as needed:
+            except WorkNeeded as needed:
                 inbox.at = at
                 self._is_creating = True
                 self.connection.run(needed.make(), self._on_created)
@@ -391,7 +391,7 @@ class NsqdSession(ProtocolSession):
         self.connection.close()
 
     def _on_created(self, creation: Future[object]) -> None:
-        """Take the command again for which a topic was made, or could not be."""
+        """Take the command again for which a topic was made, or could not be, or that waited for kernels."""
         self._is_creating = False
         error = creation.exception()
         if error is None or isinstance(error, LadingError):
@@ -400,7 +400,7 @@ class NsqdSession(ProtocolSession):
                 self.end()
                 self.connection.proceed()
             return
-        log.error("a topic could not be created", exc_info=error, extra=self.connection.origin())
+        log.error("what a command waits for could not be done", exc_info=error, extra=self.connection.origin())
         self.connection.abort()
 
     # -- responses
