@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lading import Admin, Producer, testing
+from lading.registry.client import RegistryAddress, RegistryClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,3 +89,34 @@ def test_an_option_that_cannot_be_is_refused(spark: SparkSession, broker: testin
     options = {"from": broker.url, "topic": "spark_orders", "payload.format": "arvo"}
     with pytest.raises(Exception, match=r"payload.format is 'arvo' \(did you mean 'avro'"):
         spark.read.format("lading").schema("offset bigint").options(**options).load().collect()
+
+
+def test_avro_is_read_by_a_schema_file_and_by_the_ids_of_schemas(
+    spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text(
+        '{"type":"record","name":"O","fields":[{"name":"n","type":"long"},'
+        '{"name":"tags","type":{"type":"array","items":"string"}}]}'
+    )
+    registry = f"http://{broker.endpoints['schema_registry']}"
+    schema_id = RegistryClient(RegistryAddress(registry)).register("spark-value", "AVRO", file.read_text())
+    with Producer(broker.url) as producer:
+        # a prefix with the id, then 7 and ["a"]; one that is cut off
+        for payload in (b"\x0e\x02\x02a\x00", b"\x0e\x02"):
+            producer.send("spark_avro", b"\x00" + schema_id.to_bytes(4, "big") + payload, partition=0)
+    for settings in (
+        {"payload.format": "avro", "payload.schema": str(file)},
+        {"payload.format": "schema", "payload.registry": registry, "payload.registry_cache": str(tmp_path)},
+    ):
+        frame = (
+            spark.read.format("lading").schema("offset bigint, n int, tags array<string>")
+            .option("from", broker.url).option("topic", "spark_avro").options(**settings)
+            .option("column.n", "payload").option("column.tags", "payload").load()
+        )  # fmt: skip
+        found: list[Any] = frame.orderBy("offset").collect()
+        assert [(row.n, row.tags) for row in found] == [(7, ["a"]), (None, None)], settings
+        kept = spark.read.format("lading").schema("offset bigint").options(
+            **{"from": broker.url, "topic": "spark_avro", "where": "payload.n = 7", **settings}
+        )  # fmt: skip
+        assert [row.offset for row in kept.load().collect()] == [0]
