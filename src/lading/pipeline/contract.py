@@ -115,7 +115,7 @@ def headers_section(
             source = toml_text(write_header_source(row["key"]))
             value = f'{{ type = "{declared["type"]}"{encoding}, from = {source}{required} }}'
         line = f"{toml_key(name)} = {value}"
-        lines.append(f"{line:<{COMMENT_AT}}# {_comment(row)}")
+        lines.append(f"{line:<{COMMENT_AT - 1}} # {_comment(row)}")
     if statistics.other_occurrences:
         lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only the first 1,000 are listed")
     if members is not None and has_members:
@@ -131,7 +131,7 @@ def _payload_lines(members: PayloadStatistics, taken: set[str]) -> Iterator[str]
         line = f"{toml_key(column.name)} = {toml_text(' '.join(words))}"
         nulls = f", {row['nulls']:,} nulls" if row["nulls"] else ""
         examples = f"; {row['examples']}" if row["examples"] else ""
-        yield f"{line:<{COMMENT_AT}}# {row['share']:.1f} %, {row['kinds']}{nulls}{examples}"
+        yield f"{line:<{COMMENT_AT - 1}} # {row['share']:.1f} %, {row['kinds']}{nulls}{examples}"
 
 
 def drift(found: Survey, contract: Projection) -> list[Drift]:
