@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import ssl
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -99,6 +100,9 @@ def share_tls_context(create: Callable[..., ssl.SSLContext]) -> Callable[..., ss
 
 def pytest_configure(config: pytest.Config) -> None:
     """The first process of a run begins what all of them share."""
+    # what runs in the background of a shell script ignores Ctrl-C, and so does each command that a test interrupts
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # sources are compiled once, not in each of the processes that tests start
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -30,7 +30,18 @@ public class Conversation {
         HEADERS.put(HeaderKey.fromString("trace"), HeaderValue.fromRaw(new byte[] {0, -1}));
     }
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            converse(arguments);
+            System.exit(0);
+        } catch (Throwable error) {
+            // the client's threads would keep the process from ending
+            error.printStackTrace();
+            System.exit(1);
+        }
+    }
+
+    private static void converse(String[] arguments) throws Exception {
         IggyTcpClient tcp = IggyTcpClient.builder()
                 .host("127.0.0.1").port(Integer.parseInt(arguments[0])).credentials("iggy", "iggy").build();
         tcp.connect();
@@ -82,6 +93,5 @@ public class Conversation {
                 BigInteger.ZERO, Optional.empty(), "http");
         System.out.println("missing: " + tcp.streams().getStream(StreamId.of("nothing")).isPresent());
         System.out.println("streams: " + tcp.system().getStats().streamsCount() + " " + http.system().getStats().streamsCount());
-        System.exit(0);
     }
 }
