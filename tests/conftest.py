@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from lading import testing
 from lading.testing.held_ports import PortHolder
-from tests import forked_broker, guard_pages, kernel_arguments, summary
+from tests import case_turns, forked_broker, guard_pages, kernel_arguments, summary
 from tests.interop import kafka_broker, shared_kafka
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
     vars(httpx_transport)["create_ssl_context"] = share_tls_context(httpx.create_ssl_context)
     if not shared_kafka.PROCESS:
         shared_kafka.begin()
+        case_turns.begin(config)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -197,3 +198,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if BUILT.intersection(getattr(item, "fixturenames", ())) and item.get_closest_marker("timeout") is None:
             # the first one waits until the server is built, once in a cache
             item.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
+    case_turns.skip_others(items)

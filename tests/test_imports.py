@@ -28,6 +28,7 @@ def test_headers_need_nothing_heavy() -> None:
     assert loaded_after("import lading; lading.Headers({'a': lading.u16(3)})", HEAVY) == []
 
 
+@pytest.mark.turns(3)
 def test_no_room_compiles_at_import() -> None:
     """One after the other, so that the first one that does is told."""
     modules = (
@@ -58,6 +59,7 @@ def test_the_command_line_needs_no_spark() -> None:
     assert loaded_after("import lading.cli.main", ("numba", "pyspark", "pyarrow")) == []
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("command", [["message", "poll", "t"], ["headers", "t"], ["topic", "list"]])
 def test_short_commands_need_no_pandas(command: list[str]) -> None:
     """pyarrow imports it at the first array, which is a third of such a command."""

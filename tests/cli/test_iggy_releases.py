@@ -55,6 +55,7 @@ def rows(url: str, topic: str) -> list[Any]:
     return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("release", RELEASES)
 def test_messages_are_sent_and_polled(lading: Run, broker: testing.BrokerProcess, release: str | None) -> None:
     url, topic = url_of(broker, release), f"spoken-{listener_of(release or 'any')}"
@@ -70,6 +71,7 @@ def test_messages_are_sent_and_polled(lading: Run, broker: testing.BrokerProcess
     assert here["headers"] == there["headers"] == wanted["headers"]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("old", RELEASES)
 def test_a_mirror_from_one_release_to_another(
     lading: Run, broker: testing.BrokerProcess, old: str | None, full: bool

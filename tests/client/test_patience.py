@@ -34,6 +34,7 @@ def test_pauses_double_and_two_lines_are_logged(caplog: pytest.LogCaptureFixture
         patience.wait(LocalError("the caller's own"))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("scheme", "group"),
     [(scheme, group) for scheme in ("lading", "iggy", "kafka") for group in (None, "g")] + [("nsq", "g")],

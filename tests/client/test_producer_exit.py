@@ -43,6 +43,7 @@ def payloads(broker: testing.BrokerProcess, topic: str) -> list[bytes | None]:
     return sorted((message.payload for message in Consumer(broker.url, topic, timeout_s=0)), key=lambda one: one or b"")
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("linger", ["20", "None", "0", "3600_000"])
 @pytest.mark.parametrize("scheme", ["lading", "iggy", "kafka"])
 def test_five_sends_without_flush_arrive(broker: testing.BrokerProcess, topic: str, linger: str, scheme: str) -> None:

@@ -104,6 +104,7 @@ def test_a_broker_collects_in_pieces_though_its_start_put_collections_off(
         gc.set_threshold(*before)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_connection_that_is_gone_is_freed_at_once(tmp_path: Path, name: str, uncollected: None) -> None:
     endpoint, case = CASES[name]

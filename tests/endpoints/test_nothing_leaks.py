@@ -270,6 +270,7 @@ def differences(worlds: tuple[Answers, Answers], wanted: str) -> dict[str, tuple
     }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("face", ["kafka", "iggy", "nsq", "admin", "iggy_http", "nsqd_http", "nsqlookupd_http",
                                   "schema_registry"])  # fmt: skip
 def test_what_exists_is_answered_as_what_does_not(worlds: tuple[Answers, Answers], face: str) -> None:

@@ -136,6 +136,7 @@ def test_with_a_broker(lading_broker):
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("arguments", "passed"),
     [

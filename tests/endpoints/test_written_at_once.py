@@ -106,6 +106,7 @@ def values(name: int) -> list[bytes]:
     return [b"%d-%d " % (name, number) + bytes(range(256)) * 40 for number in range(1 if name % 3 == 2 else 20)]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("version", [3, 9])
 @pytest.mark.parametrize("broker", ["hasty", "careful"])
 @pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])

@@ -86,6 +86,7 @@ def put_back(data: Path) -> None:
 DAMAGES = [flip_a_bit, delete_the_log, empty, put_back, cut_in_half, write_zeros, damage_a_page]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 def test_topics_come_back_and_the_loss_is_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     running = start(tmp_path)

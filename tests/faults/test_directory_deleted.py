@@ -33,6 +33,7 @@ def replace_with_a_copy(data: Path) -> None:
     (data.parent / "copy").rename(data)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("lose", [delete_all, delete_contents, replace_with_a_copy])
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_nothing_is_acknowledged_that_nobody_could_read(

@@ -208,6 +208,7 @@ def running() -> Iterator[testing.BrokerProcess]:
         yield broker
 
 
+@pytest.mark.turns(3)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("case", "sample", "whole"), CASES, ids=[case.__name__ for case, _, _ in CASES])
 def test_memory_comes_back(running: testing.BrokerProcess, case: Case, sample: int, whole: int, full: bool) -> None:

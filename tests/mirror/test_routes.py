@@ -21,6 +21,7 @@ from tests.mirror.conftest import MESSAGES, PARTITIONS, contents, fill
 TARGETS = ("lading", "kafka", "iggy", "nsq")
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", ["lading", "kafka", "iggy", "file"])
 def test_a_log_arrives_as_it_was(
@@ -38,6 +39,7 @@ def test_a_log_arrives_as_it_was(
         assert mirror(urls[source], urls[target], "flights", name).messages == 0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_queue_arrives_as_it_was(
     target: str, urls: dict[str, str], broker: testing.BrokerProcess, mirror: Any

@@ -124,6 +124,7 @@ def change_types(table: Path) -> Callable[[], object]:
     return undo
 
 
+@pytest.mark.turns(2)
 @each_form
 @pytest.mark.parametrize(
     ("change", "told"),
@@ -157,6 +158,7 @@ def test_a_table_that_changes_between_two_batches(
     assert form.delays(table) == list(range(30))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("form", "log"), [("parquet", []), ("delta", ["_delta_log"]), ("iceberg", ["metadata"])], ids=lambda one: str(one)
 )

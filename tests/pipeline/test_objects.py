@@ -41,6 +41,7 @@ def read_all(form: str, bucket: str) -> dict[tuple[int, int], list[str]]:
     return places
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_crash_in_every_phase(

@@ -85,6 +85,7 @@ def servers(request: pytest.FixtureRequest) -> tuple[str, str]:
     return (target if request.param == "kafka" else ours.url), target
 
 
+@pytest.mark.turns(3)
 @pytest.mark.timeout(1800)
 def test_kill_at_each_step(servers: tuple[str, str], tmp_path: Path, full: bool) -> None:
     source, server = servers

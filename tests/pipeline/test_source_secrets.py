@@ -60,6 +60,7 @@ def executor() -> Iterator[NotingExecutor]:
         yield made
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_references_travel_and_secrets_do_not(
     guarded: testing.BrokerProcess, executor: NotingExecutor, tmp_path: Path, way: str,

@@ -83,6 +83,7 @@ def holders(secret: str, place: Path) -> list[Path]:
     return [path for path in place.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_references_are_enough_in_every_process_and_in_none_of_the_files(
     place: Place, object_server: ObjectServer, bucket: str, executor: NotingExecutor, form: str,
@@ -142,6 +143,7 @@ def test_references_are_enough_for_other_stores(
         assert read_all(form, bucket) == every_message()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_a_secret_that_is_rotated_counts_at_once(
     place: Place, executor: NotingExecutor, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch

@@ -202,6 +202,7 @@ CRASHES = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_crash_changes_nothing(
     place: Place, served: testing.BrokerProcess, crash: str, monkeypatch: pytest.MonkeyPatch

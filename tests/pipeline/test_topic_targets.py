@@ -112,6 +112,7 @@ is; and before the checkpoint knows."""
 SAMPLE = {("half", "kafka"), ("half", "iggy"), ("sent", "nsq"), ("sent", "lading")}
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("target", FACES)
 @pytest.mark.parametrize("phase", PHASES)
 def test_crashes_between_send_and_commit(

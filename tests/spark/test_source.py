@@ -158,6 +158,7 @@ def told(spark: SparkSession, run: Any) -> str:
     return str(error)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("schema", "options", "sentence"),
     [

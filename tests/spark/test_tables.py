@@ -116,6 +116,7 @@ def test_where_and_all_columns(run: Ingest, tmp_path: Path) -> None:
     assert {path.stat().st_size > 0 for path in (tmp_path / "table").glob("*.parquet")} == {True}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_failure_and_a_restart(run: Ingest, tmp_path: Path, phase: str) -> None:
     table = tmp_path / "table"

@@ -39,6 +39,7 @@ def reader_of(restarting: RestartingBroker, scheme: str) -> LimitedStreamReader:
     return LimitedStreamReader(SourceOptions.parse(options), SCHEMA)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("scheme", ["lading", "iggy", "kafka"])
 def test_a_stream_goes_on_when_the_broker_is_back(
     restarting: RestartingBroker, scheme: str, caplog: pytest.LogCaptureFixture

@@ -20,6 +20,7 @@ AS_PARQUET_NAMES_IT = {"none": "UNCOMPRESSED"}
 """Where Parquet's own word is another one (parquet-format, Compression.md)."""
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("codec", get_args(Compression))
 @pytest.mark.parametrize("form", FORMATS)
 def test_files_have_the_codec_that_is_set(broker: testing.BrokerProcess, tmp_path: Path, form: str, codec: str) -> None:

@@ -83,6 +83,7 @@ def _payloads(table: Path) -> list[bytes]:
     return sorted(payloads.to_pylist())
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("scheme", ["lading", "iggy", "kafka"])
 def test_an_ingest_goes_on_when_the_broker_is_back(
     executor: InterruptedExecutor,

@@ -30,6 +30,7 @@ def topic() -> str:
     return f"logged{next(NUMBERS)}"
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("form", "home", "name"),
     [
@@ -106,6 +107,7 @@ def test_a_second_run_with_the_same_number_and_other_files_is_refused(
     assert form.delays(table) == list(range(10))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("form", "begun", "change", "sentence"),
     [

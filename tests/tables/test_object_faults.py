@@ -127,6 +127,7 @@ def count_requests(table: Table, store: StoreFaults) -> int:
     return store.requests
 
 
+@pytest.mark.turns(3)
 @pytest.mark.timeout(900)
 def test_every_message_is_there_once(
     make_table: Callable[[], Table], store: StoreFaults, form: str, scheme: str, full: bool

@@ -42,6 +42,7 @@ def delays(form: str, table: str) -> list[int]:
     return sorted(FORMS[form][1](table)["delay"].to_list())
 
 
+@pytest.mark.turns(3)
 @forms
 def test_a_topic_becomes_a_table_in_a_bucket_and_goes_on(
     broker: testing.BrokerProcess, topic: str, bucket: str, tmp_path: Path, form: str
@@ -63,6 +64,7 @@ def query(sql: str, table: str) -> list[dict[str, Any]]:
         return result.read_all().to_pylist()
 
 
+@pytest.mark.turns(3)
 @forms
 def test_a_table_in_a_bucket_is_queried(
     broker: testing.BrokerProcess, topic: str, bucket: str, tmp_path: Path, form: str

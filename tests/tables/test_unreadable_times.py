@@ -58,6 +58,7 @@ def read(form: str, table: Path) -> pa.Table:
     return ds.dataset(table).to_table()
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("levels", [(), ("day(timestamp)",), ("year(timestamp)",), ("hour(timestamp)",)])
 @pytest.mark.parametrize("form", ["", "delta:", "iceberg:"])
 def test_tables_have_null_and_all_else(

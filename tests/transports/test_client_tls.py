@@ -67,6 +67,7 @@ def exchange(url: str, payloads: list[bytes], **options: Any) -> list[bytes | No
         return found
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_messages_go_there_and_back(broker: testing.BrokerProcess, files: dict[str, str], name: str) -> None:
     # records of TLS have 16 KiB: less, and more

@@ -77,6 +77,7 @@ def test_every_listener_is_spoken_to_in_its_release(broker: testing.BrokerProces
         assert times == [SENT_US, SENT_US + 1]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_listener_that_asks_for_a_login_is_too(guarded: LadingBroker, release: str | None) -> None:
     place = guarded.process.endpoints["iggy_tcp" if release is None else f"iggy_tcp.{listener_of(release)}"]

@@ -83,6 +83,7 @@ def exchange(url: str, **options: Any) -> None:
     assert [[(header.key, header.kind) for header in message.headers] for message in found] == [typed] * 2
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("is_named", [False, True], ids=["asked", "named"])
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_release_is_written_and_read(

@@ -1,0 +1,41 @@
+"""Slow cases take turns: each has run after some days, and one of them runs every day."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import pytest
+
+from tests.case_turns import DAY, choose_others, skip_others
+
+
+@pytest.mark.parametrize(("count", "turns"), [(1, 3), (2, 3), (3, 3), (7, 3), (240, 4), (5, 2)])
+def test_every_case_has_its_turn_and_no_day_is_without_one(count: int, turns: int) -> None:
+    run = [set(range(count)) - set(choose_others(day, count, turns)) for day in range(740_000, 740_000 + turns)]
+    assert all(run)
+    assert set().union(*run) == set(range(count))
+    assert max(map(len, run)) == -(-count // min(turns, count))
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_others_are_skipped_in_a_run_of_everything(
+    case: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cases of other tests are left alone."""
+
+    def list_skipped(day: str, full: str) -> set[str]:
+        items = [copy(item) for item in request.session.items if item.path == request.path]
+        for item in items:
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "skip"]
+            if item.nodeid.startswith(request.node.nodeid.partition("[")[0]):
+                item.own_markers.append(pytest.mark.turns(2).mark)
+        monkeypatch.setenv(DAY, day)
+        monkeypatch.setenv("LADING_TEST_FULL", full)
+        skip_others(items)
+        return {item.name for item in items if item.get_closest_marker("skip")}
+
+    days = [list_skipped(day, "") for day in ("740000", "740001")]
+    wanted = {item.name for item in request.session.items if item.name.startswith(f"{request.node.originalname}[")}
+    assert days[0] | days[1] == wanted
+    assert days[0] & days[1] == set()
+    assert list_skipped("740000", "1") == set()
