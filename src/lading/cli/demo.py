@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from ..spark.session import SparkSession
 
 TOPIC = "flights"
-SCHEMA = "carrier string, dest string, dep_delay int, tail string, payload binary"
+SCHEMA = "carrier string, dest string, dep_delay int, tail string, distance int"
+MEMBER = ("column.distance", "payload.distance")
+"""The option by which a column of SCHEMA is a member of the JSON payload."""
 MARK = ".lading-demo"
 SECOND_PART = {"pyspark": "Spark", "deltalake": "Delta"}
 """Packages that the part after the first screen needs, and what they bring."""
@@ -199,7 +201,7 @@ def _spark(url: str, directory: Path, sent: int) -> None:
         with _step("starting Spark …"):
             spark = session()
         print_note(f"   session up after {time.monotonic() - begun:.1f} s [dim](Spark's own start, once)[/]")
-        print_note(f'   spark.read.format("lading").schema("{SCHEMA}")')
+        print_note(f'   spark.read.format("lading").schema("{SCHEMA}").option("{MEMBER[0]}", "{MEMBER[1]}")')
         begun = time.monotonic()
         with _step("aggregating …"):
             rows = interruption.run_interruptibly(lambda: _by_carrier(spark, url))
@@ -217,12 +219,13 @@ def _spark(url: str, directory: Path, sent: int) -> None:
 
 
 def _by_carrier(spark: SparkSession, url: str) -> list[dict[str, Any]]:
-    frame = spark.read.format("lading").schema(SCHEMA).option("from", url).option("topic", f"airlines.{TOPIC}").load()
+    source = spark.read.format("lading").schema(SCHEMA).option(*MEMBER)
+    frame = source.option("from", url).option("topic", f"airlines.{TOPIC}").load()
     frame.createOrReplaceTempView("flights")
     rows = spark.sql(
         "SELECT carrier, count(*) AS flights, count(dep_delay) AS left_ground,"
         " round(avg(dep_delay), 1) AS delay_min, count_if(dep_delay > 60) AS late,"
-        " round(avg(get_json_object(CAST(payload AS STRING), '$.distance'))) AS miles"
+        " round(avg(distance)) AS miles"
         " FROM flights GROUP BY carrier ORDER BY flights DESC"
     ).collect()
     return [row.asDict() for row in rows]
@@ -253,8 +256,9 @@ def _next_steps(directory: Path, spark: bool) -> None:
     log = directory / "log"
     for command, what in (
         (
-            f"lading message poll airlines.{TOPIC} --from {log} -n 3 --where \"carrier = 'UA' AND dep_delay > 300\"",
-            "a filter over headers",
+            f"lading message poll airlines.{TOPIC} --from {log} -n 3 "
+            "--where \"carrier = 'UA' AND payload.distance > 2500\"",
+            "a filter over headers and JSON payloads",
         ),
         (f"lading headers airlines.{TOPIC} --from {log} --output json", "the header table for programs"),
         (

@@ -32,11 +32,15 @@ max_rows = {max_rows}
 from = "{url}"
 topic = "{topic}"
 
+[payload]
+format = "json"
+
 [headers]
 carrier   = "string required"
 tail      = "{tail}"
 dep_delay = "int"
 scheduled = "timestamp"
+distance  = "int from payload"
 
 [[route]]
 where = "dep_delay > 60"
