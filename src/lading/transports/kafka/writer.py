@@ -165,8 +165,7 @@ class KafkaWriter:
     A batch whose fate stayed unknown continues at the row it stopped at if the same object is sent again; if another
     batch follows instead, a new producer id begins, because the sequence of the old one is unsure: under its numbers
     another batch would pass for the one that the cluster may have, and vanish. So it is too if a response is lost, and
-    the repetition is refused. A
-    ``transaction`` has one producer id: after such an error it takes no other batch.
+    the repetition is refused. A ``transaction`` has one producer id: after such an error it takes no other batch.
     """
 
     def __init__(self, cluster: KafkaCluster, transaction: WriterTransaction | None = None) -> None:
