@@ -90,6 +90,12 @@ def test_types(values: list[str], word: str) -> None:
     assert types(payloads) == {"payload.v": word}
 
 
+def test_numbers_of_thousands_of_digits_are_counted() -> None:
+    least, beyond = b'{"a":-9223372036854775808}', b'{"a":' + b"1" * 5_000 + b"}"
+    assert types([least]) == {"payload.a": "bigint"}
+    assert types([beyond, least]) != types([least])
+
+
 def test_an_object_with_many_names_is_a_map() -> None:
     random.seed(1)
     payloads: list[bytes | None] = [

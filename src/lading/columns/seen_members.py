@@ -52,6 +52,8 @@ EXAMPLE_CHARACTERS: Final = 40
 _DECIMALS_MAX: Final = 2
 """Numbers with at most these decimals, as sums of money have, are decimals and not doubles."""
 _BIGINT_DIGITS: Final = 19
+_INT64_CHARACTERS: Final = 20
+"""Digits and sign of the longest number of 64 bits."""
 """Of the largest; all numbers with fewer digits fit as well."""
 _PRECISIONS: Final = (10, 18, 38)
 _KIND_WORDS: Final = {
@@ -339,7 +341,10 @@ def _count_numbers(one: MemberStatistics, literals: Any) -> None:
         # shorter ones fit 64 bits
         long = plain.filter(pc.match_substring_regex(plain, f"[0-9]{{{_BIGINT_DIGITS}}}"))
         # literals are validated: what has no decimals is an integer
-        one.exceeds_bigint |= any(not -(1 << 63) <= int(text.partition(".")[0]) < 1 << 63 for text in long.to_pylist())
+        one.exceeds_bigint |= any(
+            len(whole := text.partition(".")[0]) > _INT64_CHARACTERS or not -(1 << 63) <= int(whole) < 1 << 63
+            for text in long.to_pylist()
+        )
     _add_examples(one, literals)
 
 
