@@ -13,7 +13,7 @@ import pytest
 from lading import testing
 from lading.model.errors import RemoteError, SettingError, Unreachable
 from lading.registry.client import MISSING_S, RegistryAddress, RegistryClient, SchemaMissing, subject_of
-from lading.schemas.parsed import Reference
+from lading.schemas.parsed import InvalidSchema, Reference
 
 ADDRESS = '{"type":"record","name":"Address","namespace":"shop","fields":[{"name":"city","type":"string"}]}'
 ORDER = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"to","type":"Address"}]}'
@@ -118,13 +118,47 @@ def test_an_error_that_passes_is_tried_again(responses: tuple[str, list[tuple[in
     assert len(seen) == 3
 
 
+REFERRING = json.dumps({"schema": "x", "references": [{"name": "a", "subject": "s", "version": 1}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (404, b'{"error_code":40402,"message":"Version not found"}', InvalidSchema), (200, b"{}", InvalidSchema),
+        (403, b'{"error_code":40301,"message":"denied"}', RemoteError), (401, b'{"message":"who"}', RemoteError),
+        (503, b"", Unreachable),
+    ],
+)  # fmt: skip
+def test_references_that_cannot_be_fetched_are_the_fault_of_the_schema(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]], status: int, body: bytes, kind: type[Exception]
+) -> None:
+    url, waiting, _ = responses
+    waiting += [(200, REFERRING), (status, body)]
+    with pytest.raises(kind, match="registry"):
+        open_client(url).schema_by_id(1)
+
+
+def test_missing_schemas_are_forgotten_when_there_are_many(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, waiting, seen = responses
+    waiting.append((404, b'{"error_code":40403,"message":"Schema not found"}'))
+    monkeypatch.setattr("lading.registry.client.MISSING_MAX", 3)
+    client = open_client(url, clock=Clock())
+    for schema_id in (1, 2, 3, 4, 4, 3, 2, 1):
+        with pytest.raises(SchemaMissing):
+            client.schema_by_id(schema_id)
+    # the oldest one alone is asked for again
+    assert len(seen) == 5
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
         (200, b"<html>", RemoteError), (200, b"[]", RemoteError), (200, b"{}", RemoteError), (503, b"", Unreachable),
         (404, b'{"error_code":40403,"message":"Schema not found"}', SchemaMissing), (404, b"", RemoteError),
         (403, b'{"error_code":40301,"message":"denied"}', RemoteError), (200, b"[" * 100_000, RemoteError),
-        (200, b'{"schema":"x","references":[1]}', RemoteError), (302, b"", RemoteError),
+        (200, b'{"schema":"x","references":[1]}', InvalidSchema), (302, b"", RemoteError),
     ],
 )  # fmt: skip
 def test_wrong_responses_are_errors(

@@ -25,7 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from ..model.errors import LadingError, RemoteError, SettingError, Unreachable
 from ..schemas.formats import parse_schema
-from ..schemas.parsed import ParsedSchema, Reference, ResolvedReference
+from ..schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedReference
 
 TIMEOUT_S: Final = 10.0
 ATTEMPTS: Final = 3
@@ -33,9 +33,13 @@ PAUSE_S: Final = 0.2
 """Before the second attempt; twice as long before each further one."""
 MISSING_S: Final = 5.0
 """How long a schema that did not exist is not asked for again."""
+MISSING_MAX: Final = 10_000
+"""Schemas that did not exist, remembered for that."""
 RESPONSE_BYTES_MAX: Final = 32 << 20
 REFERENCES_MAX: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_LOGIN_STATUSES: Final = ("401", "403")
+"""Of errors that say nothing about the schema; their codes begin with them."""
 _SCHEMA_MISSING: Final = 40403
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
@@ -125,7 +129,7 @@ class RegistryClient:
         self._connection: http.client.HTTPConnection | None = None
 
     def schema_by_id(self, schema_id: int) -> FetchedSchema:
-        """Return the schema with an id. Raises SchemaMissing, Unreachable or RemoteError."""
+        """Return the schema with an id. Raises SchemaMissing, InvalidSchema, Unreachable or RemoteError."""
         return self._schema(f"schemas/ids/{schema_id}")
 
     def schema_by_guid(self, guid: str) -> FetchedSchema:
@@ -182,13 +186,36 @@ class RegistryClient:
             document = self._ask("GET", path)
         except RemoteError as error:
             if error.code in (_SCHEMA_MISSING, 404):
-                self._missing[path] = self._clock() + MISSING_S
+                self._note_missing(path)
                 raise self._missing_error(path) from None
             raise
-        references = _references_of(document)
+        kind, text = _kind_of(document), _text_of(document)
         resolved: dict[str, ResolvedReference] = {}
-        self._resolve(references, resolved, set())
-        return FetchedSchema(_kind_of(document), _text_of(document), references, tuple(resolved.values()))
+        try:
+            references = _references_of(document)
+            self._resolve(references, resolved, set())
+        except Unreachable:
+            raise
+        except RemoteError as error:
+            if str(error.code)[:3] in _LOGIN_STATUSES:
+                raise
+            # others of the same topic are good: this one is the fault of those messages alone
+            raise InvalidSchema(str(error)) from None
+        except RecursionError:
+            raise InvalidSchema(
+                f"registry {self._address.url}: {path} has too many references in one another"
+            ) from None
+        return FetchedSchema(kind, text, references, tuple(resolved.values()))
+
+    def _note_missing(self, path: str) -> None:
+        now_s = self._clock()
+        if len(self._missing) >= MISSING_MAX:
+            self._missing = {path: until_s for path, until_s in self._missing.items() if until_s > now_s}
+        # noted again it is the newest
+        self._missing.pop(path, None)
+        if len(self._missing) >= MISSING_MAX:
+            del self._missing[next(iter(self._missing))]
+        self._missing[path] = now_s + MISSING_S
 
     def _resolve(self, references: Sequence[Reference], resolved: dict[str, ResolvedReference], met: set[str]) -> None:
         """Add the referenced schemas, each after those that it refers to itself."""
