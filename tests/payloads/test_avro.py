@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,8 +22,11 @@ from lading.kernels import engine
 from lading.model.errors import SettingError
 from lading.model.run import Decoded
 from lading.payloads import avro_fallback, avro_values
+from lading.payloads.avro_program import compile_program
 from lading.payloads.form import PayloadForm
 from lading.registry.payload_form import parse_payload_form
+from lading.schemas.avro import parse_avro
+from lading.schemas.parsed import ParsedSchema
 from tests.interop import wheels
 
 
@@ -230,6 +234,135 @@ def test_depth_and_items_without_bytes_are_bounded(half: str) -> None:
         "has more than 1,000 objects and arrays inside one another (byte 1,001)",
         "", "has more than 1,000 items without bytes (byte 1)", "has more than 1,000 items without bytes (byte 1)",
     ]  # fmt: skip
+
+
+def test_decimals_beyond_their_precision_leave_their_neighbours_alone(half: str) -> None:
+    wide = field("d", '{"type":"bytes","logicalType":"decimal","precision":40,"scale":2}')
+    near = field("e", '{"type":"bytes","logicalType":"decimal","precision":3,"scale":2}')
+    odd = field("x", '{"type":"bytes","logicalType":"decimal","precision":2000000000,"scale":1000000000}')
+    form = form_of(record(wide, near, odd))
+    rows = [(b"\x05", b"\x05"), (b"\x7f" * 2_000, b"\x05"), ((10**40 - 1).to_bytes(17, "big"), b"\x03\xe8")]
+    payloads = [_write_varint(len(d)) + d + _write_varint(len(e)) + e + b"\x02z" for d, e in rows]
+    made = read(
+        "d string from payload, e double from payload, x string from payload, r json from payload",
+        form_of(record(field("r", record(wide, near, odd, name="I")))),
+        payloads,
+    )
+    assert made.batch.column("r").to_pylist() == ['{"d":0.05,"e":0.05,"x":"z"}', None, None]
+    made = read("d string from payload, e double from payload, x string from payload", form, payloads)
+    assert made.batch.column("d").to_pylist() == ["0.05", None, "9" * 38 + ".99"]
+    assert made.batch.column("e").to_pylist() == [0.05, 0.05, None]
+    assert made.batch.column("x").to_pylist() == ["z"] * 3
+    assert wrong_rows(made) == {"d": [1], "e": [2]}
+
+
+def test_whole_decimals_and_the_least_long_are_numbers(half: str) -> None:
+    form = form_of(record(field("d", '{"type":"bytes","logicalType":"decimal","precision":38,"scale":2}')))
+    payloads = [b"\x04\x01\xf4", b"\x04\x01\xf5", b"\x10\x80" + b"\x00" * 7]
+    made = read("n bigint from payload.d, s string from payload.d, m decimal(38,2) from payload.d", form, payloads)
+    assert made.batch.to_pylist() == [
+        {"n": 5, "s": "5.00", "m": Decimal("5.00")}, {"n": None, "s": "5.01", "m": Decimal("5.01")},
+        {"n": None, "s": "-92233720368547758.08", "m": Decimal("-92233720368547758.08")},
+    ]  # fmt: skip
+    assert wrong_rows(made) == {"n": [1, 2]}
+
+
+def test_records_too_deep_for_text_leave_their_neighbours_alone(half: str) -> None:
+    payloads = [b"\x02" * depth + b"\x00" for depth in (2, 990, 1)]
+    made = read("n json from payload, s string from payload.n", form_of(record(field("n", '["null","R"]'))), payloads)
+    texts = ['{"n":{"n":null}}', None, '{"n":null}']
+    assert made.batch.to_pylist() == [{"n": text, "s": text} for text in texts]
+    assert wrong_rows(made) == {"n": [1], "s": [1]}
+
+
+def double(levels: int, has_defaults: bool = False) -> str:
+    """A record of two of a record that is of two of …, and so on, down to numbers."""
+    schema = '"int"'
+    for level in range(levels):
+        default = "" if not has_defaults else ',"default":{}' if level else ',"default":7'
+        again = f'"R{level - 1}"' if level else '"int"'
+        schema = record(field("a", schema, default), field("b", again, default), name=f"R{level}")
+    return schema
+
+
+def test_programs_are_not_exponential_in_their_schema(half: str) -> None:
+    schema = record(field("x", double(40)), field("y", '"string"'))
+    program = compile_program(parse_avro(schema).root, (("y",),))
+    assert len(program.code) < 500
+    made = read(
+        "y string from payload, x double from payload.y",
+        form_of(record(field("x", double(4)), field("y", '"string"'))),
+        [b"\x02" * 16 + b"\x02z", b"\x02" * 15 + b"\x02z"],
+    )
+    assert made.batch.column("y").to_pylist() == ["z", None]
+    # two branches at each name of the path
+    fork = record(
+        field("a", '["null","A",' + record(field("a", '["null","A","B"]'), field("v", '"int"'), name="B") + "]"),
+        field("v", '"int"'), name="A",
+    )  # fmt: skip
+    path = (*["a"] * 60, "v")
+    assert len(compile_program(parse_avro(fork).root, (path, ("v",))).code) < 5_000
+    made = read("v int from payload.a.a.a.v", form_of(fork), [b"\x02\x04\x02\x00\x0e" + b"\x00" * 3, b"\x00\x00"])
+    assert made.batch.column("v").to_pylist() == [7, None]
+
+
+@dataclass(frozen=True)
+class OneSchema:
+    """A source of one schema, under every id."""
+
+    text: str
+
+    def find_by_id(self, schema_id: int) -> ParsedSchema | None:
+        return parse_avro(self.text)
+
+    def find_by_guid(self, guid: str) -> ParsedSchema | None:
+        return parse_avro(self.text)
+
+
+def read_by(reader: str, writer: str, columns: str, payloads: Sequence[bytes]) -> Assembled:
+    form = PayloadForm("avro", form_of(reader).schema, OneSchema(writer))
+    return read(columns, form, [b"\x00\x00\x00\x00\x01" + payload for payload in payloads])
+
+
+def test_the_schema_of_a_reader_holds_inside_of_arrays_maps_and_structs(half: str) -> None:
+    writer = record(
+        field("l", '{"type":"array","items":' + record(field("old", '"int"'), name="I") + "}"),
+        field("m", '["null",{"type":"map","values":"I"}]'), field("s", '"I"'),
+    )  # fmt: skip
+    inner = record(field("new", '"int"', ',"aliases":["old"]'), field("more", '"string"', ',"default":"d"'), name="I")
+    reader = record(
+        field("l", '{"type":"array","items":' + inner + "}"), field("m", '["null",{"type":"map","values":"I"}]'),
+        field("s", '"I"'),
+    )  # fmt: skip
+    made = read_by(
+        reader, writer,
+        "l array<struct<new:int,more:string>> from payload, m map<string,struct<new:int,more:string>> from payload, "
+        "s struct<new:int,more:string> from payload",
+        [b"\x04\x02\x04\x00" + b"\x02\x02\x02k\x06\x00" + b"\x08"],
+    )  # fmt: skip
+    one, two, three, four = ({"new": number, "more": "d"} for number in range(1, 5))
+    assert made.batch.to_pylist() == [{"l": [one, two], "m": [("k", three)], "s": four}]
+    assert wrong_rows(made) == {}
+
+
+def test_defaults_of_any_branch_are_read_and_those_without_end_leave_the_others_alone(half: str) -> None:
+    many = double(20, has_defaults=True)
+    reader = record(
+        field("u", '["string","int"]', ',"default":5'), field("a", '{"type":"array","items":["string","long"]}',
+              ',"default":[1,"x"]'), field("n", record(field("n", '"N"', ',"default":{}'), name="N"), ',"default":{}'),
+        field("e", '{"type":"enum","name":"E","symbols":["x"]}', ',"default":"z"'),
+        field("d", many, ',"default":{}'), field("i", '"int"'),
+    )  # fmt: skip
+    made = read_by(
+        reader, record(field("i", '"int"')),
+        "u int from payload, a array<string> from payload, n json from payload, e string from payload, "
+        "d json from payload, i int from payload", [b"\x02", b"\x04"],
+    )  # fmt: skip
+    rows = [{"u": 5, "a": ["1", "x"], "n": None, "e": None, "d": None, "i": number} for number in (1, 2)]
+    assert made.batch.to_pylist() == rows
+    assert wrong_rows(made) == {name: [0, 1] for name in ("n", "e", "d")}
+    with pytest.raises(SettingError, match="Invalid default for field i"):
+        form_of(record(field("i", '"int"', ',"default":"z"')))
 
 
 def test_an_id_before_the_payload_is_skipped_if_there_is_one(half: str) -> None:

@@ -6,15 +6,34 @@ import json
 import math
 import struct
 from decimal import Decimal
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
-from ..schemas.avro import AvroType
-from .avro_program import is_record
+from ..schemas.avro import ABSENT as NO_DEFAULT
+from ..schemas.avro import AvroType, fits
+from .avro_program import is_empty, is_record
+from .layout import EMPTY_ITEMS_MAX
+
+PRECISION_MAX: Final = 1000
+"""Digits of a decimal type. One that says more is read as bytes."""
+DEFAULT_DEPTH_MAX: Final = 100
+DEFAULT_VALUES_MAX: Final = 100_000
+"""Values in a default, with the defaults of its fields, which may be exponential in the size of the schema."""
 
 
-def write_value(type_: AvroType, data: bytes) -> str:
-    """Return a valid value as JSON: numbers, texts and symbols as such, bytes as Latin-1, a decimal as its number."""
-    return _write_json(_read(type_, data, 0)[0])
+class _UnreadableError(Exception):
+    """A value that is valid for the walker, and does not fit its logical type."""
+
+
+def write_value(type_: AvroType, data: bytes) -> str | None:
+    """Return a valid value as JSON: numbers, texts and symbols as such, bytes as Latin-1, a decimal as its number.
+
+    None if it has a decimal beyond the precision of its type, or more levels than Python can follow.
+    """
+    try:
+        return _write_json(_read(type_, data, 0)[0])
+    except (_UnreadableError, RecursionError):
+        return None
 
 
 def _write_json(value: Any) -> str:
@@ -28,6 +47,8 @@ def _write_json(value: Any) -> str:
 def _read(type_: AvroType, data: bytes, at: int) -> tuple[Any, int]:
     kind = type_.kind
     if is_record(type_):
+        if is_empty(type_) and _count_values(type_) > EMPTY_ITEMS_MAX:
+            raise _UnreadableError
         record: dict[str, Any] = {}
         for field in type_.fields:
             record[field.name], at = _read(field.type, data, at)
@@ -53,8 +74,17 @@ def _read(type_: AvroType, data: bytes, at: int) -> tuple[Any, int]:
     if kind == "string":
         return held.decode(), at + size
     if find_scale(type_) is not None:
-        return read_decimal(type_, held), at + size
+        decimal = read_decimal(type_, held)
+        if decimal is None:
+            raise _UnreadableError
+        return decimal, at + size
     return held.decode("latin-1"), at + size
+
+
+@lru_cache(maxsize=1024)
+def _count_values(type_: AvroType) -> int:
+    """Return how many values one without bytes is made of, which may be exponential in the size of its schema."""
+    return 1 + sum(_count_values(field.type) for field in type_.fields)
 
 
 def _read_blocks(type_: AvroType, data: bytes, at: int) -> tuple[Any, int]:
@@ -90,33 +120,62 @@ def find_scale(type_: AvroType) -> int | None:
     if type_.attributes.get("logicalType") != "decimal" or type_.kind not in ("bytes", "fixed"):
         return None
     precision, scale = type_.attributes.get("precision"), type_.attributes.get("scale", 0)
-    is_valid = type(precision) is int and type(scale) is int and 0 <= scale <= precision and precision > 0
-    return int(scale) if is_valid else None
+    if type(precision) is not int or type(scale) is not int:
+        return None
+    return scale if 0 <= scale <= precision <= PRECISION_MAX and precision > 0 else None
 
 
-def read_decimal(type_: AvroType, held: bytes) -> Decimal:
-    """Return the number in the bytes of a decimal."""
+def read_decimal(type_: AvroType, held: bytes) -> Decimal | None:
+    """Return the number in the bytes of a decimal; None if it has more digits than its type."""
     number = int.from_bytes(held, "big", signed=True)
+    if abs(number) >= 10 ** type_.attributes["precision"]:
+        return None
     scale = find_scale(type_) or 0
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
 def encode_value(type_: AvroType, value: Any) -> bytes:
-    """Return a valid JSON default of a type as the bytes that a writer would have written."""
+    """Return a valid JSON default of a type as the bytes that a writer would have written.
+
+    Raises ValueError or OverflowError for one that does not fit its type, or has too many values.
+    """
+    parts: list[bytes] = []
+    _add_encoded(type_, value, parts, 0)
+    return b"".join(parts)
+
+
+def _add_encoded(type_: AvroType, value: Any, parts: list[bytes], depth: int) -> None:
+    if depth > DEFAULT_DEPTH_MAX or len(parts) >= DEFAULT_VALUES_MAX:
+        raise ValueError(f"a default of more than {DEFAULT_DEPTH_MAX} levels or {DEFAULT_VALUES_MAX:,} values")
     kind = type_.kind
     if is_record(type_):
-        return b"".join(encode_value(field.type, value.get(field.name, field.default)) for field in type_.fields)
-    if kind == "union":
-        at = next(at for at, one in enumerate(type_.branches) if (one.kind == "null") == (value is None))
-        return _write_number(at) + encode_value(type_.branches[at], value)
-    if kind in ("array", "map"):
-        parts = [
-            write_sized(item.encode()) + encode_value(type_.branches[0], value[item])
-            if kind == "map"
-            else encode_value(type_.branches[0], item)
-            for item in value
-        ]
-        return (_write_number(len(parts)) + b"".join(parts) if parts else b"") + b"\0"
+        # counts as a value, as a record may have none
+        parts.append(b"")
+        for field in type_.fields:
+            inner = value.get(field.name, field.default)
+            if inner is NO_DEFAULT:
+                raise ValueError(f"a default without the field {field.name}")
+            _add_encoded(field.type, inner, parts, depth + 1)
+    elif kind == "union":
+        branch = choose_branch(type_, value)
+        if branch is None:
+            raise ValueError("a default that fits no branch of its union")
+        parts.append(_write_number(branch))
+        _add_encoded(type_.branches[branch], value, parts, depth + 1)
+    elif kind in ("array", "map"):
+        if value:
+            parts.append(_write_number(len(value)))
+        for item in value:
+            if kind == "map":
+                parts.append(write_sized(item.encode()))
+            _add_encoded(type_.branches[0], value[item] if kind == "map" else item, parts, depth + 1)
+        parts.append(b"\0")
+    else:
+        parts.append(_encode_scalar(type_, value))
+
+
+def _encode_scalar(type_: AvroType, value: Any) -> bytes:
+    kind = type_.kind
     if kind == "null":
         return b""
     if kind == "boolean":
@@ -125,8 +184,17 @@ def encode_value(type_: AvroType, value: Any) -> bytes:
         return _write_number(type_.symbols.index(value) if kind == "enum" else value)
     if kind in ("float", "double"):
         return struct.pack("<f" if kind == "float" else "<d", value)
-    held = value.encode() if kind == "string" else value.encode("latin-1")
-    return held if kind == "fixed" else write_sized(held)
+    held: bytes = value.encode() if kind == "string" else value.encode("latin-1")
+    if kind != "fixed":
+        return write_sized(held)
+    if len(held) != type_.size_bytes:
+        raise ValueError(f"a default of {len(held)} bytes for {type_.size_bytes}")
+    return held
+
+
+def choose_branch(type_: AvroType, value: Any) -> int | None:
+    """Return the first branch of a union that a JSON default fits."""
+    return next((at for at, one in enumerate(type_.branches) if fits(one, value)), None)
 
 
 def write_sized(held: bytes) -> bytes:

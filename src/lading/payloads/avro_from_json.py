@@ -79,7 +79,10 @@ def _encode_record(type_: AvroType, value: Any, path: str) -> bytes:
         if field.name in value:
             parts.append(_encode(field.type, value[field.name], _join(path, field.name)))
         elif field.default is not ABSENT:
-            parts.append(encode_value(field.type, field.default))
+            try:
+                parts.append(encode_value(field.type, field.default))
+            except (ValueError, OverflowError) as error:
+                raise _Misfit(_join(path, field.name), f"is missing, and its default is invalid: {error}") from None
         else:
             raise _Misfit(_join(path, field.name), "is missing, and its field has no default")
     return b"".join(parts)

@@ -15,7 +15,7 @@ import numpy as np
 from ..kernels.arrays import Table
 from ..model.lazy_dataclass import lazy_dataclass
 from ..schemas.avro import ABSENT as NO_DEFAULT
-from ..schemas.avro import AvroField, AvroType
+from ..schemas.avro import AvroField, AvroType, fits
 from .layout import (
     BROKEN,
     CODE_COLUMNS,
@@ -56,12 +56,15 @@ _RECORDS: Final = ("record", "error")
 class AvroProgram:
     """Instructions as ``layout`` names their columns; the types that they refer to; the leaf of each path.
 
+    ``readers`` are what the reader's schema has for each of the types, if anything.
+
     ``defaults`` are the values of paths that the writer's schema does not have, with their type; ``misfit`` is a path
     that leads through what is never a record.
     """
 
     code: Table
     types: tuple[AvroType, ...]
+    readers: tuple[AvroType | None, ...]
     leaf_of: Mapping[Path, int]
     defaults: Mapping[Path, tuple[AvroType, Any]]
     misfit: Path | None = None
@@ -115,31 +118,51 @@ def _is_recursive(type_: AvroType) -> bool:
 
 def _can_lead(type_: AvroType, path: Path) -> bool:
     """Return whether a path may lead to a value; a field that a record does not have is absent, and fits."""
-    if not path:
-        return True
-    branches = type_.branches if type_.kind == "union" else (type_,)
-    records = [branch for branch in branches if is_record(branch)]
-    for record in records:
-        field = next((one for one in record.fields if one.name == path[0]), None)
-        if field is None or _can_lead(field.type, path[1:]):
-            return True
-    return not records and all(branch.kind == "null" for branch in branches)
+    # each type once for each name, as the ways through unions are exponential in the length of the path
+    here = {type_}
+    for name in path:
+        below: set[AvroType] = set()
+        for one in here:
+            branches = one.branches if one.kind == "union" else (one,)
+            records = [branch for branch in branches if is_record(branch)]
+            if not records and all(branch.kind == "null" for branch in branches):
+                return True
+            for record in records:
+                field = next((one for one in record.fields if one.name == name), None)
+                if field is None:
+                    return True
+                below.add(field.type)
+        here = below
+    return bool(here)
 
 
 class _Compiler:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._rows: list[list[int]] = []
-        self._types: list[AvroType] = []
+        self._types: list[tuple[AvroType, AvroType | None]] = []
+        """Each with what the reader's schema has for it."""
         self._leaf_of = {path: leaf for leaf, path in enumerate(sorted(paths))}
         self._leaves = sorted(paths)
         self._defaults: dict[Path, tuple[AvroType, Any]] = {}
         self._shared: dict[AvroType, int] = {}
-        """The entry of each record that contains itself, for values that are not wanted."""
+        """The entry of each record that contains itself, or is used twice, for values that are not wanted."""
         self._calls: list[tuple[int, AvroType]] = []
+        self._skipped: set[AvroType] = set()
+        self._wanted: dict[tuple[AvroType, AvroType | None, Path], int] = {}
+        """The entry of each record on the way of a path that is used twice, as the branches of unions may be."""
+        self._wanted_calls: list[tuple[int, tuple[AvroType, AvroType | None, Path]]] = []
+        self._written: set[tuple[AvroType, AvroType | None, Path]] = set()
 
     def compile(self, type_: AvroType, reader: AvroType | None) -> AvroProgram:
         self._write(type_, reader, ())
         self._add(OP_END)
+        while self._wanted_calls:
+            at, key = self._wanted_calls.pop()
+            if key not in self._wanted:
+                self._wanted[key] = len(self._rows)
+                self._write_fields(*key)
+                self._add(OP_RETURN)
+            self._rows[at][CODE_ONE] = self._wanted[key]
         while self._calls:
             at, record = self._calls.pop()
             if record not in self._shared:
@@ -151,17 +174,18 @@ class _Compiler:
         code = np.array(self._rows, np.int64).reshape(-1, CODE_COLUMNS)
         code.flags.writeable = False
         misfit = next((path for path in self._leaves if not _can_lead(type_, path)), None)
-        return AvroProgram(code, tuple(self._types), self._leaf_of, self._defaults, misfit)
+        types, readers = zip(*self._types, strict=True) if self._types else ((), ())
+        return AvroProgram(code, types, readers, self._leaf_of, self._defaults, misfit)
 
     def _add(self, op: int, leaf: int = -1, type_: int = -1, one: int = -1, two: int = -1) -> int:
         self._rows.append([op, leaf, type_, one, two])
         return len(self._rows) - 1
 
-    def _type(self, type_: AvroType) -> int:
+    def _type(self, type_: AvroType, reader: AvroType | None) -> int:
         for at, known in enumerate(self._types):
-            if known is type_:
+            if known == (type_, reader):
                 return at
-        self._types.append(type_)
+        self._types.append((type_, reader))
         return len(self._types) - 1
 
     def _below(self, path: Path) -> tuple[int, int]:
@@ -181,18 +205,26 @@ class _Compiler:
             self._add(OP_NULL, leaf)
             self._lose(first, last, NULL)
         elif type_.kind in _SCALARS:
-            self._add_scalar(type_, leaf)
+            self._add_scalar(type_, leaf, reader)
             self._lose(first, last, BROKEN)
         else:
             if leaf >= 0:
                 self._add(OP_MARK, leaf)
             if is_record(type_):
-                self._write_fields(type_, reader, path)
+                self._write_record(type_, reader, path)
             else:
                 self._skip(type_)
                 self._lose(first, last, BROKEN)
             if leaf >= 0:
-                self._add(OP_SPAN, leaf, self._type(type_))
+                self._add(OP_SPAN, leaf, self._type(type_, reader))
+
+    def _write_record(self, type_: AvroType, reader: AvroType | None, path: Path) -> None:
+        key = (type_, reader, path)
+        if key in self._written:
+            self._wanted_calls.append((self._add(OP_CALL), key))
+        else:
+            self._written.add(key)
+            self._write_fields(type_, reader, path)
 
     def _write_fields(self, type_: AvroType, reader: AvroType | None, path: Path) -> None:
         reads = _find_record(reader, type_)
@@ -207,8 +239,10 @@ class _Compiler:
 
     def _note_defaults(self, type_: AvroType, value: Any, path: Path) -> None:
         """Note a default, and those of fields in it, for paths that lead there."""
+        if path not in self._leaf_of and self._below(path) == (0, 0):
+            return
         if type_.kind == "union":
-            chosen = next((one for one in type_.branches if (one.kind == "null") == (value is None)), None)
+            chosen = next((one for one in type_.branches if fits(one, value)), None)
             if chosen is None:
                 return
             type_ = chosen
@@ -233,9 +267,9 @@ class _Compiler:
         for end in ends:
             self._rows[end][CODE_ONE] = len(self._rows)
 
-    def _add_scalar(self, type_: AvroType, leaf: int) -> None:
+    def _add_scalar(self, type_: AvroType, leaf: int, reader: AvroType | None = None) -> None:
         one = type_.size_bytes if type_.kind == "fixed" else len(type_.symbols)
-        self._add(_SCALARS[type_.kind], leaf, self._type(type_) if leaf >= 0 else -1, one)
+        self._add(_SCALARS[type_.kind], leaf, self._type(type_, reader) if leaf >= 0 else -1, one)
 
     def _lose(self, first: int, last: int, length: int) -> None:
         if first < last:
@@ -266,9 +300,12 @@ class _Compiler:
             self._add(OP_NEXT, -1, -1, blocks)
             self._rows[blocks][CODE_TWO] = len(self._rows)
         elif is_record(type_):
-            if _is_recursive(type_):
+            if is_empty(type_):
+                return
+            if type_ in self._skipped or _is_recursive(type_):
                 self._calls.append((self._add(OP_CALL), type_))
             else:
+                self._skipped.add(type_)
                 for field in type_.fields:
                     self._skip(field.type)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ _PLAIN_KINDS: Final[Mapping[str, Kind]] = {
     "fixed": Kind.RAW,
 }  # fmt: skip
 _UUID_BYTES: Final = 16
+_LONG_MAX: Final = (1 << 63) - 1
 _INSTANT_UNITS: Final[Mapping[str, tuple[int, int]]] = {
     f"{local}timestamp-{unit}": factors
     for local in ("", "local-")
@@ -46,7 +48,8 @@ Indexes = NDArray[np.int64]
 class AvroValues:
     """Values inside valid Avro payloads: ``start`` is a position in ``data``, or the number itself.
 
-    ``what`` is the index of a value's type among ``types``; lengths below 0 are those of ``layout``.
+    ``what`` is the index of a value's type among ``types``, and of what the reader's schema has for it among
+    ``readers``; lengths below 0 are those of ``layout``.
     """
 
     data: Bytes
@@ -54,6 +57,7 @@ class AvroValues:
     length: Longs
     what: NDArray[np.int32]
     types: tuple[AvroType, ...]
+    readers: tuple[AvroType | None, ...]
 
     @property
     def absent(self) -> NDArray[np.bool_]:
@@ -79,25 +83,25 @@ class AvroValues:
         rows: NDArray[np.bool_] = (self.length < 0) & (self.length != BROKEN)
         return rows
 
-    def _by_type(self) -> Iterator[tuple[AvroType, Indexes | None]]:
-        """Yield each type that values have, and its rows; None for all rows, of which some may have no value."""
+    def _by_type(self) -> Iterator[tuple[AvroType, AvroType | None, Indexes | None]]:
+        """Yield each type that values have, the reader's, and its rows; None for all rows, some maybe without value."""
         readable = self.readable
         what = self.what if readable.all() else self.what[readable]
         if not what.size:
             return
         if (what == what[0]).all():
-            yield self.types[what[0]], None
+            yield self.types[what[0]], self.readers[what[0]], None
             return
         for type_ in np.unique(what).tolist():
-            yield self.types[type_], np.flatnonzero(readable & (self.what == type_))
+            yield self.types[type_], self.readers[type_], np.flatnonzero(readable & (self.what == type_))
 
     def read_as(self, type_: pa.DataType, *, whole_numbers: bool) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
         """See FoundValues."""
         parts: list[ValuePart] = []
         broken = self.length == BROKEN
-        for found, rows in self._by_type():
+        for found, _, rows in self._by_type():
             some = self if rows is None else self.take(rows)
-            values, wrong = some._read_one_type(found, type_)
+            values, wrong = some._read_one_type(found, type_, whole_numbers)
             if wrong is not None:
                 broken[slice(None) if rows is None else rows] |= wrong
             parts.append(ValuePart(values, rows))
@@ -106,7 +110,9 @@ class AvroValues:
             parts.append(ValuePart(Located(self.data, self.start, nothing, np.zeros(len(nothing), np.int8))))
         return parts, broken
 
-    def _read_one_type(self, type_: AvroType, target: pa.DataType) -> tuple[Located | pa.Array[Any], Any]:
+    def _read_one_type(
+        self, type_: AvroType, target: pa.DataType, whole_numbers: bool
+    ) -> tuple[Located | pa.Array[Any], Any]:
         """Return values of one type, with rows that have none, and which cannot be read, if there are any."""
         logical = type_.attributes.get("logicalType")
         is_text = target == pa.string()
@@ -126,7 +132,7 @@ class AvroValues:
             return locate_numbers(self.start, self.length), None
         scale = find_scale(type_)
         if scale is not None:
-            return self._read_decimals(type_, scale, target)
+            return self._read_decimals(type_, scale, target, whole_numbers)
         if type_.kind == "fixed" and logical == "uuid" and type_.size_bytes == _UUID_BYTES and is_text:
             return self._write_texts(lambda held: _write_uuid(held)), None
         if type_.kind in _PLAIN_KINDS:
@@ -134,18 +140,31 @@ class AvroValues:
             return Located(self.data, self.start, np.where(self.length < 0, ABSENT, self.length), kind), None
         # arrays, maps and records
         if is_text:
-            return self.locate_text(), None
+            text = self.locate_text()
+            return text, (text.length < 0) & (self.length >= 0)
         nothing = np.full(len(self.length), ABSENT, np.int64)
         return Located(self.data, self.start, nothing, np.zeros(len(nothing), np.int8)), self.length >= 0
 
-    def _read_decimals(self, type_: AvroType, scale: int, target: pa.DataType) -> tuple[Any, Any]:
+    def _read_decimals(
+        self, type_: AvroType, scale: int, target: pa.DataType, whole_numbers: bool
+    ) -> tuple[Any, NDArray[np.bool_] | None]:
         rows = np.flatnonzero(self.length >= 0)
         unscaled, wide = np.empty(len(rows), np.int64), np.zeros(len(rows), np.uint8)
         _kernels(len(rows) * PAYLOAD_BYTES).read_unscaled(self.data, self.start, self.length, rows, unscaled, wide)
-        large = {int(rows[at]): read_decimal(type_, self._bytes(int(rows[at]))) for at in np.flatnonzero(wide).tolist()}
         values = np.zeros(len(self.length), np.int64)
         values[rows] = unscaled
-        return cast_decimals(values, self.length >= 0, scale, large, target)
+        limit = 10 ** type_.attributes["precision"]
+        beyond = np.zeros(len(values), np.bool_) if limit > _LONG_MAX else (values >= limit) | (values <= -limit)
+        large: dict[int, Decimal] = {}
+        for row in rows[np.flatnonzero(wide)].tolist():
+            number = read_decimal(type_, self._bytes(row))
+            if number is None:
+                beyond[row] = True
+            else:
+                large[row] = number
+        valid = (self.length >= 0) & ~beyond
+        array, wrong = cast_decimals(values, valid, scale, large, target, whole_numbers=whole_numbers)
+        return array, beyond if wrong is None else wrong | beyond
 
     def _bytes(self, row: int) -> bytes:
         return self.data[self.start[row] : self.start[row] + self.length[row]].tobytes()
@@ -158,11 +177,17 @@ class AvroValues:
     def locate_text(self) -> Located:
         """See FoundValues."""
         rows = np.flatnonzero(self.length >= 0).tolist()
-        texts = [self._write_json(row).encode() for row in rows]
+        length = self.length.copy()
+        texts: list[bytes] = []
+        for row in rows:
+            text = self._write_json(row)
+            texts.append(b"" if text is None else text.encode())
+            if text is None:
+                length[row] = BROKEN
         places = np.cumsum(self.length >= 0) - 1
-        return locate_texts(texts, places.clip(min=0), np.where(self.length == BROKEN, ABSENT, self.length))
+        return locate_texts(texts, places.clip(min=0), np.where(length == BROKEN, ABSENT, length))
 
-    def _write_json(self, row: int) -> str:
+    def _write_json(self, row: int) -> str | None:
         type_ = self.types[self.what[row]]
         if type_.kind in ("int", "long"):
             return str(int(self.start[row]))
@@ -186,22 +211,24 @@ class AvroValues:
         counts = np.zeros(len(self.length), np.int32)
         parts: list[tuple[Indexes, AvroValues, AvroValues]] = []
         types: tuple[AvroType, ...] = ()
-        for type_, rows in self._by_type():
+        readers: tuple[AvroType | None, ...] = ()
+        for type_, reader, rows in self._by_type():
             if type_.kind != kind:
                 continue
             chosen = np.flatnonzero(self.readable) if rows is None else rows
             listed[chosen] = True
-            program = compile_program(type_.branches[0], ((),))
+            program = compile_program(type_.branches[0], ((),), _find_items(reader, kind))
             names, items = self._list_one_type(chosen, kind == "map", program, len(types), counts)
             types += program.types
+            readers += program.readers
             parts.append((np.repeat(chosen, counts[chosen]), names, items))
         ends = np.zeros(len(self.length) + 1, np.int32)
         np.cumsum(counts, out=ends[1:])
         if not parts:
             return ends, self.take(np.empty(0, np.int64)), self.take(np.empty(0, np.int64)), listed
         order = np.argsort(np.concatenate([parents for parents, _, _ in parts]), kind="stable")
-        names = _join([part for _, part, _ in parts], (AvroType("string"),)).take(order)
-        items = _join([part for _, _, part in parts], types).take(order)
+        names = _join([part for _, part, _ in parts], (AvroType("string"),), (None,)).take(order)
+        items = _join([part for _, _, part in parts], types, readers).take(order)
         return ends, names, items, listed
 
     def _list_one_type(
@@ -218,33 +245,40 @@ class AvroValues:
                 name_start, name_length, start, length, what, _make_stack(),
             )  # fmt: skip
             if count <= room:
-                names = AvroValues(
-                    self.data, name_start[:count], name_length[:count], np.zeros(count, np.int32), (AvroType("string"),)
-                )
-                return names, AvroValues(self.data, start[0, :count], length[0, :count], what[0, :count], ())
+                zeros = np.zeros(count, np.int32)
+                names = AvroValues(self.data, name_start[:count], name_length[:count], zeros, (), ())
+                return names, AvroValues(self.data, start[0, :count], length[0, :count], what[0, :count], (), ())
             room = count
 
     def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
         """See FoundValues."""
         groups: list[tuple[Indexes, AvroProgram]] = []
         are_records = np.zeros(len(self.length), np.bool_)
-        for type_, rows in self._by_type():
+        for type_, reader, rows in self._by_type():
             if is_record(type_):
                 chosen = np.flatnonzero(self.readable) if rows is None else rows
                 are_records[chosen] = True
-                groups.append((chosen, compile_program(type_, paths)))
+                groups.append((chosen, compile_program(type_, paths, reader)))
         return walk_avro_spans(self.data, self.start, self.length, groups, paths).values, are_records
 
     def take(self, rows: Indexes) -> AvroValues:
         """See FoundValues."""
-        return AvroValues(self.data, self.start[rows], self.length[rows], self.what[rows], self.types)
+        return AvroValues(self.data, self.start[rows], self.length[rows], self.what[rows], self.types, self.readers)
 
 
-def _join(parts: Sequence[AvroValues], types: tuple[AvroType, ...]) -> AvroValues:
+def _find_items(reader: AvroType | None, kind: str) -> AvroType | None:
+    """Return the type of the items in the reader's type of arrays or maps, a branch of a union maybe."""
+    if reader is None:
+        return None
+    branches = reader.branches if reader.kind == "union" else (reader,)
+    return next((one.branches[0] for one in branches if one.kind == kind), None)
+
+
+def _join(parts: Sequence[AvroValues], types: tuple[AvroType, ...], readers: tuple[AvroType | None, ...]) -> AvroValues:
     start, length, what = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("start", "length", "what")
     )
-    return AvroValues(parts[0].data, start, length, what, types)
+    return AvroValues(parts[0].data, start, length, what, types, readers)
 
 
 def _write_uuid(held: bytes) -> str:
@@ -265,6 +299,7 @@ def walk_avro_spans(
     what = np.zeros((len(leaves), rows), np.int32)
     verdict, position = np.full(rows, VERDICT_UNKNOWN, np.uint8), np.zeros(rows, np.int64)
     types: tuple[AvroType, ...] = ()
+    readers: tuple[AvroType | None, ...] = ()
     notes: dict[int, str] = {}
     extra: list[bytes] = []
     end = len(data)
@@ -280,21 +315,30 @@ def walk_avro_spans(
             data, begin, size, chosen, program.code, len(types), start, length, what, verdict, position, _make_stack()
         )
         types += program.types
+        readers += program.readers
         for path, (type_, value) in program.defaults.items():
             leaf = program.leaf_of[path]
             lacking = chosen[(length[leaf, chosen] == ABSENT) & (verdict[chosen] == VERDICT_GOOD)]
-            held, number = _store_default(type_, value)
+            try:
+                held, number = _store_default(type_, value)
+            except (ValueError, OverflowError):
+                length[leaf, lacking] = BROKEN
+                continue
             if type_.kind == "null":
                 length[leaf, lacking] = NULL
                 continue
             start[leaf, lacking] = end if number is None else number
             length[leaf, lacking], what[leaf, lacking] = len(held), len(types)
             types += (type_,)
+            readers += (None,)
             extra.append(held)
             end += len(held)
     if extra:
         data = np.concatenate([data, np.frombuffer(b"".join(extra), np.uint8)])
-    values = {path: AvroValues(data, start[leaf], length[leaf], what[leaf], types) for leaf, path in enumerate(leaves)}
+    values = {
+        path: AvroValues(data, start[leaf], length[leaf], what[leaf], types, readers)
+        for leaf, path in enumerate(leaves)
+    }
     return WalkedPayloads(values, verdict, position, notes)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..kernels.arrays import Bytes, Longs
 from ..kernels.entries import view_binary
+from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from ..schemas.parsed import InvalidSchema, ParsedSchema, ResolvedReference
@@ -126,7 +127,8 @@ def _walk_by_schema(
 ) -> WalkedPayloads:  # fmt: skip
     """Return what payloads that are all of one schema have at ``paths``."""
     walk = _prepare(schema, None, paths)
-    assert not isinstance(walk, str)
+    if isinstance(walk, str):
+        raise SettingError(f"payload.schema: {walk}; name another schema")
     framed = np.zeros(len(size), np.bool_)
     if form.prefix != "none":
         framed = size > ID_BYTES
@@ -159,7 +161,10 @@ def _prepare(schema: ParsedSchema, reader: ParsedSchema | None, paths: tuple[Pat
         from .avro_values import walk_avro_spans
 
         assert isinstance(schema, AvroSchema)
-        program = compile_program(schema.root, paths, reader.root if isinstance(reader, AvroSchema) else None)
+        try:
+            program = compile_program(schema.root, paths, reader.root if isinstance(reader, AvroSchema) else None)
+        except RecursionError:
+            return "has too many records inside one another"
         return lambda data, begin, size: walk_avro_spans(data, begin, size, [(np.arange(len(size)), program)], paths)
     if schema.kind == "JSON":
         return lambda data, begin, size: walk_json_spans(data, begin, size, paths)

@@ -63,11 +63,18 @@ def type_instants(
 
 
 def cast_decimals(
-    unscaled: Longs, valid: NDArray[np.bool_], scale: int, large: Mapping[int, Decimal], target: pa.DataType
+    unscaled: Longs,
+    valid: NDArray[np.bool_],
+    scale: int,
+    large: Mapping[int, Decimal],
+    target: pa.DataType,
+    *,
+    whole_numbers: bool,
 ) -> tuple[pa.Array[Any], NDArray[np.bool_] | None]:
     """Return numbers with ``scale`` decimals for a column of ``target``, and which do not fit it, if any.
 
-    Numbers beyond int64 are in ``large``, by row. For a column of another type than decimals they are texts.
+    Numbers beyond int64 are in ``large``, by row. For a column of another type than decimals they are texts, with
+    ``whole_numbers`` 5.00 as 5.
     """
     if isinstance(target, pa.Decimal128Type) and not large:
         made = _rescale(unscaled, valid, target.scale - scale, target)
@@ -77,7 +84,13 @@ def cast_decimals(
         None if not there else large[row] if row in large else Decimal(number).scaleb(-scale, _EXACT)
         for row, (there, number) in enumerate(zip(valid.tolist(), unscaled.tolist(), strict=True))
     ]
-    return pa.array([None if number is None else format(number, "f") for number in numbers], pa.string()), None
+    texts = [None if number is None else _write_decimal(number, whole_numbers) for number in numbers]
+    return pa.array(texts, pa.string()), None
+
+
+def _write_decimal(number: Decimal, whole_numbers: bool) -> str:
+    whole = number.to_integral_value() if whole_numbers else number
+    return format(whole if whole == number else number, "f")
 
 
 def _rescale(
@@ -90,10 +103,10 @@ def _rescale(
     limit = 10**target.precision - 1
     if digits >= 0:
         fits = np.abs(unscaled) <= min(limit // power, _LONG_MAX // power)
-        if limit // power > _LONG_MAX // power and not fits.all():
-            return None
         # the least int64 is its own absolute value
         fits &= unscaled != -_LONG_MAX - 1
+        if limit // power > _LONG_MAX // power and not fits.all():
+            return None
         numbers = np.where(fits, unscaled, 0) * power
     else:
         numbers, rest = np.divmod(unscaled, power)

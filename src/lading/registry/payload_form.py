@@ -128,7 +128,7 @@ def _parse_schema(format_: str, text: str) -> SchemaText:
     kind = KINDS.get(format_) or ("AVRO" if text.lstrip().startswith(("{", "[", '"')) else "PROTOBUF")
     schema = SchemaText(kind, text)
     try:
-        schema.parse()
+        schema.parse().require_valid()
     except InvalidSchema as error:
         raise SettingError(
             f"payload.schema: not a schema of {kind}: {error}; correct the file, or name another"

@@ -95,7 +95,7 @@ class AvroSchema:
         """Check the defaults of fields; raises InvalidSchema."""
         for type_ in list_types(self.root):
             for field_ in type_.fields:
-                if field_.default is not ABSENT and not _fits(field_.type, field_.default):
+                if field_.default is not ABSENT and not fits(field_.type, field_.default):
                     raise InvalidSchema(
                         f"Invalid default for field {field_.name}: {write_json(field_.default)[:200]} not a "
                         f"{write_json(_Writer(self._imported).write(field_.type, type_.namespace))[:200]}"
@@ -343,17 +343,17 @@ class _Writer:
         return dict(sorted(attributes.items())) if self._is_normal else attributes
 
 
-def _fits(type_: AvroType, value: Any) -> bool:
+def fits(type_: AvroType, value: Any) -> bool:
     """Return whether a JSON value is a valid default of a type; of a union, of one of its branches."""
     kind = type_.kind
     if kind == "union":
-        return any(_fits(branch, value) for branch in type_.branches)
+        return any(fits(branch, value) for branch in type_.branches)
     if kind in ("array", "map"):
         below = value if kind == "array" else list(value.values()) if isinstance(value, dict) else None
-        return isinstance(below, list) and all(_fits(type_.branches[0], item) for item in below)
+        return isinstance(below, list) and all(fits(type_.branches[0], item) for item in below)
     if kind in ("record", "error"):
         return isinstance(value, dict) and all(
-            _fits(field_.type, value[field_.name]) if field_.name in value else field_.default is not ABSENT
+            fits(field_.type, value[field_.name]) if field_.name in value else field_.default is not ABSENT
             for field_ in type_.fields
         )
     return _FITS[kind](value)
