@@ -60,6 +60,17 @@ def test_a_client_that_is_silent_for_three_intervals_is_cut(client: WiredClient)
     assert (beats, due_us, client.wire.was_cut, client.wire.dropped) == (2, 4 * SECOND_US, True, ["silent"])
 
 
+def test_a_client_whose_command_waits_for_work_is_not_silent(client: WiredClient) -> None:
+    """An MPUB that waited for kernels longer than two heartbeats was cut off, and lost: nothing is read meanwhile."""
+    client.say(b"  V2" + identify(heartbeat_interval=1000), SECOND_US)
+    client.session._is_creating = True
+    for second in range(2, 60):
+        assert client.session.tick(second * SECOND_US) == (second + 1) * SECOND_US
+    client.session._is_creating = False
+    assert client.session.tick(61 * SECOND_US) is not None
+    assert client.session.tick(63 * SECOND_US) is None
+
+
 def test_a_client_that_says_anything_is_not_silent(client: WiredClient) -> None:
     client.say(b"  V2" + identify(heartbeat_interval=1000), SECOND_US)
     for second in range(2, 20):

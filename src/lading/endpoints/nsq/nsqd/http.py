@@ -34,7 +34,6 @@ from .subscribe import parse_start, seek_channel
 if TYPE_CHECKING:
     from ....broker.channels import Channel
     from ....broker.core.topology import Topic
-    from .node import Node
 
 NAME: Final = "nsqd_http"
 INLINE_BYTES_MAX: Final = 16 << 10

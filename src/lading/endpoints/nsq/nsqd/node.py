@@ -218,7 +218,7 @@ class Node:
         return error or TopicNeeded(make)
 
     def retry(self, proceed: Callable[[], None], error: LadingError | None) -> None:
-        """Have a command taken again for which a topic was made, or could not be for ``error``."""
+        """Have a command taken again after what it waited for; ``error`` says why its topic could not be made."""
         self._creation_error = error
         try:
             proceed()

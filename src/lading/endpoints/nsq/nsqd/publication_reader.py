@@ -210,6 +210,10 @@ class PublicationReader:
         inbox.at = walked_end
         if walked_end == end:
             raise fault
+        if self._needs_kernels(route.command, body, walked_end):
+            # after them the session begins again at the first byte of the command
+            inbox.at = start
+            raise KernelsNeeded
         try:
             return self._publish_run(route, start, body, walked_end, now_us)
         except LadingError as error:

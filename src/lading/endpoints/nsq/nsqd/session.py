@@ -239,7 +239,10 @@ class NsqdSession(ProtocolSession):
     def tick(self, now_us: int) -> int | None:
         interval_us = self.identity.heartbeat_ms * 1_000
         # half an interval less, since a beat may come a little early
-        if now_us - self._heard_us >= (SILENT_HEARTBEATS - 0.5) * interval_us:
+        if self._is_creating:
+            # nothing that the client sends is read meanwhile, its NOPs neither: a compile of kernels takes a minute
+            self._heard_us = now_us
+        elif now_us - self._heard_us >= (SILENT_HEARTBEATS - 0.5) * interval_us:
             self.connection.count_dropped("silent")
             self.connection.abort()
             return None
