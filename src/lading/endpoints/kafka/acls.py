@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...broker.core.access.rights import PARTS, AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...broker.core.change import Change
 from ...dialects.kafka.errors import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, SECURITY_DISABLED
 from ...dialects.kafka.versions import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from ...model.errors import LadingError, Reason, Refusal
@@ -69,7 +70,7 @@ class Acls:
     async def _describe(self, wanted: Any) -> Fields:
         found: dict[tuple[int, str, int], list[Fields]] = {}
         rules = await finish_in_turns(self._access.table.sort_rules())
-        for rule in await _find_matching(rules, wanted):
+        for rule in await _find_matching(rules, wanted, Turn()):
             kind, name, pattern, acl = _describe_rule(rule)
             found.setdefault((kind, name, pattern), []).append(acl)
         return {
@@ -110,21 +111,29 @@ class Acls:
 
     async def _delete(self, filters: Iterable[Any]) -> Fields:
         rules = await finish_in_turns(self._access.table.sort_rules())
-        found = [await _find_matching(rules, one) for one in filters]
-        gone = {part for parts in found for part in parts}
-        # the rest of a rule of which some operations are deleted
-        whole, turn = set(), Turn()
-        for rule in rules:
-            if gone.intersection(_parts(rule)):
-                whole.add(rule)
-            await turn.give_way()
-        kept = [part for rule in whole for part in _parts(rule) if part not in gone]
-        await self._change(self._access.change_rules(kept, whole))
+        turn = Turn()
+        found = [await _find_matching(rules, one, turn) for one in filters]
+        await self._change(self._remove_parts({part for parts in found for part in parts}))
         return {
             "filter_results": [
                 {**_DONE, "matching_acls": [_describe_deleted(part) for part in parts]} for parts in found
             ]
         }
+
+    def _remove_parts(self, gone: set[AccessRule]) -> Change[None]:
+        """Delete parts of rules, and keep the rest of each: of the rules as they are now, since others may have
+        deleted some while the filters had their turns.
+        """
+        users, whole = {part.user for part in gone}, set[AccessRule]()
+
+        def find_whole() -> None:
+            held = self._access.table.rules
+            whole.update(rule for user in users for rule in held.get(user, ()) if gone.intersection(_parts(rule)))
+
+        # in a worker: a user may have many rules
+        yield find_whole
+        kept = [part for rule in whole for part in _parts(rule) if part not in gone]
+        yield from self._access.change_rules(kept, whole)
 
     def _refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
         if not self._access.is_enabled:
@@ -132,9 +141,9 @@ class Acls:
         return None if self._access.allows(session.principal, right, _ANY_USER) else _FORBIDDEN
 
 
-async def _find_matching(rules: Iterable[AccessRule], wanted: Any) -> list[AccessRule]:
+async def _find_matching(rules: Iterable[AccessRule], wanted: Any, turn: Turn) -> list[AccessRule]:
     """Return what a filter asks for of the rules; others have their turn meanwhile."""
-    turn, found = Turn(), []
+    found: list[AccessRule] = []
     for rule in rules:
         if rule.kind in _TYPES:
             found += [part for part in _parts(rule) if _matches(wanted, part)]
