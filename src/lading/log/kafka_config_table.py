@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 
+from ..model.errors import Refusal
 from .catalog import Catalog
 from .catalog_schema import KAFKA_CONFIG_SCHEMA, CatalogRecordKind
 
@@ -19,12 +21,21 @@ class KafkaConfigTable:
         """Create the table if an older Lading wrote the catalog."""
         self._catalog = catalog
         known = {name for (name,) in catalog.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if "kafka_configs" not in known:
-            with catalog.write(CatalogRecordKind.KAFKA_CONFIG) as db:
+        self._exists = "kafka_configs" in known
+        with suppress(Refusal):
+            # a broker starts on a full disk, for readers: the first config that is set tries again
+            self._create()
+
+    def _create(self) -> None:
+        if not self._exists:
+            with self._catalog.write(CatalogRecordKind.KAFKA_CONFIG) as db:
                 db.execute(KAFKA_CONFIG_SCHEMA)
+            self._exists = True
 
     def find(self, kind: int, name: str) -> dict[str, str]:
         """Return the configs of a resource by name; empty without any."""
+        if not self._exists:
+            return {}
         question = "SELECT document FROM kafka_configs WHERE kind = ? AND name = ?"
         for (document,) in self._catalog.select(question, (kind, name)):
             found: dict[str, str] = json.loads(document)
@@ -33,16 +44,24 @@ class KafkaConfigTable:
 
     def list_names(self, kind: int) -> list[str]:
         """Return the names of all resources of a kind that have configs, in order."""
+        if not self._exists:
+            return []
         rows = self._catalog.select("SELECT name FROM kafka_configs WHERE kind = ? ORDER BY name", (kind,))
         return [name for (name,) in rows]
 
     def count(self) -> int:
         """Return how many resources have configs."""
+        if not self._exists:
+            return 0
         ((count,),) = self._catalog.rows("SELECT count(*) FROM kafka_configs")
         return int(count)
 
     def replace(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
         """Replace the configs of a resource; without any its row is removed."""
+        if configs:
+            self._create()
+        elif not self._exists:
+            return
         with self._catalog.write(CatalogRecordKind.KAFKA_CONFIG) as db:
             if configs:
                 db.execute("INSERT OR REPLACE INTO kafka_configs VALUES (?, ?, ?)", (kind, name, json.dumps(configs)))
