@@ -112,12 +112,16 @@ class MirrorReport:
 class _PreparedStretch:
     """Messages of one partition as they are sent; ``plain`` are those that ``originals`` are to plain readers.
 
-    Both are empty if what survives is not counted.
+    Both are empty if what survives is not counted. ``returned`` messages had come from the target; ``refused`` ones it
+    cannot hold. They count once the stretch is sent: one that meets an outage is prepared again.
     """
 
     stretch: Stretch
     originals: list[pa.RecordBatch]
     plain: list[pa.RecordBatch]
+    returned: int
+    refused: list[UnmirroredMessage]
+    refused_batches: list[pa.RecordBatch]
 
     def leave_out(self, offsets: Collection[int]) -> list[pa.RecordBatch]:
         """Remove the messages that the target refused; return what they were."""
@@ -419,6 +423,10 @@ class _Run:
                 self._leave_out(one, prepared, refused)
                 ready = [each.stretch for each in prepared]
         for each in prepared:
+            one.figures.returned += each.returned
+            one.figures.add_refused(each.refused)
+            for batch in each.refused_batches:
+                self._fidelity.add_refused(batch)
             for original, plain in zip(each.originals, each.plain, strict=True):
                 self._fidelity.add(original, plain, original if self._settings.carrier == "on" else plain)
         mapped = {} if self._fills_queue or self._reads_queue else self._map(one, work, ready)
@@ -439,23 +447,22 @@ class _Run:
                 self._fidelity.add_refused(batch)
 
     def _prepare(self, one: _MirroredTopic, stretch: Stretch) -> _PreparedStretch:
-        """Return the messages as they are sent; counts those that the target cannot hold."""
+        """Return the messages as they are sent, without those that the target cannot hold."""
         settings = self._settings
         batches, originals, plain = [], [], []
+        returned, unmirrored, refused_batches = 0, list[UnmirroredMessage](), []
         for batch in stretch.batches:
             kept = drop_returned(batch, settings.target_mark)
-            one.figures.returned += batch.num_rows - kept.num_rows
+            returned += batch.num_rows - kept.num_rows
             if settings.on_refused == "skip":
                 kept, refused, sentences = one.target.split_refused(kept)
                 offsets: list[Any] = refused.column("offset").to_pylist()
-                one.figures.add_refused(
-                    [
-                        UnmirroredMessage(stretch.partition, offset, sentence)
-                        for offset, sentence in zip(offsets, sentences, strict=True)
-                    ]
-                )
+                unmirrored += [
+                    UnmirroredMessage(stretch.partition, offset, sentence)
+                    for offset, sentence in zip(offsets, sentences, strict=True)
+                ]
                 if settings.counts_fidelity:
-                    self._fidelity.add_refused(refused)
+                    refused_batches.append(refused)
             if settings.counts_fidelity:
                 originals.append(kept)
                 plain.append(one.target.show(kept))
@@ -464,8 +471,9 @@ class _Run:
                 kept = mark_origin(kept, settings.source_mark)
             batches.append(kept)
         return _PreparedStretch(
-            replace(stretch, batches=[batch for batch in batches if batch.num_rows]), originals, plain
-        )
+            replace(stretch, batches=[batch for batch in batches if batch.num_rows]), originals, plain, returned,
+            unmirrored, refused_batches,
+        )  # fmt: skip
 
     def _map(self, one: _MirroredTopic, work: Work, stretches: Sequence[Stretch]) -> dict[int, list[MappedRange]]:
         ends = partition_ends(self._target, one.target.topic)
