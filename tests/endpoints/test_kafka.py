@@ -655,7 +655,9 @@ def test_throttles_of_a_broker_may_end(kafka: KafkaFrames) -> None:
         return code
 
     assert alter("leader.replication.throttled.rate", 1) == NONE
-    assert alter("leader.replication.throttled.rate", 0) == alter("num.partitions", 1) == BAD_REQUEST
+    # Kafka 4.3.1 keeps a throttle of the broker that reassigns nothing, too
+    assert alter("leader.replication.throttled.rate", 0) == NONE
+    assert alter("num.partitions", 1) == BAD_REQUEST
 
 
 def test_topics_grow_and_go(kafka: KafkaFrames, topic: str) -> None:

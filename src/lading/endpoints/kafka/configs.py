@@ -315,6 +315,15 @@ class _Handlers:
             "log.retention.bytes": (str(int(settings.retention.size_bytes or -1)), LONG),
             "log.segment.bytes": (str(int(settings.log.segment_bytes)), INT),
             "default.replication.factor": ("1", INT),
+            "log.message.timestamp.type": ("CreateTime", STRING),
+            "log.message.timestamp.before.max.ms": (
+                _show_time_bound(to_time_bound_us(ours.message_timestamp_before_max_ms)),
+                LONG,
+            ),
+            "log.message.timestamp.after.max.ms": (
+                _show_time_bound(to_time_bound_us(ours.message_timestamp_after_max_ms)),
+                LONG,
+            ),
             "listeners": (f"{protocol}://{listener}", LIST),
             "advertised.listeners": (f"{protocol}://{advertised}", LIST),
         }
@@ -355,7 +364,9 @@ class _Handlers:
                 await wait_for_result(self._context.broker.catalog_commit.confirm())
             except LadingError as error:
                 failed = {"error_code": code_of(error), "error_message": str(error)}
-                rows = [row if row["resource_type"] == TOPIC else {**row, **failed} for row in rows]
+                rows = [
+                    row if row["resource_type"] == TOPIC or row["error_code"] else {**row, **failed} for row in rows
+                ]
         return {"responses": rows}
 
     def _alter_dynamic(self, asked: Any, operations: _Operations, *, validate_only: bool) -> dict[str, Any]:
@@ -404,7 +415,7 @@ _STATIC_NAMES: Final = frozenset(
         "log.message.timestamp.type", "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
     }
 )  # fmt: skip
-"""Configs of the broker with an effect: its settings file has them."""
+"""Configs of the broker with an effect, or with one value for ever: clients cannot change them."""
 _NO_SUCH: Final = "{!r} has no configs here; topics, broker 1 and groups have some"
 
 

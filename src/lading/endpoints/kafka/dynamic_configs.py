@@ -7,6 +7,8 @@ protocols that this broker does not serve yet. Defaults, bounds and errors are t
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +28,7 @@ RESOURCES_MAX: Final = 10_000
 """Brokers and groups with configs; a group need not exist to have some."""
 NAME_CHARACTERS_MAX: Final = 255
 TEXT_CHARACTERS_MAX: Final = 1_000
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def make_number_parser(low: int, high: int) -> Callable[[str], int]:
@@ -33,7 +36,8 @@ def make_number_parser(low: int, high: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         try:
-            value = int(text)
+            # int() alone takes digits of all scripts, and 1_6
+            value = int(text) if _WHOLE_NUMBER.fullmatch(text) else low - 1
         except ValueError:
             value = low - 1
         if not low <= value <= high:
@@ -104,8 +108,13 @@ def _switch(default: str) -> DynamicConfig:
     return DynamicConfig(BOOLEAN, default, make_choice_parser("true", "false"))
 
 
-def _share(default: str) -> DynamicConfig:
-    return DynamicConfig(DOUBLE, default, float)
+def _share(default: str, low: float = 0.0, high: float = math.inf) -> DynamicConfig:
+    def check(text: str) -> None:
+        # not a number is in no interval
+        if not low <= float(text) <= high:
+            raise ValueError(f"it takes a number from {low} to {high}")
+
+    return DynamicConfig(DOUBLE, default, check)
 
 
 def _text(default: str | None) -> DynamicConfig:
