@@ -145,4 +145,5 @@ def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:
                 param_hint="--only",
             )
     chosen = {"admin", *(name for names in kept.values() for name in names)}
-    return [f"endpoints.{name}.enabled=false" for name in endpoints if kept and name not in chosen]
+    named = [f"endpoints.{word}.enabled=true" for word in kept if word in endpoints]
+    return named + [f"endpoints.{name}.enabled=false" for name in endpoints if kept and name not in chosen]

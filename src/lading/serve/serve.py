@@ -251,7 +251,7 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
                 listener = listen(name, endpoint.address, _spec(name).socket_kind)
             except AddressInUse as error:
                 # the others are tried as well: one error names them all
-                if endpoint.is_left_out_if_taken and "address" not in endpoint.model_fields_set:
+                if endpoint.is_left_out_if_taken and endpoint.model_fields_set.isdisjoint({"address", "enabled"}):
                     log.warning("%s; this broker runs without it", error)
                 else:
                     taken.append(error)
