@@ -57,6 +57,7 @@ class RuleDocument(RequestModel):
     name: str
     operation: str
     denies: bool = False
+    implied: bool = False
 
 
 RuleRows = Annotated[list[Any], Field(max_length=ROWS_MAX)]

@@ -12,7 +12,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from aioquic.quic import events
@@ -99,6 +98,7 @@ class QuicClientConnection(SessionConnection):
         self._responses_count = 0
         """Responses since datagrams were sent last."""
         self._quic_timer: asyncio.TimerHandle | None = None
+        self._is_timer_queued = False
         self.inbox.open_account(self._address.host, self.give_way)
 
     # -- datagrams
@@ -331,7 +331,13 @@ class QuicClientConnection(SessionConnection):
     def _on_timer(self) -> None:
         self._quic_timer = None
         # the timers of many connections end in the same pass
-        self._services.turns.add(partial(self._turn, self._quic.handle_timer))
+        if not self._is_timer_queued:
+            self._is_timer_queued = True
+            self._services.turns.add(self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._is_timer_queued = False
+        self._turn(self._quic.handle_timer)
 
     # -- what the session and the gate ask
 
