@@ -123,7 +123,7 @@ def test_a_null_timestamp_is_the_append_time() -> None:
 def test_what_no_block_holds_is_refused_by_name() -> None:
     with pytest.raises(LimitExceeded, match="not 0 messages"):
         encode_block(batch_of([]))
-    with pytest.raises(LocalError, match="Batch"):
+    with pytest.raises(LocalError, match="not the columns of a native block"):
         encode_block(pa.RecordBatch.from_pydict({"payload": [b"x"]}))
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"state": 2}, "state 2"),

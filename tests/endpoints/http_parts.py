@@ -1,4 +1,4 @@
-"""HTTP requests of n rows: each repeated part of every route of the four HTTP endpoints, and of HTTP itself.
+"""HTTP requests of n rows: each repeated part of every route of the HTTP endpoints, and of HTTP itself.
 
 A route that takes nothing which repeats is named with the reason: ``test_request_cost.py`` compares this table with the
 routes that the endpoints have.
@@ -248,18 +248,42 @@ NSQLOOKUPD_HTTP: Final[Mapping[str, tuple[HttpPart, ...] | str]] = dict.fromkeys
     NO_BODY,
 )  # fmt: skip
 
+_SCHEMA: Final = (
+    HttpPart("characters of a schema", _text("schema")),
+    HttpPart(
+        "references",
+        _rows("references", lambda number: {"name": f"n{number}", "subject": SECRET, "version": 1}, schema='"int"'),
+    ),
+    *UNKNOWN,
+)
+SCHEMA_REGISTRY: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
+    **dict.fromkeys(
+        (
+            "registry", "subjects", "versions", "subject.delete", "schema.metadata", "version", "version.delete",
+            "version.schema", "version.referencedby", "schemas", "schemas.types", "schema", "schema.text",
+            "schema.subjects", "schema.versions", "schema.guid", "schema.guid.ids", "config", "config.delete", "mode",
+            "mode.delete", "contexts", "associations",
+        ),
+        NO_BODY,
+    ),
+    **dict.fromkeys(("version.register", "schema.find", "compatibility.all", "compatibility"), _SCHEMA),
+    "config.change": UNKNOWN,
+    "mode.change": UNKNOWN,
+}  # fmt: skip
+
 ROUTES: Final[Mapping[str, Mapping[str, tuple[HttpPart, ...] | str]]] = {
     "admin": ADMIN,
     "iggy_http": IGGY_HTTP,
     "nsqd_http": NSQD_HTTP,
     "nsqlookupd_http": NSQLOOKUPD_HTTP,
+    "schema_registry": SCHEMA_REGISTRY,
 }
 """By endpoint and name of a route: what repeats in its body, or why nothing does."""
 
 _PATH: Final[Mapping[str, str]] = {
     "stream": "default", "topic": SECRET, "partition": "0", "partition_id": "0", "group": SECRET, "group_id": "1",
     "protocol": "kafka", "user": "ann", "token": "new", "name": "own", "option": "log_level", "scope": "topic",
-    "fsync": "true", "consumer": "1", "client_id": "1",
+    "fsync": "true", "consumer": "1", "client_id": "1", "subject": f"{SECRET}-value", "version": "1",
 }  # fmt: skip
 _QUERY: Final = f"?topic={SECRET}&channel=channel&partition=0&trace_id=1&ext={{}}"
 HOST: Final = b"host: 127.0.0.1\r\n"

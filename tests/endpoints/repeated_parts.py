@@ -163,7 +163,7 @@ def alter_scram(rows_count: int) -> bytes:
 
 
 def http_parts(routes: Mapping[str, Sequence[HttpRoute]]) -> Iterator[RepeatedPart]:
-    """Every part of HTTP, and of every route of its four endpoints; Iggy's in its newest and its oldest form."""
+    """Every part of HTTP, and of every route of its endpoints; Iggy's in its newest and its oldest form."""
     for row in (*http_rows(), *route_rows(routes)):
         yield RepeatedPart(*row)
         if row.endpoint == "iggy_http":

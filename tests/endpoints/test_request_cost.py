@@ -363,11 +363,11 @@ def test_rows_that_were_worked_on_at_once_have_turns(tmp_path: Path, full: bool)
         # a pass that is too long with all rows is ten times as long as a turn with a third of them
         count = rows_count if full else 3 * rows_count // 10
         data = build_request(parts[name], count)
-        longest_s = min(
+        passes_s = (
             measure(tmp_path / f"{count}-{number}-{name[:20]}", parts[name], "root", data).longest_pass_s
-            for number in range(2)
+            for number in range(ATTEMPTS)
         )
-        assert longest_s < PASS_S_MAX * count / rows_count, name
+        assert any(longest_s < PASS_S_MAX * count / rows_count for longest_s in passes_s), name
 
 
 LONG_PASSES: Final = {

@@ -124,6 +124,7 @@ BROKER_SETTINGS: Final[Mapping[str, Held]] = {
 READ_TOPIC, WRITTEN_TOPIC, CHANNEL = "a topic that is read", "a topic that is written", "a channel"
 SERVER, OWN_FILE, COLUMN = "a server", "a file of one's own", "a column or condition"
 TRANSACTION: Final = "a transaction"
+REGISTRY: Final = "a registry of schemas"
 PROGRAM_SETTINGS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mirror.source", "mirror.target"), SERVER),
     **dict.fromkeys(("mirror.topics", "mirror.exclude"), READ_TOPIC),
@@ -143,6 +144,15 @@ PROGRAM_SETTINGS: Final[Mapping[str, str]] = {
     "sink.headers": COLUMN,
     "sink.transactional_id": TRANSACTION,
     "sink.dedupe_header": COLUMN,
+    "sink.payload_places": COLUMN,
+    # a registry is asked with the credentials that are named beside it
+    "source.payload": REGISTRY,
+    **{
+        f"pipeline.payload.registry{rest}": REGISTRY
+        for rest in ("", "_user", "_password_env", "_password_file", "_token_env", "_token_file")
+    },
+    **{f"pipeline.payload.{name}": OWN_FILE for name in ("schema_", "registry_ca_file", "registry_cache")},
+    "pipeline.include": "the name of a contract that Lading has",
     "pipeline.pipeline.id": "words",
     "pipeline.pipeline.state": OWN_FILE,
     "pipeline.source.from_": SERVER,

@@ -282,7 +282,7 @@ PROCESS = r"That was process \d+ on \S+, which opens s3://lake: the driver and e
         ({"region": "${ZONE}"}, r"\[storage\]\.region: the variable 'ZONE' is"),
         (
             {"access_key_id_env": "LAKE_KEY", "secret_access_key_file": "nowhere/secret"},
-            r"\[storage\]\.secret_access_key_file '/.*nowhere/secret': No such file or directory; write it there, so",
+            r"\[storage\]\.secret_access_key_file '/.*nowhere/secret': No such file or directory; write the secret_acc",
         ),
         ({"access_key_id_env": "LAKE_KEY", "secret_access_key_file": "empty"}, "secret_access_key_file '/.*': empty"),
         (

@@ -233,8 +233,9 @@ class PayloadStatistics:
         sentences = []
         if self.malformed:
             verb = "is not a JSON object" if self.malformed == 1 else "are not JSON objects"
-            count = f"{self.malformed:,} of {self.messages - self.nulls:,} payloads"
-            sentences.append(f"{count} {verb}: {self.first_malformed}")
+            count = self.messages - self.nulls
+            word = "payload" if count == 1 else "payloads"
+            sentences.append(f"{self.malformed:,} of {count:,} {word} {verb}: {self.first_malformed}")
         if self.is_cut and self.objects:
             sentences.append(f"members of the payload are those of the first {self.messages:,} messages")
         if self.other_members:

@@ -194,7 +194,8 @@ def read_secret(name: str, value: str | None, file: str | None) -> str | None:
         text = Path(file).read_text().strip()
     except (OSError, ValueError) as error:
         raise SettingError(
-            f"{name}_file {file!r}: {getattr(error, 'strerror', None) or 'not a text'}; name one that holds the {name}"
+            f"{name}_file {file!r}: {getattr(error, 'strerror', None) or 'not a text'}; "
+            f"write the {name} there, so that this process may read it"
         ) from None
     if not text:
         raise SettingError(f"{name}_file {file!r}: empty; it holds the {name} and nothing else")

@@ -406,7 +406,8 @@ def _messages(ranges: Ranges) -> int:
 class DeadLetterBatch:
     """One block of copies: complete, in order, with headers that give the reason and the origin.
 
-    ``pieces`` hold all messages of the marking ``row`` before the offset ``covered``."""
+    ``pieces`` hold all messages of the marking ``row`` before the offset ``covered``.
+    """
 
     row: DeadLetterIntentRow
     source: Partition

@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening and close connections: at once those without a request. uvicorn calls this.
 
-        Its own shutdown pauses for a tenth of a second, also if there are no connections.
+        Its own shutdown pauses for a tenth of a second, even without a connection.
         """
         for server in self.servers:
             server.close()

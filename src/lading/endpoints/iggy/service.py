@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from ...broker.core.settings import TopicSettings
     from ...broker.core.topology import Partition, Stream, Topic
     from ...broker.iggy.consumer import ConsumerRef
-    from ..base.services import Services
-    from .clients import Client
 
 R = TypeVar("R")
 ROWS_INLINE: Final = 100

@@ -165,8 +165,7 @@ class StorageReferences:
         try:
             found = read_references(found, ())
         except SettingError as error:
-            advice = "write it there, so that this process may read it"
-            raise self._resolution_error(f"{self._where}.{error}; {advice}", root) from None
+            raise self._resolution_error(f"{self._where}.{error}", root) from None
         self._check_endpoint(found.get("endpoint", ""))
         self._refuse_other_identity(found, scheme, root)
         return {
