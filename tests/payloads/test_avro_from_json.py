@@ -25,6 +25,8 @@ DECIMAL = '{"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 
 FIXED = '{"type": "fixed", "name": "f", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2}'
 MILLIS = '{"type": "long", "logicalType": "timestamp-millis"}'
 OPTIONAL = '["null", "string"]'
+WIDE = '{"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}'
+NUMBER = "123456789012345678901234567890123456.78"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,9 @@ OPTIONAL = '["null", "string"]'
         ('{"type": "enum", "name": "e", "symbols": ["A", "B"]}', '"B"', "02"),
         # two's complement, big-endian, the fewest bytes
         (DECIMAL, "12.50", "0404e2"), (DECIMAL, "-1.28", "0280"), (DECIMAL, "1.28", "040080"), (DECIMAL, "0", "0200"),
+        (WIDE, NUMBER, "20" + int(NUMBER.replace(".", "")).to_bytes(16, "big").hex()), (WIDE, "0e9999999", "0200"),
+        # the largest float as Java writes it, a bit above its exact value
+        ('"float"', "3.4028235E38", "ffff7f7f"), ('"double"', "1.7976931348623157e308", "ffffffffffffef7f"),
         (FIXED, "-0.01", "ffffffff"), (DECIMAL, '"\\u0004\\u00e2"', "0404e2"),
         ('{"type": "int", "logicalType": "date"}', '"1970-01-03"', "04"),
         (MILLIS, '"1970-01-01T00:00:00.002Z"', "04"), (MILLIS, "2", "04"),
@@ -65,6 +70,12 @@ def test_bytes_of_values(schema: str, text: str, data: str) -> None:
         (SPECIFICATION, "[1]", "payload: the payload is .*, which is not an object"),
         ('{"type": "array", "items": "int"}', '[1, "x"]', r"payload: \[1\] is \"x\", which is not a int"),
         (DECIMAL, "1.005", r"is 1.005, which is not a decimal\(6,2\)"), (DECIMAL, "10000", r"not a decimal\(6,2\)"),
+        (WIDE, "1e9999999", "not a decimal"), (WIDE, "1e-9999999", "not a decimal"),
+        (WIDE, NUMBER + "1", "not a decimal"), (SPECIFICATION, '{"a": 1e300000, "b": ""}', "which is not a long"),
+        ('"double"', "1e999", "not a double"), ('"float"', "1e300", "not a float"), ('"int"', "1e300000", "not a int"),
+        ('"float"', "340282356779733661637539395458142568447.9", "not a float"), ('"float"', "-1e39", "not a float"),
+        ('"long"', "1e9999999999999999999", "an exponent that is too large"),
+        ('{"type": "map", "values": "int"}', '{"\\ud800": 1}', r"\\ud800 has a name that is not a text of Unicode"),
         (OPTIONAL, "1", "is 1, which is not a string"),
         ('["int", "null", "string"]', "[]", "is none of int, null, string"),
         (MILLIS, '"1970-01-01T00:00:00.0001Z"', r"which is not a long \(timestamp-millis\)"),
@@ -100,6 +111,8 @@ READ = (
 def test_fastavro_reads_what_a_registry_and_a_file_encode(tmp_path: Path) -> None:
     file = tmp_path / "order.avsc"
     file.write_text(json.dumps(ORDER))
+    latin = tmp_path / "latin.avsc"
+    latin.write_bytes(b"\xff")
     with testing.broker() as broker:
         url = f"http://{broker.endpoints['schema_registry']}"
         for words in (["--schema", str(file), "--registry", url], ["--schema", "orders-value", "--registry", url],
@@ -111,6 +124,7 @@ def test_fastavro_reads_what_a_registry_and_a_file_encode(tmp_path: Path) -> Non
         payloads = [message.payload or b"" for message in Consumer(broker.url, "orders", timeout_s=0)]
         for words, sentence in (
             (["--schema", "nowhere"], "no such file; name one, or a subject together with --registry"),
+            (["--schema", str(latin)], "cannot be read: .*; name a file in UTF-8"),
             (["--registry", url], "--registry needs a schema"), (["--schema", "x-value", "--registry", url], "x-value"),
         ):  # fmt: skip
             with pytest.raises(SystemExit) as left:

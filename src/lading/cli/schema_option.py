@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -31,19 +32,21 @@ def payload_encoder(schema: str, registry: str | None, topic: str) -> Callable[[
             raise LocalError(
                 f"--schema {schema}: no kind of schema ends in {file.suffix!r}; name an .avsc or .json file"
             )
-        text = file.read_text()
+        try:
+            text = file.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise LocalError(f"--schema {schema}: cannot be read: {error}; name a file in UTF-8") from None
         parsed = _parse(schema, kind, text)
         if registry is None:
             return lambda payload: _encode(parsed, payload)
-        client = RegistryClient(RegistryAddress(registry))
-        schema_id = client.register(f"{topic}-value", kind, text)
+        with closing(RegistryClient(RegistryAddress(registry))) as client:
+            schema_id = client.register(f"{topic}-value", kind, text)
     else:
         if registry is None:
             raise LocalError(f"--schema {schema}: no such file; name one, or a subject together with --registry URL")
-        client = RegistryClient(RegistryAddress(registry))
-        schema_id = client.latest_id(schema)
-        parsed = client.schema_by_id(schema_id).parse()
-    client.close()
+        with closing(RegistryClient(RegistryAddress(registry))) as client:
+            schema_id = client.latest_id(schema)
+            parsed = client.schema_by_id(schema_id).parse()
     prefix = b"\0" + schema_id.to_bytes(4, "big")
     return lambda payload: prefix + _encode(parsed, payload)
 

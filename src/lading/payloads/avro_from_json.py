@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 from ..model.errors import LocalError
@@ -17,6 +17,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TICKS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1}
 """Microseconds of one unit, by logical type."""
 _BITS: Final = {"int": 32, "long": 64}
+_ENDS: Final = {"float": (1 << 128) - (1 << 103), "double": (1 << 1024) - (1 << 970)}
+"""The least number that rounds to infinity."""
 _LATIN_MAX: Final = 255
 
 
@@ -24,7 +26,8 @@ class _Misfit(Exception):
     """A value does not fit its type: the path to it, and a sentence."""
 
     def __init__(self, path: str, sentence: str) -> None:
-        super().__init__(f"{path or 'the payload'} {sentence}")
+        # half a surrogate pair has no form in UTF-8
+        super().__init__(f"{path or 'the payload'} {sentence}".encode(errors="backslashreplace").decode())
 
 
 def encode_json(schema: AvroSchema, text: bytes) -> bytes:
@@ -35,6 +38,8 @@ def encode_json(schema: AvroSchema, text: bytes) -> bytes:
     """
     try:
         value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+    except InvalidOperation:
+        raise LocalError("payload: a number has an exponent that is too large; write it with fewer digits") from None
     except (ValueError, RecursionError) as error:
         raise LocalError(f"payload: not JSON: {error}; write it as JSON, as the schema is applied to that") from None
     try:
@@ -115,6 +120,8 @@ def _encode_items(type_: AvroType, value: Any, path: str) -> bytes:
         raise _Misfit(path, f"is {_show(value)}, which is not {'an object' if wanted is dict else 'an array'}")
     below = type_.branches[0]
     if isinstance(value, dict):
+        if wrong := next((name for name in value if not _is_text(name)), None):
+            raise _Misfit(_join(path, wrong), "has a name that is not a text of Unicode")
         parts = [write_sized(name.encode()) + _encode(below, item, _join(path, name)) for name, item in value.items()]
     else:
         parts = [_encode(below, item, f"{path}[{at}]") for at, item in enumerate(value)]
@@ -125,7 +132,7 @@ def _convert_logical(type_: AvroType, value: Any) -> Any:
     """Return the value of a logical type as its type has it, a decimal as bytes; None if it is not one."""
     logical = str(type_.attributes.get("logicalType"))
     scale = find_scale(type_)
-    if scale is not None and isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+    if scale is not None and _is_number(value):
         return _encode_decimal(type_, Decimal(value), scale)
     if not isinstance(value, str):
         return None
@@ -143,8 +150,13 @@ def _convert_logical(type_: AvroType, value: Any) -> Any:
 
 
 def _encode_decimal(type_: AvroType, value: Decimal, scale: int) -> bytes | None:
-    number = value.scaleb(scale)
-    if number != number.to_integral_value() or len(str(abs(int(number)))) > type_.attributes["precision"]:
+    if not value:
+        value = Decimal(0)
+    elif not 0 <= value.adjusted() + scale < type_.attributes["precision"]:
+        return None
+    digits = len(value.as_tuple().digits)
+    number = value.scaleb(scale, Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX))
+    if number != number.to_integral_value():
         return None
     whole = int(number)
     size = type_.size_bytes if type_.kind == "fixed" else (whole + (whole < 0)).bit_length() // 8 + 1
@@ -157,8 +169,18 @@ def _encode_decimal(type_: AvroType, value: Decimal, scale: int) -> bytes | None
 
 def _is_whole(type_: AvroType, value: Any) -> bool:
     bits = _BITS[type_.kind]
-    is_number = isinstance(value, (int, Decimal)) and not isinstance(value, bool) and value == int(value)
-    return is_number and -(1 << bits - 1) <= value < 1 << bits - 1
+    # the whole number of a large exponent is made only if it is small
+    return _is_number(value) and -(1 << bits - 1) <= value < 1 << bits - 1 and value == int(value)
+
+
+def _is_float(type_: AvroType, value: Any) -> bool:
+    end = _ENDS[type_.kind]
+    # a number just below the end may round to it
+    return _is_number(value) and -end < value < end and -end < float(value) < end
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
 
 
 def _is_text(value: Any) -> bool:
@@ -176,8 +198,8 @@ _CHECKS: Final[Mapping[str, Callable[[AvroType, Any], bool]]] = {
     "boolean": lambda type_, value: isinstance(value, bool),
     "int": _is_whole,
     "long": _is_whole,
-    "float": lambda type_, value: isinstance(value, (int, Decimal)) and not isinstance(value, bool),
-    "double": lambda type_, value: isinstance(value, (int, Decimal)) and not isinstance(value, bool),
+    "float": _is_float,
+    "double": _is_float,
     "string": lambda type_, value: _is_text(value),
     "enum": lambda type_, value: value in type_.symbols,
     "bytes": _is_bytes,
