@@ -199,8 +199,22 @@ def test_columns_become_json_payloads_at_their_places() -> None:
     ):
         with pytest.raises(SettingError, match=sentence):
             ColumnMapping.of(frame, ("tenant",), places)
+    with pytest.raises(SettingError, match=r"columns 'order_id' and 'amount' both go to payload\.x; name another"):
+        ColumnMapping.of(frame, ("tenant",), {"order_id": "payload.x", "amount": "payload.x"})
     with pytest.raises(SettingError, match=r"a column payload, and payload.format makes another"):
         ColumnMapping.of(StructType().add("payload", BinaryType()).add("n", LongType()), (), {})
+
+
+def test_places_of_columns_with_capital_letters() -> None:
+    options = {
+        "to": "lading://h:1",
+        "topic": "t",
+        "payload.format": "json",
+        "column.orderAmount": "payload.order.amount",
+    }
+    places = SinkOptions.parse(options).payload_places
+    made = ColumnMapping.of(StructType().add("orderAmount", LongType()).add("nextOne", LongType()), (), places)
+    assert made.members == {("order", "amount"): "orderAmount", ("nextOne",): "nextOne"}
 
 
 def test_sink_options() -> None:

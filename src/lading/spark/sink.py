@@ -116,13 +116,21 @@ def _members(
     schema: pa.Schema, spare: Sequence[str], places: Mapping[str, str], used: Sequence[str]
 ) -> dict[Path, str]:
     """Return the column of each member of the payload: ``spare`` ones, at their place in ``places`` if it is there."""
+    # names of options are in lower case, those of columns as they are
+    known = {name.lower() for name in spare}
     for name in places:
-        if name not in spare:
-            what = "is a header or a field of messages" if name in schema.names else "does not exist"
+        if name not in known:
+            is_other = name in map(str.lower, schema.names)
+            what = "is a header or a field of messages" if is_other else "does not exist"
             raise SettingError(f"option column.{name}: the column {what}; name a column that goes into the payload")
     if not spare:
         raise SettingError("payload.format: the frame has no columns for the payload; add some, or leave it out")
-    paths = {places[name] if name in places else write_path((name,)): name for name in spare}
+    paths: dict[str, str] = {}
+    for name in spare:
+        path = places.get(name.lower(), write_path((name,)))
+        if path in paths:
+            raise SettingError(f"columns {paths[path]!r} and {name!r} both go to {path}; name another path for one")
+        paths[path] = name
     members = parse_payload_columns(paths)
     check_payload_columns(schema, members)
     return members
