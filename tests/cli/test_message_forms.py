@@ -134,8 +134,9 @@ def test_members_of_the_payload_in_a_format(form: str, text: str) -> None:
 
 
 def test_a_json_payload_is_indented_and_nothing_in_it_is_changed() -> None:
-    text = indent_json(ORDER)
-    assert text is not None
+    lines, count = indent_json(ORDER, 1_000) or ([], 0)
+    text = "\n".join(lines)
+    assert len(lines) == count
     assert text.split("\n")[:8] == [
         "{", '  "id": "A-1",', '  "order": {', '    "amount": 12.50,', '    "unit price": 1e3,', '    "none": {},',
         '    "tags": [', '      "a,b",',
@@ -143,7 +144,13 @@ def test_a_json_payload_is_indented_and_nothing_in_it_is_changed() -> None:
     assert text.endswith("\n}")
     # literals, also those that Python would round
     assert json.loads(text, parse_float=str, parse_int=str) == json.loads(ORDER, parse_float=str, parse_int=str)
-    assert [indent_json(payload) for payload in (b"", b"[1]", b'{"a": NaN}', b'{"a": 1} x', b"\xff")] == [None] * 5
+    assert [indent_json(payload, 9) for payload in (b"", b"[1]", b'{"a": NaN}', b'{"a": 1} x', b"\xff")] == [None] * 5
+
+
+def test_only_lines_that_are_shown_are_made() -> None:
+    payload = b'{"a":' + b"[" * 900 + b",".join([b"0"] * 20_000) + b"]" * 900 + b"}"
+    lines, count = indent_json(payload, 40) or ([], 0)
+    assert (len(lines), count, lines[1], lines[39]) == (40, 2 + 900 + 20_000 + 899 + 1, '  "a": [', "  " * 39 + "[")
 
 
 def test_poll_shows_selects_and_formats_members(lading: Run) -> None:

@@ -350,15 +350,15 @@ def show(message: Message, output: Output, *, headers_only: bool = False) -> Non
     if message.payload is None:
         console.print("  [dim]no payload[/]")
         return
-    indented = indent_json(message.payload) if len(message.payload) > JSON_LINE_BYTES else None
+    indented = indent_json(message.payload, JSON_LINES) if len(message.payload) > JSON_LINE_BYTES else None
     if indented is None:
         console.print(f"  {literal(_text(message.payload))}")
         return
-    lines = indented.split("\n")
-    for line in lines[:JSON_LINES]:
+    lines, count = indented
+    for line in lines:
         console.print(f"  {literal(_text(line))}")
-    if len(lines) > JSON_LINES:
-        console.print(f"  [dim]… ({len(lines):,} lines; --output json shows all)[/]")
+    if count > JSON_LINES:
+        console.print(f"  [dim]… ({count:,} lines; --output json shows all)[/]")
 
 
 def _text(value: Any, most: int = 500) -> str:

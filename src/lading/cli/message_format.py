@@ -82,24 +82,31 @@ def _member(text: str, name: str) -> Callable[[Message], Any]:
     return read_member
 
 
-def indent_json(payload: bytes) -> str | None:
-    """Return a JSON object in lines, its names and values as they are written; None if the payload is not one."""
+def indent_json(payload: bytes, lines_max: int) -> tuple[list[str], int] | None:
+    """Return the first lines of a JSON object, its names and values as they are written, and how many lines it has.
+
+    None if the payload is not an object of JSON.
+    """
     import pyarrow as pa
 
     from ..payloads.walk import walk_json
 
     if payload[:1] != b"{" or not walk_json(pa.array([payload], pa.binary()), [("",)]).good[0]:
         return None
-    lines, indent, before = [""], 0, ""
-    for part in _JSON_PART.findall(payload.decode()):
+    lines, count, indent, before = [""], 1, 0, ""
+    for found in _JSON_PART.finditer(payload.decode()):
+        part = found[0]
         indent -= part in ("}", "]")
         is_empty = part in ("}", "]") and before in ("{", "[")
         if (before in ("{", "[", ",") and not is_empty) or (part in ("}", "]") and not is_empty):
-            lines.append(_INDENT * indent)
-        lines[-1] += ": " if part == ":" else part
+            count += 1
+            if count <= lines_max:
+                lines.append(_INDENT * indent)
+        if count <= lines_max:
+            lines[-1] += ": " if part == ":" else part
         indent += part in ("{", "[")
         before = part
-    return "\n".join(lines)
+    return lines, count
 
 
 def _read_typed(header: Any) -> Any:
