@@ -103,6 +103,9 @@ def test_columns_are_named_by_paths() -> None:
     assert parse_payload_columns({"payload.order.amount": "a", "unit price": "b"}) == {
         ("order", "amount"): "a", ("unit price",): "b",
     }  # fmt: skip
+    assert parse_payload_columns(['x from "my""col"', "y from `a``b`", '"unit price"', '"say ""x"""']) == {
+        ("x",): 'my"col', ("y",): "a`b", ("unit price",): "unit price", ('say "x"',): 'say "x"',
+    }  # fmt: skip
     with pytest.raises(SettingError, match=r"payload\.a is a column, and payload\.a\.b is inside of it; rename"):
         parse_payload_columns(["a", "a.b"])
     with pytest.raises(SettingError, match=r"payload\.a is named twice"):
@@ -114,6 +117,8 @@ def test_columns_are_named_by_paths() -> None:
     [
         (pa.array([1.0, float("nan")]), "'v' has the value nan; JSON has no such number. Write null"),
         (pa.array([b"\xff"]), "'v' has bytes that are not UTF-8; JSON has no form for them. Encode"),
+        (pa.array([[(b"\xff", 1)]], pa.map_(pa.binary(), pa.int8())), "'v' has bytes that are not UTF-8"),
+        (pa.array([10**13], pa.timestamp("s")), "'v' has a time that microseconds cannot hold; write null instead"),
         (pa.array([timedelta(1)]), r"'v' is duration\[us\]; JSON has no form for that. Cast it"),
         (pa.array([[[timedelta(1)]]]), "'v' is "),
     ],

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.errors import LocalError, SettingError
-from ..payloads.paths import PAYLOAD, Path, parse_path, write_path
+from ..payloads.paths import PAYLOAD, Path, parse_path, unquote_name, write_path
 from .header_columns import Nulls
 
 FORMATS: Final = ("json",)
 """The formats that columns can be written in."""
 _ESCAPED: Final = r'["\\\x00-\x1f]'
-_SOURCE: Final = re.compile(r'(?P<path>.+?)(?:\s+from\s+(?P<column>"(?:[^"]|"")+"|`[^`]+`|.+))?')
+_SOURCE: Final = re.compile(r'(?P<path>.+?)(?:\s+from\s+(?P<column>"(?:[^"]|"")+"|`(?:[^`]|``)+`|.+))?')
 _NULL: Final = "null"
 
 
@@ -48,8 +48,7 @@ def _split_source(text: str) -> tuple[str, str]:
     if found is None:
         raise SettingError("payload: a column without a name; write NAME, or PATH from COLUMN")
     path = found["path"]
-    column = found["column"]
-    return path, path if column is None else column.strip('"`') if column[0] in '"`' else column
+    return path, unquote_name(found["column"] or path)
 
 
 def check_payload_columns(schema: pa.Schema, columns: Mapping[Path, str]) -> None:
@@ -150,7 +149,11 @@ def _write_date(name: str, column: Any) -> Any:
 
 def _write_instant(name: str, column: Any) -> Any:
     zone = "Z" if column.type.tz else ""
-    exact = column.cast(pa.timestamp("us", "UTC" if zone else None), safe=False)
+    try:
+        # parts of a microsecond are left out
+        exact = column.cast(pa.timestamp("us", "UTC" if zone else None), safe=column.type.unit != "ns")
+    except pa.ArrowInvalid:
+        raise LocalError(f"column {name!r} has a time that microseconds cannot hold; write null instead") from None
     return _join('"', pc.strftime(exact, format="%Y-%m-%dT%H:%M:%S" + zone), '"')
 
 
@@ -163,7 +166,7 @@ def _write_map(name: str, column: Any) -> Any:
     # a copy begins at its first entry, and null maps have none
     whole = column.take(pa.array(np.arange(len(column))))
     first, end = whole.offsets[0].as_py(), whole.offsets[-1].as_py()
-    keys = _write_text(name, whole.keys[first:end].cast(pa.string()))
+    keys = _write_text(name, whole.keys[first:end])
     values = pc.fill_null(_write_json(name, whole.items[first:end]), _NULL)
     counts: Any = pc.subtract(whole.offsets[1:], whole.offsets[:-1])
     counts = pc.if_else(whole.is_valid(), counts, pa.scalar(None, pa.int32()))

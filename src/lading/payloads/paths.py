@@ -58,6 +58,11 @@ def write_path(path: Path) -> str:
     return ".".join((PAYLOAD, *(name if _PLAIN.fullmatch(name) else _quote(name) for name in path)))
 
 
+def unquote_name(text: str) -> str:
+    """Return the name that ``text`` writes in quotes; other text is the name itself."""
+    return _unquote(text) if re.fullmatch(_PART, text) else text
+
+
 def _unquote(part: str) -> str:
     quote = part[0]
     return part[1:-1].replace(quote * 2, quote) if quote in '"`' else part
