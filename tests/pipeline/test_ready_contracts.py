@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import SettingError
 from lading.model.kinds import Kind
 from lading.pipeline.quarantine import Quarantine
-from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.settings import PipelineSettings, load_contract
 
 from .conftest import Place
 from .direct import Driver
@@ -81,3 +82,13 @@ def test_a_contract_that_does_not_exist_is_refused(place: Place) -> None:
         SettingError, match=r"include 'cloudevent' does not exist \(did you mean 'cloudevents'\?\); there"
     ):
         PipelineSettings.load(file)
+
+
+def test_a_contract_that_only_includes_others(tmp_path: Path) -> None:
+    file = tmp_path / "contract.toml"
+    file.write_text('include = "cloudevents"\n')
+    assert {column.name for column in load_contract(file).headers} >= {"ce_id", "ce_source"}
+    for wrong in ("5", "[5]", '[["cloudevents"]]', "{ a = 1 }"):
+        file.write_text(f"include = {wrong}\n[headers]\n")
+        with pytest.raises(SettingError, match="include takes the name of a contract, or a list of names; correct it"):
+            load_contract(file)

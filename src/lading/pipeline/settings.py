@@ -213,20 +213,23 @@ class PipelineSettings:
 
 
 def load_contract(file: Path) -> Projection:
-    """Return the contract in a pipeline's file, or in one with ``[headers]`` alone, as ``contract infer`` writes it.
+    """Return the contract in a pipeline's file, or in one with ``[headers]`` or ``include`` alone.
 
     Raises SettingError as ``PipelineSettings.load`` does.
     """
     document = _read_document(file)
-    alone = document.keys() <= {"headers", "payload", "include"}
-    if alone and isinstance(document.get("headers"), dict):
+    alone = document.keys() <= {"headers", "payload", "include"} and document.keys() & {"headers", "include"}
+    own = document.get("headers", {})
+    if alone and isinstance(own, dict):
         included = document.get("include", [])
         names = [included] if isinstance(included, str) else included
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise SettingError(f"{file}: include takes the name of a contract, or a list of names; correct it")
         try:
             payload = PayloadSection.model_validate(document.get("payload", {}))
         except ValidationError as error:
             raise SettingError(f"{file}: {_sentence(error, ())}") from None
-        headers = include_contracts(document["headers"], names, str(file))
+        headers = include_contracts(own, names, str(file))
         return _parse_contract(headers, payload, file.absolute().parent, str(file))
     return PipelineSettings(document, file.absolute().parent, str(file)).contract
 
