@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -18,6 +19,8 @@ from lading.columns.contract import parse_columns
 from lading.filter.parse import parse
 from lading.model.batch import SCHEMA
 from lading.model.errors import Unreachable
+from lading.payloads.split import SplitValues
+from lading.payloads.walk import walk_json
 from lading.pipeline.settings import PipelineSettings
 from lading.registry.client import RegistryAddress, RegistryClient
 from lading.registry.payload_form import parse_payload_form
@@ -261,3 +264,14 @@ def test_a_producer_of_lading_sends_what_is_read_by_id(
         producer.send("own", frame(ids[0], b"\x02a\x02"), partition=0)
     settings = {"format": "schema", "registry": registry_of(broker), "registry_cache": str(tmp_path)}
     assert read_arrow(broker.url, "own", "k string from payload.id", payload=settings).to_pylist() == [{"k": "a"}]
+
+
+def test_texts_of_many_schemas_share_the_bytes_of_their_payloads() -> None:
+    payloads = [b'{"v": [1]}', b'{"v": "x"}', b'{"v": 2}']
+    found = walk_json(pa.array(payloads, pa.binary()), [("v",)]).values["v",]
+    parts = tuple((np.array([row]), found.take(np.array([2 - row]))) for row in range(3))
+    texts = SplitValues(3, parts).locate_text()
+    assert len(texts.data) == sum(map(len, payloads))
+    held = texts.data.tobytes()
+    spans = zip(texts.start.tolist(), texts.length.tolist(), strict=True)
+    assert [held[start : start + length] for start, length in spans] == [b"2", b'"x"', b"[1]"]

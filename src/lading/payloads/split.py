@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..kernels.arrays import Longs
+from ..kernels.arrays import Bytes, Longs
 from ..model.kinds import Kind
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
@@ -66,12 +66,17 @@ class SplitValues:
     def locate_text(self) -> Located:
         """See FoundValues."""
         texts = _locate_nothing(self.count)
-        data, end = [], 0
+        data: list[Bytes] = []
+        begins: dict[int, int] = {}
+        end = 0
         for rows, found in self.parts:
             some = found.locate_text()
-            texts.start[rows], texts.length[rows] = some.start + end, some.length
-            data.append(some.data)
-            end += len(some.data)
+            # parts of the same payloads share their bytes
+            if id(some.data) not in begins:
+                begins[id(some.data)] = end
+                data.append(some.data)
+                end += len(some.data)
+            texts.start[rows], texts.length[rows] = some.start + begins[id(some.data)], some.length
         return Located(np.concatenate([texts.data, *data]), texts.start, texts.length, texts.kind)
 
     def list_items(self) -> tuple[NDArray[np.int32], SplitValues, Flags]:
