@@ -286,3 +286,8 @@ def test_drift_of_avro_payloads(broker: tuple[testing.BrokerProcess, Path], tmp_
     (malformed,) = drift(profile_topic(broker[0].url, "avro", contract=contract), contract)
     assert (malformed.header, malformed.kind, malformed.messages) == ("payload", "payload_malformed", 1)
     assert "is not valid avro in 16.7 % of the messages: the first, in partition 0 at offset 5, " in malformed.sentence
+    registry = f'registry = "http://{broker[0].endpoints["schema_registry"]}"'
+    file.write_text(source + section.replace('"avro"', '"schema"').replace('schema = "o.avsc"', registry))
+    contract = load_contract(file)
+    malformed = drift(profile_topic(broker[0].url, "avro", contract=contract), contract)[0]
+    assert malformed.sentence.startswith("is not a valid payload by its schema in 100.0 % of the messages: ")

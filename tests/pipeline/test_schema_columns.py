@@ -16,7 +16,7 @@ from lading.model.errors import LocalError
 from lading.model.run import Decoded
 from lading.payloads.avro_from_json import encode_json
 from lading.payloads.form import PayloadForm, SchemaText
-from lading.pipeline.schema_columns import list_schema_columns, read_avro_file
+from lading.pipeline.schema_columns import list_schema_columns, read_avro_file, write_schema_section
 from lading.pipeline.settings import load_contract
 from lading.schemas.avro import parse_avro
 
@@ -70,19 +70,22 @@ def test_the_columns_of_a_schema_read_what_it_encodes(tmp_path: Path) -> None:
         assert made.batch.column(column.name).null_count == (not column.required), column.name
 
 
-def test_infer_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infer_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "order.avsc"
     file.write_text(json.dumps(ORDER))
     payload = encode_json(parse_avro(file.read_text()), json.dumps(TEXT).encode())
+    monkeypatch.chdir(tmp_path)
     with testing.broker() as broker:
         with Producer(broker.url) as producer:
             producer.send("orders", payload, headers={"tenant": "acme", "amount": "1"})
         with pytest.raises(SystemExit) as left:
-            main(["contract", "infer", "orders", "--schema", str(file), "--from", broker.url])
+            main(["contract", "infer", "orders", "--schema", "order.avsc", "--from", broker.url])
         assert not left.value.code
         said = capsys.readouterr()
         assert "not JSON objects" not in said.err
-        contract = tmp_path / "orders.toml"
+        # a contract reads files beside it, wherever it was inferred
+        contract = tmp_path / "other" / "orders.toml"
+        contract.parent.mkdir()
         contract.write_text(
             f'[source]\nfrom = "{broker.url}"\ntopic = "orders"\n[good]\nto = "parquet:./good"\n{said.out}'
         )
@@ -94,3 +97,11 @@ def test_infer_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     file.write_text('"string"')
     with pytest.raises(LocalError, match="a string has no fields; name the schema of a record"):
         read_avro_file(file)
+
+
+def test_fields_beyond_the_most_are_noted() -> None:
+    for fields, notes in ((1_000, 0), (1_001, 1)):
+        listed = [{"name": f"f{number}", "type": "int"} for number in range(fields)]
+        schema = parse_avro(json.dumps({"type": "record", "name": "r", "fields": listed}))
+        _, lines = write_schema_section(schema, "r.avsc", set())
+        assert (len(lines), lines.count("# only the first 1,000 fields are listed")) == (1_000 + notes, notes)

@@ -81,10 +81,11 @@ def infer(
         if output is Output.JSON:
             document = {"messages": found.statistics.messages, "headers": found.statistics.rows()}
             json_line(document | {"payload": found.members.document()})
-        elif parsed is not None:
+        elif schema is not None and parsed is not None:
             section = headers_section(found.statistics, topic)
             taken = {name.lower() for name in (*FIELD_TYPES, *tomllib.loads(section)["headers"])}
-            before, columns = write_schema_section(parsed, str(schema), taken)
+            # a contract may be kept in another directory than this one
+            before, columns = write_schema_section(parsed, str(schema.absolute()), taken)
             typer.echo("\n".join([*before, section + "\n".join(columns)]))
         else:
             typer.echo(headers_section(found.statistics, topic, members=found.members), nl=False)

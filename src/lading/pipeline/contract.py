@@ -39,6 +39,7 @@ COMMENT_AT = 40
 """Comments start at this column, or after a line that is longer."""
 ABSENT, NULL = -1, -2
 MALFORMED = "payload_malformed"
+_VALID = {"schema": "a valid payload by its schema"}
 
 
 @dataclass
@@ -172,7 +173,8 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
         return
     messages, members = found.statistics.messages, found.members
     if count := found.breaches["", MALFORMED]:
-        said = f"is not valid {contract.form.format} in {_share(count, messages)} of the messages"
+        valid = _VALID.get(contract.form.format, f"valid {contract.form.format}")
+        said = f"is not {valid} in {_share(count, messages)} of the messages"
         sentence = f"{said}: {found.first_malformed}"
         yield Drift(PAYLOAD, MALFORMED, count, sentence, "keeps its columns; these messages go to quarantine")
     # payloads of another format are not sampled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -64,6 +65,8 @@ def write_schema_section(schema: AvroSchema, file: str, taken: set[str]) -> tupl
         source = PAYLOAD if column.path == (column.name,) else column.text
         words = [column.word, *(["required"] if column.required else []), "from", source]
         lines.append(f"{toml_key(column.name)} = {toml_text(' '.join(words))}")
+    if next(islice(_list_fields(schema.root, (), True, ()), COLUMNS_MAX, None), None) is not None:
+        lines.append(f"# only the first {COLUMNS_MAX:,} fields are listed")
     return ["[payload]", 'format = "avro"', f"schema = {toml_text(file)}", ""], lines
 
 
