@@ -87,7 +87,6 @@ def _real_kafka() -> str:
         pytest.skip(str(reason))
 
 
-@pytest.mark.turns(3)
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(

@@ -492,6 +492,7 @@ LOGINS: Final[Mapping[str, Callable[[Client, str], None]]] = {
     "iggy_websocket": _open_websocket,
     "admin": _show_password,
     "nsqd_http": _show_password,
+    "schema_registry": _show_password,
     "nsqlookupd_http": _show_password,
     "iggy_http": partial(_log_in_over_http, "0.11.0"),
     "iggy_http, oldest": partial(_log_in_over_http, "0.3.0"),
