@@ -15,8 +15,9 @@ def read(schema: Any, payload: bytes) -> str | None:
         row = fastavro.schemaless_reader(io.BytesIO(payload), schema, None)
     except Exception:
         return None
+    members = dict(sorted(row["m"].items()))
     return repr(
-        [row["a"], row["n"], row["i"], row["b"], row["o"]["x"], row["o"]["y"], row["l"], row["m"], row["e"], row["f"]]
+        [row["a"], row["n"], row["i"], row["b"], row["o"]["x"], row["o"]["y"], row["l"], members, row["e"], row["f"]]
     )
 
 

@@ -465,7 +465,8 @@ def test_any_bytes_give_values_or_a_verdict_as_fastavro_reads_them(full: bool) -
 
 
 def _normalize(row: dict[str, Any]) -> list[Any]:
-    return [dict(value) if name == "m" else value for name, value in row.items()]
+    # both read the last value of a name that a map has twice, fastavro at the place of the first; seen in 10^6 payloads
+    return [dict(sorted(dict(value).items())) if name == "m" else value for name, value in row.items()]
 
 
 def _read_with(half: Any, form: PayloadForm, payloads: list[bytes]) -> Assembled:
