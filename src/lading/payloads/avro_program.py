@@ -6,7 +6,7 @@ and values of fields that the writer does not have (defaults).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -200,7 +200,7 @@ class _Compiler:
         if leaf < 0 and first == last:
             self._skip(type_)
         elif type_.kind == "union":
-            self._write_union(type_, reader, path)
+            self._write_union(type_, lambda branch: self._write(branch, reader, path))
         elif type_.kind == "null":
             self._add(OP_NULL, leaf)
             self._lose(first, last, NULL)
@@ -254,7 +254,8 @@ class _Compiler:
                 if inner is not NO_DEFAULT:
                     self._note_defaults(field.type, inner, (*path, field.name))
 
-    def _write_union(self, type_: AvroType, reader: AvroType | None, path: Path) -> None:
+    def _write_union(self, type_: AvroType, write_branch: Callable[[AvroType], None]) -> None:
+        """Add the instructions that choose a branch, and those that ``write_branch`` adds for each."""
         # the bodies of several branches that are records would each set the leaves of the others: all begin as absent
         at = self._add(OP_UNION, -1, -1, len(type_.branches))
         jumps = [self._add(OP_JUMP) for _ in type_.branches]
@@ -262,7 +263,7 @@ class _Compiler:
         ends = []
         for jump, branch in zip(jumps, type_.branches, strict=True):
             self._rows[jump][CODE_ONE] = len(self._rows)
-            self._write(branch, reader, path)
+            write_branch(branch)
             ends.append(self._add(OP_JUMP))
         for end in ends:
             self._rows[end][CODE_ONE] = len(self._rows)
@@ -280,16 +281,7 @@ class _Compiler:
         if type_.kind in _SCALARS:
             self._add_scalar(type_, -1)
         elif type_.kind == "union":
-            at = self._add(OP_UNION, -1, -1, len(type_.branches))
-            jumps = [self._add(OP_JUMP) for _ in type_.branches]
-            self._rows[at][CODE_TWO] = jumps[0] if jumps else at
-            ends = []
-            for jump, branch in zip(jumps, type_.branches, strict=True):
-                self._rows[jump][CODE_ONE] = len(self._rows)
-                self._skip(branch)
-                ends.append(self._add(OP_JUMP))
-            for end in ends:
-                self._rows[end][CODE_ONE] = len(self._rows)
+            self._write_union(type_, self._skip)
         elif type_.kind in ("array", "map"):
             item = type_.branches[0]
             is_map = type_.kind == "map"
