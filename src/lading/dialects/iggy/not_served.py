@@ -9,7 +9,8 @@ from ..not_served import NotServed
 NOT_SERVED: Final = (
     NotServed(
         "`get_metadata_changes` (17, since 0.11)",
-        "there is no log of changes to streams, topics and users: refused with 5; no client sends it by itself",
+        "refused with error 5: the broker keeps no log of changes to streams, topics and users; clients send it "
+        "only if their program asks for it",
         "the lists, read again",
     ),
     NotServed(

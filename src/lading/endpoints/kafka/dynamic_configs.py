@@ -2,7 +2,8 @@
 
 None of them has an effect. Those of the broker are of how Kafka divides its work, compacts, and stores segments
 elsewhere; configs with an effect here are in the settings file, and described as read-only. Those of groups are of
-protocols that this broker does not serve yet. Defaults, bounds and errors are those of Apache Kafka 4.3.1.
+protocols that this broker does not serve yet. Defaults, bounds and errors are those of Apache Kafka 4.3.1, but
+any DOUBLE from 0 on is taken.
 """
 
 from __future__ import annotations
@@ -108,13 +109,14 @@ def _switch(default: str) -> DynamicConfig:
     return DynamicConfig(BOOLEAN, default, make_choice_parser("true", "false"))
 
 
-def _share(default: str, low: float = 0.0, high: float = math.inf) -> DynamicConfig:
-    def check(text: str) -> None:
-        # not a number is in no interval
-        if not low <= float(text) <= high:
-            raise ValueError(f"it takes a number from {low} to {high}")
+def _share(default: str) -> DynamicConfig:
+    return DynamicConfig(DOUBLE, default, _check_share)
 
-    return DynamicConfig(DOUBLE, default, check)
+
+def _check_share(text: str) -> None:
+    # NaN is in no interval
+    if not 0.0 <= float(text) <= math.inf:
+        raise ValueError(f"it takes a number from 0.0 to {math.inf}")
 
 
 def _text(default: str | None) -> DynamicConfig:
