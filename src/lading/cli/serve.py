@@ -140,8 +140,9 @@ def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:
     kept = {word: [name for name in endpoints if name.startswith(word)] for word in words}
     for word, names in kept.items():
         if not names:
+            known = dict.fromkeys(("kafka", "iggy", "nsq", *endpoints))
             raise typer.BadParameter(
-                f"{word!r} begins no endpoint; name one of kafka, iggy, nsq, {', '.join(endpoints)}",
+                f"{word!r} begins no endpoint; name one of {', '.join(known)}",
                 param_hint="--only",
             )
     chosen = {"admin", *(name for names in kept.values() for name in names)}
