@@ -357,17 +357,16 @@ AT_ONCE: Final = {
 """Requests whose rows were worked on, or encoded, in one pass of 22 to 80 ms: how many it had."""
 
 
-def test_rows_that_were_worked_on_at_once_have_turns(tmp_path: Path, full: bool) -> None:
+def test_rows_that_were_worked_on_at_once_have_turns(tmp_path: Path) -> None:
+    """All rows each time: a busy machine made 4 ms of a third of them, against a third of the bound, 6 ms."""
     parts = {part.name: part for part in kafka_parts(is_full=False)}
     for name, rows_count in AT_ONCE.items():
-        # a pass that is too long with all rows is ten times as long as a turn with a third of them
-        count = rows_count if full else 3 * rows_count // 10
-        data = build_request(parts[name], count)
+        data = build_request(parts[name], rows_count)
         passes_s = (
-            measure(tmp_path / f"{count}-{number}-{name[:20]}", parts[name], "root", data).longest_pass_s
+            measure(tmp_path / f"{number}-{name[:20]}", parts[name], "root", data).longest_pass_s
             for number in range(ATTEMPTS)
         )
-        assert any(longest_s < PASS_S_MAX * count / rows_count for longest_s in passes_s), name
+        assert any(longest_s < PASS_S_MAX for longest_s in passes_s), name
 
 
 LONG_PASSES: Final = {

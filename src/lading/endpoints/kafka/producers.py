@@ -48,7 +48,7 @@ class _Handlers:
         body, turn = request.body, TurnCounter()
         states = yield from collect_in_turns(body.state_filters)
         ids = yield from collect_in_turns(body.producer_id_filters)
-        unknown = yield from sort_in_turns([state for state in states if state not in _STATES])
+        unknown = yield from sort_in_turns(state for state in states if state not in _STATES)
         longer_us = body.duration_filter * 1000 if request.version >= _DURATION_FROM else _UNKNOWN
         now = now_us()
         rows = []
