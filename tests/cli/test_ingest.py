@@ -71,5 +71,22 @@ def test_a_new_table_begins_where_starting_says(lading: Run, topic: str, tmp_pat
     assert ingest("offsets", f'{{"0": {everything[-1]}}}')[0] == everything[-1:]
     assert ingest("past", "2020-01-31T12:00Z")[0] == everything
     assert ingest("future", "2999-01-31T12:00Z")[0] == ingest("latest", "latest")[0] == []
-    assert "'{\"0\": 7}'" in ingest("number", "7", code=2)[1]
-    assert "write earliest, latest" in ingest("word", "soon", code=2)[1]
+    assert ingest("number", str(everything[-1]))[0] == ingest("last", "-1")[0] == everything[-1:]
+    assert "it takes earliest, latest" in ingest("word", "soon", code=2)[1]
+
+
+def test_a_run_ends_where_ending_says_and_the_next_continues(lading: Run, topic: str, tmp_path: Path) -> None:
+    def ingest(*more: str, code: int = 0) -> tuple[list[Any], str]:
+        words = ("ingest", topic, str(tmp_path / "t"), "--local", "--columns", "offset", *more)
+        said = lading(*words, code=code).stderr
+        rows = [pq.read_table(file, partitioning=None)["offset"].to_pylist() for file in (tmp_path / "t").glob("*.p*")]
+        return sorted(offset for offsets in rows for offset in offsets), said
+
+    assert "begins at offset 1 and ends before it, at offset 0" in ingest("--starting", "1", "--ending", "0", code=2)[1]
+    backwards = ("--starting", "2026-02-01", "--ending", "2026-01-01")
+    assert "begins at 2026-02-01T00:00:00+00:00 and ends before it" in ingest(*backwards, code=2)[1]
+    assert "a run with --follow has no end" in ingest("--follow", "--ending", "1", code=2)[1]
+    assert ingest("--ending", "2020-01-31")[0] == []
+    assert ingest("--ending", "1")[0] == [0]
+    assert ingest("--ending", "1")[0] == [0]
+    assert ingest("--ending", "now")[0][:2] == [0, 1]

@@ -147,6 +147,23 @@ def test_starting_offsets_per_partition() -> None:
     assert [found[number].offset for number in range(4)] == [11, 50, 2, 50]
 
 
+@pytest.mark.parametrize(
+    ("text", "offset"), [("11", 11), ("-10", 40), ("-99", 2), ("now", 50), ("Latest", 50), (" earliest ", 2)]
+)
+def test_one_expression_for_every_partition(text: str, offset: int) -> None:
+    part = PartitionMeta(0, 2, 50, 1, ((1, 0),))
+    value = parse_offsets("endingOffsets", text)
+    found = resolve_offsets("endingOffsets", value, None, topic(part), "latest")  # type: ignore[arg-type]
+    assert found[0].offset == offset
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    for text in ("2026-01-31T12:00", "2026-01-31T12:00Z", "2026-01-31T13:00+01:00"):
+        value = parse_offsets("starting", text)
+        assert isinstance(value, dict)
+        assert instant_us("starting", value["timestamp"]) == 1_769_860_800_000_000
+
+
 def test_points_in_time() -> None:
     assert instant_us("x", "1970-01-01T00:00:01Z") == 1_000_000
     assert instant_us("x", "1970-01-01T01:00:00+01:00") == 0

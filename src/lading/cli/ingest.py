@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,10 +12,9 @@ import typer
 from ..model.errors import LocalError
 from ..model.extras import require_spark
 from .interruption import Interruption
-from .options import DEFAULT_SERVER, AsOutput, From, Resume, TopicName, Where
+from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, TopicName, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
 from .storage_option import Storage, parse_storage
-from .units import parse_bound
 
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
@@ -65,10 +63,11 @@ def ingest(
         typer.Option(
             "--starting",
             metavar="PLACE",
-            help="Where a new table begins: earliest, latest, a time like 2026-01-31T12:00, or offsets by partition "
-            "like '{\"0\": 4711}'. A table that exists continues where it ends.",
+            help="Where a new table begins: earliest, latest, an offset, a time like 2026-01-31T12:00 (UTC), or "
+            "offsets by partition like '{\"0\": 4711}'. A table that exists continues where it ends.",
         ),
     ] = "earliest",
+    ending: Ending = "latest",
     state: Annotated[
         str | None,
         typer.Option(
@@ -121,17 +120,19 @@ def ingest(
 
         lading ingest flights delta:./tables/flights --local
 
-        lading ingest flights ./tables/today --starting 2026-01-31T00:00Z
+        lading ingest flights ./tables/today --starting 2026-01-31 --ending 2026-02-01
     """
     from ..registry.payload_form import parse_payload_form
     from ..tables.formats.registry import split_target
+    from ..tables.plan.offset_options import parse_offsets
     from ..tables.storage.files import check_directory, local_directory, table_location
     from .connection import absent_columns, absent_headers, header_statistics
 
     if not local:
         require_spark("add --local to work without it")
     # before seconds go by in which Spark starts
-    start = _parse_start(starting)
+    parse_offsets("--starting", starting)
+    parse_offsets("--ending", ending)
     given = {"format": payload_format, "schema": payload_schema, "registry": registry}
     payload = {name: value for name, value in given.items() if value is not None} or None
     parse_payload_form(payload)
@@ -176,7 +177,7 @@ def ingest(
                 IngestSettings(
                     columns=columns, where=where, state_dir=state, max_rows=max_rows, follow=follow, resume=resume,
                     verify_checksum=None if verify_checksum else False, partition_by=partition_by or (),
-                    storage=references, starting=start, payload=payload,
+                    storage=references, starting=starting, ending=ending, payload=payload,
                 ),
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
@@ -204,16 +205,6 @@ def ingest(
             print_note(long_values_sentence(report.long_values))
         if report.unreadable_times:
             print_note(unreadable_times_sentence(report.unreadable_times, "the table"))
-
-
-def _parse_start(text: str) -> str:
-    """Return the option --starting as ``IngestSettings.starting`` takes it."""
-    if text.lstrip().startswith("{"):
-        return text
-    bound = parse_bound("--starting", text)
-    if isinstance(bound, int):
-        raise LocalError(f"--starting {text}: an offset is one of a partition; write for example '{{\"0\": {text}}}'")
-    return bound if isinstance(bound, str) else json.dumps({"timestamp": bound.isoformat()})
 
 
 def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:

@@ -91,6 +91,15 @@ Resume = Annotated[
         "or Iceberg table took out of it.",
     ),
 ]
+Ending = Annotated[
+    str,
+    typer.Option(
+        "--ending",
+        metavar="PLACE",
+        help="Where the run ends: latest for the end of the topic as it is now, an offset, a time like "
+        "2026-01-31T12:00 (UTC), or offsets by partition. Not with --follow.",
+    ),
+]
 AsOutput = Annotated[Output, typer.Option("--output", "-o", help="Output format: text or json.")]
 Where = Annotated[
     str | None,

@@ -41,6 +41,24 @@ def run(
         bool, typer.Option("--accept-batch", help="Publish the batch that was rejected for too many failures.")
     ] = False,
     resume: Resume = False,
+    starting: Annotated[
+        str | None,
+        typer.Option(
+            "--starting",
+            metavar="PLACE",
+            help="Where the first run begins, instead of the file's: earliest, latest, an offset, a time like "
+            "2026-01-31T12:00 (UTC), or offsets by partition. Later runs continue where the last one ended.",
+        ),
+    ] = None,
+    ending: Annotated[
+        str | None,
+        typer.Option(
+            "--ending",
+            metavar="PLACE",
+            help="Where this run ends, instead of the file's: as --starting; latest is the end of the topic as it is "
+            "now. Not with --follow.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="HTML", help="Write an HTML report of this run.")
     ] = None,
@@ -62,6 +80,8 @@ def run(
 
         lading pipeline run flights.toml
 
+        lading pipeline run flights.toml --ending 2026-02-01
+
         lading pipeline run flights.toml --follow --output json
 
         lading pipeline run flights.toml --follow --metrics 127.0.0.1:9464
@@ -72,7 +92,7 @@ def run(
     from ..tables.local import LocalExecutor
     from .connection import absent_contract
 
-    settings = PipelineSettings.load(file)
+    settings = PipelineSettings.load(file).with_range(starting, ending)
     if not local and not settings.document.step:
         require_spark("add --local to work without it")
     interruption = Interruption()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from ..model.errors import LocalError, SettingError
+from ..model.errors import SettingError
 
 _MICROSECONDS: Final = {
     "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
@@ -38,17 +38,10 @@ def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
 
 
 def parse_bound(option: str, text: str) -> str | int | datetime:
-    """Return a place in a topic, as a ``Consumer`` takes it; LocalError, which names the ``option``, for other text."""
-    if text in ("earliest", "latest"):
-        return text
-    if text.removeprefix("-").isdigit():
-        return int(text)
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise LocalError(
-            f"{option} {text!r}: write earliest, latest, a number, -N for the last N, or a time like 2026-01-31T12:00"
-        ) from None
+    """Return a place in a topic, as a ``Consumer`` takes it. Raises SettingError, which names the ``option``."""
+    from ..client.read_bounds import parse_place
+
+    return parse_place(option, text)
 
 
 def topic_settings(given: list[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ..model.errors import LocalError, SettingError
@@ -14,7 +14,25 @@ TopicPartition = tuple[str, int]
 """Flat topic name and partition."""
 OffsetSpec = str | int | datetime
 Bound = OffsetSpec | Mapping[int, OffsetSpec] | Mapping[TopicPartition, OffsetSpec]
-"""``earliest``, ``latest``, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
+"""What ``parse_place`` takes, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
+PLACES = "earliest, latest, an offset, -N for the last N, or a time like 2026-01-31T12:00 (UTC unless it has a zone)"
+
+
+def parse_place(name: str, text: str) -> OffsetSpec:
+    """Return the place in a topic that ``text`` means: ``earliest``, ``latest``, a number, or a time, in UTC.
+
+    ``now`` is ``latest``: the end as it is when it is asked for. Raises SettingError, which begins with ``name``.
+    """
+    word = text.strip()
+    if word.lower() in ("earliest", "latest", "now"):
+        return "earliest" if word.lower() == "earliest" else "latest"
+    if word.removeprefix("-").isascii() and word.removeprefix("-").isdigit():
+        return int(word)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise SettingError(f"{name} {text!r}: it is not a place in a topic; write {PLACES}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class ReadBounds(NamedTuple):
@@ -42,6 +60,8 @@ def spans(
             offset = resolve_offset(transport, meta, part, begin)
             sure = begin not in ("earliest", "latest") and not (isinstance(begin, int) and begin < 0)
             stop = None if until is None else resolve_offset(transport, meta, part, until)
+            if stop is not None:
+                require_order(meta, part, offset, stop, is_named=_is_named(begin) and _is_named(until))
             found[place] = ReadBounds(meta, part.number, offset, sure, stop)
     if isinstance(start, Mapping) and len(found) < len(start):
         raise _missing_partition_error(metas, [place for place in start if not _is_in(place, found)])
@@ -65,13 +85,9 @@ def _missing_partition_error(metas: Sequence[TopicMeta], missing: Sequence[int |
 def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: OffsetSpec) -> int:
     """Return the offset that ``where`` means in a partition. Raises SettingError for an unknown word."""
     if isinstance(where, str):
-        words = {"earliest": part.first_offset, "latest": part.end_offset}
-        if where in words:
-            return words[where]
-        try:
-            where = int(where)
-        except ValueError:
-            raise SettingError(f"invalid start or end {where!r}; {_PLACES}") from None
+        where = parse_place("start or end", where)
+    if isinstance(where, str):
+        return part.first_offset if where == "earliest" else part.end_offset
     if isinstance(where, datetime):
         if where.tzinfo is None:
             raise SettingError(f"{where} has no time zone; pass one, e.g. datetime.now(UTC)")
@@ -84,8 +100,22 @@ def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, w
 _PLACES = "use 'earliest', 'latest', an offset, -N for the last N, a datetime, or one of these by partition"
 
 
+def _is_named(place: object) -> bool:
+    """Return whether a place is an offset or a time, and not a word that moves with the topic."""
+    return isinstance(place, datetime) or (isinstance(place, int) and place >= 0)
+
+
+def require_order(meta: TopicMeta, part: PartitionMeta, start: int, end: int, *, is_named: bool) -> None:
+    """Raise SettingError if a range begins after its end, and both were named by the user (``is_named``)."""
+    if is_named and start > end:
+        raise SettingError(
+            f"topic {meta.name!r}, partition {part.number}: the range begins at offset {start} and ends before it, at "
+            f"offset {end}; name an end after the start"
+        )
+
+
 def _of(bound: Any, place: TopicPartition) -> OffsetSpec | None:
     found: OffsetSpec | None = bound
     if isinstance(bound, Mapping):
         found = bound.get(place, bound.get(place[1]))
-    return found
+    return parse_place("start or end", found) if isinstance(found, str) else found

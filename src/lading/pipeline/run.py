@@ -19,6 +19,7 @@ from ..tables.commit.takeover import open_state
 from ..tables.engine import RunStart, TableRun
 from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
+from ..tables.ingest import require_no_end_of_following
 from ..tables.plan.options import SourceOptions
 from ..tables.plan.planning import Planner
 from ..tables.plan.spooling import resolve_spool
@@ -76,6 +77,8 @@ def run(
         raise SettingError(f"{settings.name}: SQL steps are run by Spark; leave them out, or run this on Spark")
     for sentence in settings.clear_secrets:
         LOG.warning("%s", sentence)
+    for source in settings.document.source:
+        require_no_end_of_following(f"source.ending of {settings.name}", source.ending, follow=follow)
     plan = Plan.of(settings)
     if settings.document.step:
         # before the import, which needs PySpark: without it this raises a sentence
@@ -148,13 +151,14 @@ def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
 def source_options(settings: PipelineSettings, source: SourceSection) -> SourceOptions:
     """Return how a source is read. Raises SettingError for an invalid starting position or transport option."""
     try:
-        options = SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
+        options = SourceOptions.parse(_options(settings, source, source.topic))
     except SettingError as error:
-        raise SettingError(str(error).replace("startingOffsets is", "source.starting is")) from None
+        text = str(error).replace("startingOffsets is", "source.starting is")
+        raise SettingError(text.replace("endingOffsets is", "source.ending is")) from None
     return resolve_spool(options)
 
 
-def _options(settings: PipelineSettings, source: SourceSection, topic: str, starting: str) -> dict[str, str]:
+def _options(settings: PipelineSettings, source: SourceSection, topic: str) -> dict[str, str]:
     place = {"from": settings.url(source.from_)}
     reached = {f"transport.{name}": str(value) for name, value in settings.transport(source).items()}
     if is_queue(place["from"]):
@@ -168,7 +172,8 @@ def _options(settings: PipelineSettings, source: SourceSection, topic: str, star
     return {
         **place,
         "topic": topic,
-        "startingOffsets": starting,
+        "startingOffsets": _place_text(source.starting),
+        "endingOffsets": _place_text(source.ending),
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "states": source.states,
         "maxRowsPerPartition": str(settings.document.pipeline.max_rows_per_task),
@@ -176,8 +181,8 @@ def _options(settings: PipelineSettings, source: SourceSection, topic: str, star
     }
 
 
-def _starting_text(source: SourceSection) -> str:
-    return source.starting if isinstance(source.starting, str) else json.dumps(source.starting)
+def _place_text(place: str | Mapping[str, Any]) -> str:
+    return place if isinstance(place, str) else json.dumps(place)
 
 
 def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[SourceSection, TopicMeta]]) -> None:

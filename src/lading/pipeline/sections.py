@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
@@ -45,6 +46,13 @@ def _names(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _place(value: object) -> object:
+    # TOML has times and numbers of its own
+    return str(value) if isinstance(value, date) or type(value) is int else value
+
+
+Place = Annotated[str | dict[str, Any], BeforeValidator(_place)]
+"""A place in a topic, as ``parse_offsets`` reads it."""
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
 Target = Annotated[str, BeforeValidator(parse_target)]
 RouteTarget = Annotated[str, BeforeValidator(parse_route_target)]
@@ -78,7 +86,9 @@ class SourceSection(PipelineFileSection):
 
     from_: NonEmpty = Field(alias="from")
     topic: NonEmpty
-    starting: str | dict[str, Any] = "earliest"
+    starting: Place = "earliest"
+    ending: Place = "latest"
+    """Where a run ends that does not follow."""
     states: Literal["available", "all"] = "available"
     fail_on_data_loss: bool = True
     server: NonEmpty | None = None

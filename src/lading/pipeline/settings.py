@@ -86,6 +86,17 @@ class PipelineSettings:
         """Load ``file``. Raises SettingError if it cannot be read or is invalid."""
         return cls(_read_document(file), file.absolute().parent, str(file))
 
+    def with_range(self, starting: str | None, ending: str | None) -> PipelineSettings:
+        """Return the same settings, in which every source begins and ends there if that is not None."""
+        given = {name: text for name, text in (("starting", starting), ("ending", ending)) if text is not None}
+        if not given:
+            return self
+        sources = self.raw["source"]
+        sources = [sources] if isinstance(sources, dict) else sources
+        return PipelineSettings(
+            {**self.raw, "source": [{**source, **given} for source in sources]}, self.base, self.name
+        )
+
     def _require_whole(self, key: str, section: Good | Route) -> None:
         """Raise SettingError for keys that say nothing without a table, and for a topic that no step can send to."""
         topic = topic_of(section.to)

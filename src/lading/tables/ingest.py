@@ -87,7 +87,9 @@ class IngestSettings:
     * ``columns``: fields and typed headers as in ``read_arrow``; None for all fields. ``where``: selects messages.
     * ``state_dir``: directory of checkpoint and manifests; None for the table's own.
     * ``follow``: a batch every ``interval_s`` seconds until interrupted, instead of one run up to the end of the topic.
-    * ``starting``: where the first run begins (``"earliest"``, ``"latest"``, offsets); ``states``: of which messages.
+    * ``starting``: where the first run begins; ``ending``: where a run ends that does not follow, ``"latest"`` for the
+      end of the topic as it is when the run begins. Both take ``"earliest"``, ``"latest"``, an offset, a time (UTC
+      without a zone), or offsets by partition. ``states``: of which messages.
     * ``max_rows``: messages per batch, and so per manifest; ``max_rows_per_partition``: messages per task.
     * ``verify_checksum``: None for on if the payload is among the columns.
     * ``on_bad_value``: ``"null"`` or ``"fail"``, for a header value that its column's type cannot hold.
@@ -106,6 +108,7 @@ class IngestSettings:
     follow: bool = False
     interval_s: float = FOLLOW_INTERVAL_S
     starting: str = "earliest"
+    ending: str = "latest"
     states: States = "available"
     verify_checksum: bool | None = None
     on_bad_value: str = "null"
@@ -120,7 +123,8 @@ class IngestSettings:
     payload: Mapping[str, str] | None = None
 
     def check_counts(self) -> None:
-        """Raise SettingError if a count is below 1."""
+        """Raise SettingError if a count is below 1, or if a run that follows is to end somewhere."""
+        require_no_end_of_following("--ending", self.ending, follow=self.follow)
         for name in ("max_rows", "max_rows_per_partition", "file_bytes"):
             count = getattr(self, name)
             if count is not None and count < 1:
@@ -133,6 +137,7 @@ class IngestSettings:
                 "from": from_,
                 "topic": topic,
                 "startingOffsets": self.starting,
+                "endingOffsets": self.ending,
                 "on_bad_value": self.on_bad_value,
                 "maxRowsPerPartition": str(self.max_rows_per_partition or RANGE_ROWS),
             }
@@ -277,6 +282,12 @@ def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirector
         rows, watch.files, watch.size_bytes, rows / seconds, watch.batches, counts["read"], counts["bad_values"],
         seconds, table, state.manifests.directory, counts["unreadable_times"], counts["long_values"],
     )  # fmt: skip
+
+
+def require_no_end_of_following(name: str, ending: object, *, follow: bool) -> None:
+    """Raise SettingError if a run that goes on until it is stopped has an end."""
+    if follow and ending not in (None, "latest"):
+        raise SettingError(f"{name} is {ending!r}, and a run with --follow has no end; leave one of them out")
 
 
 def _refuse_names_equal_but_for_case(names: Sequence[str]) -> None:

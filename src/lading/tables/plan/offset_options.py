@@ -7,26 +7,35 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from ...client.read_bounds import parse_place, require_order, resolve_offset
 from ...model.errors import SettingError
 from ...transports.interface import PartitionMeta, TopicMeta, Transport
 from .offsets import PartitionOffset, PartitionOffsets, to_partition_offset
 
 Word = Literal["earliest", "latest"]
+OffsetsOption = Word | int | Mapping[str, Any]
+"""A word, an offset of every partition (-N for the last N), or a document of positions or of a point in time."""
 WORDS: tuple[Word, ...] = ("earliest", "latest")
 KAFKA_WORDS: Mapping[int, Word] = {-2: "earliest", -1: "latest"}
 """The numbers that Spark's Kafka connector has for them."""
 EXAMPLES = (
-    'earliest, latest, {"0": 4711, "1": "latest"} or {"timestamp": "2026-01-31T12:00:00Z"}; '
+    'earliest, latest, 4711, 2026-01-31T12:00 (UTC), {"0": 4711, "1": "latest"} or {"timestamp": '
+    '"2026-01-31T12:00:00Z"}; '
     "what a checkpoint or manifest holds may be copied as it is"
 )
 
 
-def parse_offsets(option: str, text: str) -> Word | dict[str, Any]:
-    """Parse an option's value, a word or a document. Raises SettingError that names the option."""
+def parse_offsets(option: str, text: str) -> OffsetsOption:
+    """Parse an option's value: what ``parse_place`` takes, or a document. Raises SettingError that names the option."""
     word = text.strip()
-    for known in WORDS:
-        if word.lower() == known:
-            return known
+    if not word.startswith(("{", "[")):
+        try:
+            place = parse_place(option, word)
+        except SettingError:
+            raise SettingError(f"{option} is {text!r}; it takes {EXAMPLES}") from None
+        if isinstance(place, datetime):
+            return {"timestamp": place.isoformat()}
+        return place if isinstance(place, int) else "earliest" if place == "earliest" else "latest"
     try:
         value = json.loads(word)
     except ValueError:
@@ -37,11 +46,14 @@ def parse_offsets(option: str, text: str) -> Word | dict[str, Any]:
 
 
 def resolve_offsets(
-    option: str, value: Word | Mapping[str, Any], transport: Transport, meta: TopicMeta, other: Word
+    option: str, value: OffsetsOption, transport: Transport, meta: TopicMeta, other: Word
 ) -> PartitionOffsets:
     """Return the positions that ``value`` means in the topic as it is now; partitions it omits are at ``other``."""
-    if isinstance(value, str):
-        return {part.number: to_partition_offset(meta, part, _edge(part, value)) for part in meta.partitions}
+    if isinstance(value, str | int):
+        return {
+            part.number: to_partition_offset(meta, part, resolve_offset(transport, meta, part, value))
+            for part in meta.partitions
+        }
     if set(value) == {"timestamp"}:
         at_us = instant_us(option, value["timestamp"])
         return {
@@ -56,6 +68,23 @@ def resolve_offsets(
             f"0 to {len(meta.partitions) - 1}; leave it out"
         )
     return {part.number: _mark(option, named.get(str(part.number), other), meta, part) for part in meta.partitions}
+
+
+def require_ordered_range(
+    starting: OffsetsOption, ending: OffsetsOption, meta: TopicMeta, start: PartitionOffsets, end: PartitionOffsets
+) -> None:
+    """Raise SettingError if a range that the user named begins after its end; ``earliest`` and ``latest`` move."""
+    is_named = not isinstance(starting, str) and not isinstance(ending, str)
+    if isinstance(starting, Mapping) and isinstance(ending, Mapping) and set(starting) == set(ending) == {"timestamp"}:
+        first, last = (instant_us("starting", value["timestamp"]) for value in (starting, ending))
+        if first > last:
+            raise SettingError(
+                f"topic {meta.name!r}: the range begins at {starting['timestamp']} and ends before it, at "
+                f"{ending['timestamp']}; name an end after the start"
+            )
+    for part in meta.partitions:
+        if part.number in start and part.number in end:
+            require_order(meta, part, start[part.number].offset, end[part.number].offset, is_named=is_named)
 
 
 def _for_topic(option: str, value: Mapping[str, Any], meta: TopicMeta) -> Mapping[str, Any]:

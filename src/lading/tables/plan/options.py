@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...model.errors import SettingError
 from ...transports.interface import States
 from ...transports.option_values import parse_option
-from .offset_options import Word, parse_offsets
+from .offset_options import OffsetsOption, parse_offsets
 from .ranges import ROWS_PER_PARTITION
 
 OnBadValue = Literal["null", "fail"]
@@ -29,8 +29,8 @@ class SourceOptions:
 
     from_: str
     topic: str
-    starting: Word | Mapping[str, Any] = "earliest"
-    ending: Word | Mapping[str, Any] = "latest"
+    starting: OffsetsOption = "earliest"
+    ending: OffsetsOption = "latest"
     fail_on_data_loss: bool = True
     states: States = "available"
     max_rows_per_trigger: int | None = None
@@ -130,8 +130,8 @@ SOURCE = (
     "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header", "payload.format")
-SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}
-"""Names that Spark's Kafka connector has for the same."""
+SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger", "starting": "startingOffsets", "ending": "endingOffsets"}
+"""Names for the same in Spark's Kafka connector, and on the command line."""
 INSTEAD = {
     "subscribe": "topic",
     "assign": "topic, and startingOffsets by partition",
@@ -151,10 +151,11 @@ INSTEAD = {
     "kafka.ssl.keystore.location": "transport.certificate_file and transport.key_file, in PEM",
 }
 """Remedies for options of Spark's Kafka connector."""
-BATCH_ONLY = {
-    "endingoffsets": "a stream goes on after any offset; read a range that ends with spark.read and the same options, "
-    "or limit the rows of a stream by the option where, such as \"timestamp < '2026-02-01'\"",
-}
+BATCH_ONLY = dict.fromkeys(
+    ("endingoffsets", "ending"),
+    "a stream goes on after any offset; read a range that ends with spark.read and the same options, or limit the rows "
+    "of a stream by the option where, such as \"timestamp < '2026-02-01'\"",
+)
 """Remedies for options of ``spark.read`` that a stream cannot have, as Spark's Kafka source refuses them."""
 SPARKS_OWN = ("checkpointlocation", "path")
 """Options that Spark adds by itself."""

@@ -11,7 +11,7 @@ from ...model.errors import DataLoss
 from ...transports.epochs import fill_epochs
 from ...transports.interface import PartitionMeta, TopicMeta, Transport
 from ...transports.open import open_transport
-from .offset_options import resolve_offsets
+from .offset_options import require_ordered_range, resolve_offsets
 from .offsets import Loss, PartitionOffset, PartitionOffsets, find_loss, to_partition_offset
 from .options import SourceOptions
 from .ranges import OffsetRange, limit_rows, split_ranges
@@ -62,8 +62,7 @@ class Planner:
     def batch(self) -> list[OffsetRange]:
         """Return the ranges of a batch read: from startingOffsets to endingOffsets, resolved now."""
         options, meta = self.options, self.topic()
-        start = resolve_offsets("startingOffsets", options.starting, self.transport, meta, "earliest")
-        end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
+        start, end = self._resolve_range(meta)
         parts = {part.number: part for part in meta.partitions}
         start = self._skip_losses(meta, start)
         # an end beyond what is there would wait for messages that are not sent yet
@@ -88,14 +87,29 @@ class Planner:
         return found
 
     def initial_offsets(self) -> PartitionOffsets:
-        """Return the offsets at which a stream without a checkpoint starts."""
-        meta = self.topic()
-        return resolve_offsets("startingOffsets", self.options.starting, self.transport, meta, "earliest")
+        """Return the offsets at which a stream without a checkpoint starts.
+
+        Raises SettingError if the options name a range that begins after its end.
+        """
+        return self._resolve_range(self.topic())[0]
 
     def end_offsets(self) -> PartitionOffsets:
-        """Return the present end of the topic."""
-        meta = self.topic()
-        return {part.number: to_partition_offset(meta, part, part.end_offset) for part in meta.partitions}
+        """Return the present end of the topic, or the end that the options name if that is before it.
+
+        Raises SettingError if the options name a range that begins after its end.
+        """
+        options, meta = self.options, self.topic()
+        present = {part.number: to_partition_offset(meta, part, part.end_offset) for part in meta.partitions}
+        if options.ending == "latest":
+            return present
+        return clip_offsets(present, self._resolve_range(meta)[1])
+
+    def _resolve_range(self, meta: TopicMeta) -> tuple[PartitionOffsets, PartitionOffsets]:
+        options = self.options
+        start = resolve_offsets("startingOffsets", options.starting, self.transport, meta, "earliest")
+        end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
+        require_ordered_range(options.starting, options.ending, meta, start, end)
+        return start, end
 
     def latest_offsets(self, start: PartitionOffsets) -> PartitionOffsets:
         """Return the present end of the topic for a reader at ``start``; losses raise DataLoss or are skipped.
