@@ -16,10 +16,13 @@ from lading.broker.core.pending_result import PendingResult
 from lading.broker.core.position import StoredPosition
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.kafka.group import (
+    PROTOCOL_BYTES,
     TRANSITIONS,
     GroupState,
     JoinGroupRequest,
     JoinGroupResult,
+    KafkaGroup,
+    KafkaGroupMember,
     MemberIdRequired,
     SyncGroupResult,
 )
@@ -433,7 +436,12 @@ TestGroupMachine.settings = settings(
 
 
 def test_what_members_say_of_themselves_is_bounded_and_freed_when_they_leave(tmp_path: Path) -> None:
-    broker = opened(tmp_path, member_metadata_bytes_max=1000, groups_metadata_bytes_max=3000)
+    # the pair of a name and its metadata counts too
+    broker = opened(
+        tmp_path,
+        member_metadata_bytes_max=1000 + PROTOCOL_BYTES,
+        groups_metadata_bytes_max=3000 + 3 * PROTOCOL_BYTES,
+    )
     groups = broker.coordinated_groups
 
     def joined(group: str, size_bytes: int, member: str = "") -> Reason | None:
@@ -458,3 +466,34 @@ def test_what_members_say_of_themselves_is_bounded_and_freed_when_they_leave(tmp
         broker.tick(NOW + second * SECOND)
     assert groups._rebalancer.metadata_bytes == 0
     broker.stop()
+
+
+def test_how_many_protocols_a_member_has_is_bounded_before_they_are_listed(tmp_path: Path) -> None:
+    """A JoinGroup of 100,000 protocols without a name took no memory that was counted, and kept the loop for 31 ms."""
+    broker = opened(tmp_path, member_metadata_bytes_max=100 * PROTOCOL_BYTES)
+    groups = broker.coordinated_groups
+    groups.require_few_protocols("a", 100)
+    with pytest.raises(Refusal, match="metadata"):
+        groups.require_few_protocols("a", 101)
+    call = JoinGroupRequest("a", "", "consumer", (("", b""),) * 101, 10 * SECOND, 10 * SECOND)
+    error = groups.join(call, now_us=NOW).error
+    assert error is not None and error.reason is Reason.REQUEST_TOO_LARGE
+    broker.stop()
+
+
+def test_protocols_of_two_members_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all members have in common was found anew for each protocol of one that joins."""
+    found = 0
+    common = KafkaGroup.common
+
+    def count(group: KafkaGroup) -> set[str]:
+        nonlocal found
+        found += 1
+        return common(group)
+
+    monkeypatch.setattr(KafkaGroup, "common", count)
+    group = KafkaGroup("a")
+    call = JoinGroupRequest("a", "", "consumer", (("range", b""),), 10 * SECOND, 10 * SECOND)
+    group.members["first"] = KafkaGroupMember("first", call, NOW, PendingResult())
+    assert not group.accepts("consumer", tuple((f"p{number}", b"") for number in range(1_000)))
+    assert found == 1

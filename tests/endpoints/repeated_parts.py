@@ -386,15 +386,21 @@ def wait_for_kafka_fetches(world: World, count: int, requests_each: int = REQUES
     return clients
 
 
+def produce_one() -> bytes:
+    """Return a Produce of one message into the topic that the fetches wait for."""
+    frame = request_frame("Produce", 7, CORRELATION, **produce("t", one_batch(b"to many")))
+    return struct.pack(">i", len(frame)) + frame
+
+
 def _wake_kafka_fetches(world: World, count: int) -> Callable[[], None]:
     clients = wait_for_kafka_fetches(world, count)
     producer = world.connect("kafka")
     LOGINS["kafka"](producer, "root")
-    frame = request_frame("Produce", 7, CORRELATION, **produce("t", one_batch(b"x")))
+    data = produce_one()
 
     def wake() -> None:
         assert len(clients) == count // REQUESTS_EACH
-        world.send(producer, struct.pack(">i", len(frame)) + frame)
+        world.send(producer, data)
 
     return wake
 

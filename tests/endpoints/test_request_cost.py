@@ -43,6 +43,7 @@ from tests.endpoints.repeated_parts import (
     kafka_parts,
     nsq_parts,
     nsqlookupd_parts,
+    produce_one,
     quic_parts,
     wait_for_kafka_fetches,
     websocket_parts,
@@ -263,6 +264,23 @@ def test_scram_credentials_are_described_and_changed_in_proportion(tmp_path: Pat
     check_all(tmp_path, cases, (600, 6_000) if full else SIZES)
 
 
+def test_one_message_that_wakes_16_000_fetches_keeps_no_pass(tmp_path: Path) -> None:
+    """Others waited for 4.7 s: 125 clients with as many fetches each as a connection may have under way."""
+    fetches_count = 125 * 128
+    passes_s = []
+    for number in range(ATTEMPTS):
+        with opened_world(tmp_path / str(number)) as world:
+            clients = wait_for_kafka_fetches(world, fetches_count, 128)
+            producer = world.connect("kafka")
+            LOGINS["kafka"](producer, "root")
+            passes_s.append(world.measure(partial(world.send, producer, produce_one())).longest_pass_s)
+            # each has all its responses, of the one message
+            assert {client.transport.take().count(b"to many") for client in clients} == {128}
+        if passes_s[-1] < PASS_S_MAX:
+            return
+    raise AssertionError(passes_s)
+
+
 @pytest.mark.parametrize("waiting", WAITING, ids=lambda waiting: waiting.name)
 def test_requests_that_wait_end_in_proportion(tmp_path: Path, waiting: Waiting, full: bool) -> None:
     sizes = SIZES_FULL if full else SIZES
@@ -353,14 +371,27 @@ AT_ONCE: Final = {
     "Kafka DeleteTopics 6 topics": 10_000,
     "Kafka ListGroups 5 states_filter": 100_000,
     "Kafka ListTransactions 1 state_filters": 100_000,
+    "Kafka LeaveGroup 5 members": 20_000,
+    "Kafka ElectLeaders 2 topic_partitions.partitions": 20_000,
+    "Kafka DescribeProducers 0 topics.partition_indexes": 20_000,
 }
 """Requests whose rows were worked on, or encoded, in one pass of 22 to 80 ms: how many it had."""
+AT_ONCE_FULL: Final = {
+    "Kafka AlterClientQuotas 1 entries": 10_000,
+    "Kafka DeleteGroups 2 groups_names": 100_000,
+    "Kafka AlterClientQuotas 1 entries.entity": 100_000,
+    "Kafka SyncGroup 5 assignments": 100_000,
+    "Kafka JoinGroup 9 protocols": 100_000,
+    "Kafka DeleteAcls 3 filters": 100_000,
+    "Kafka DescribeQuorum 2 topics.partitions": 100_000,
+}
+"""The same of requests that take seconds to build: 20 to 124 ms."""
 
 
-def test_rows_that_were_worked_on_at_once_have_turns(tmp_path: Path) -> None:
+def test_rows_that_were_worked_on_at_once_have_turns(tmp_path: Path, full: bool) -> None:
     """All rows each time: a busy machine made 4 ms of a third of them, against a third of the bound, 6 ms."""
     parts = {part.name: part for part in kafka_parts(is_full=False)}
-    for name, rows_count in AT_ONCE.items():
+    for name, rows_count in (AT_ONCE | AT_ONCE_FULL if full else AT_ONCE).items():
         data = build_request(parts[name], rows_count)
         passes_s = (
             measure(tmp_path / f"{number}-{name[:20]}", parts[name], "root", data).longest_pass_s

@@ -49,6 +49,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, what the member says of itself), the one it likes best first."""
 
 
+PROTOCOL_BYTES: Final = 150
+"""Memory of a protocol without its name and metadata: a pair of objects."""
+
+
 class JoinGroupRequest(NamedTuple):
     """A member that wants to be in a group; ``member`` is empty the first time.
 
@@ -71,7 +75,7 @@ class JoinGroupRequest(NamedTuple):
     @property
     def metadata_bytes(self) -> int:
         """Memory that its protocols take."""
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in self.protocols)
 
     def new_member(self) -> str:
         """Return a member id that no other member has."""
@@ -171,7 +175,8 @@ class KafkaGroup:
             return False
         if not self.members:
             return True
-        return protocol_type == self.protocol_type and any(name in self.common() for name, _ in protocols)
+        common = self.common()
+        return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
 
     def common(self) -> set[str]:
         """Return the protocols that every member knows."""

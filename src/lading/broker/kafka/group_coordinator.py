@@ -22,6 +22,7 @@ from ..core.settings import BrokerSettings
 from ..core.topology import Partition, Topic
 from .group import (
     KAFKA,
+    PROTOCOL_BYTES,
     GroupState,
     JoinGroupRequest,
     JoinGroupResult,
@@ -66,6 +67,13 @@ class KafkaGroupCoordinator(Component):
         """Load the groups that the catalog lists, without members."""
         for row in self._catalog.groups(KAFKA):
             self._groups[row.name] = KafkaGroup(row.name, kept=True)
+
+    def require_few_protocols(self, group: str, protocols_count: int) -> None:
+        """Raise Refusal if a member of a group has more protocols than its metadata may take, however short they are.
+
+        To be asked before the list of them is made.
+        """
+        self._require_metadata_bytes(group, PROTOCOL_BYTES * protocols_count)
 
     def join(self, call: JoinGroupRequest, *, now_us: int) -> PendingResult[JoinGroupResult]:
         """Join the next generation, done when all others have; MemberIdRequired if the member needs an id first."""
@@ -280,12 +288,7 @@ class KafkaGroupCoordinator(Component):
     def _require_room(self, group: KafkaGroup, call: JoinGroupRequest) -> None:
         """Refuse a member's metadata if it is too large, for one member or for all together."""
         settings, size_bytes = self._settings, call.metadata_bytes
-        if size_bytes > settings.member_metadata_bytes_max:
-            raise Refusal(
-                Reason.REQUEST_TOO_LARGE,
-                f"a member of group {group.name!r} has {size_bytes} bytes of metadata; the limit is "
-                f"{settings.member_metadata_bytes_max} (setting broker.member_metadata_bytes_max)",
-            )
+        self._require_metadata_bytes(group.name, size_bytes)
         former = group.members.get(call.member)
         more_bytes = size_bytes - (0 if former is None else former.call.metadata_bytes)
         if self._rebalancer.metadata_bytes + more_bytes > settings.groups_metadata_bytes_max:
@@ -293,6 +296,15 @@ class KafkaGroupCoordinator(Component):
                 Reason.GROUP_FULL,
                 f"the members of all groups have {self._rebalancer.metadata_bytes} bytes of metadata; "
                 f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
+            )
+
+    def _require_metadata_bytes(self, group: str, size_bytes: int) -> None:
+        settings = self._settings
+        if size_bytes > settings.member_metadata_bytes_max:
+            raise Refusal(
+                Reason.REQUEST_TOO_LARGE,
+                f"a member of group {group!r} has {size_bytes} bytes of metadata; the limit is "
+                f"{settings.member_metadata_bytes_max} (setting broker.member_metadata_bytes_max)",
             )
 
     def _join_new(

@@ -10,7 +10,7 @@ shown as a prefix.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -69,21 +69,16 @@ class Acls:
 
     async def _describe(self, wanted: Any) -> Fields:
         found: dict[tuple[int, str, int], list[Fields]] = {}
-        rules = await finish_in_turns(self._access.table.sort_rules())
-        for rule in await _find_matching(rules, wanted, Turn()):
+        rules, turn = await finish_in_turns(self._access.table.sort_rules()), Turn()
+        for rule in await _find_matching(rules, wanted, turn):
             kind, name, pattern, acl = _describe_rule(rule)
             found.setdefault((kind, name, pattern), []).append(acl)
-        return {
-            **_DONE,
-            "resources": [
-                {"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls}
-                for (kind, name, pattern), acls in found.items()
-            ],
-        }
+            await turn.give_way()
+        return {**_DONE, "resources": _describe_resources(found)}
 
     def create(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         if (refused := self._refusal(session, Right.ADMINISTRATE)) is not None:
-            return {"results": [refused for _ in request.body.creations]}
+            return {"results": [refused] * len(request.body.creations)}
         return self._create(request.body.creations)
 
     async def _create(self, creations: Iterable[Any]) -> Fields:
@@ -106,33 +101,40 @@ class Acls:
 
     def delete(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         if (refused := self._refusal(session, Right.ADMINISTRATE)) is not None:
-            return {"filter_results": [{**refused, "matching_acls": []} for _ in request.body.filters]}
+            return {"filter_results": [{**refused, "matching_acls": []}] * len(request.body.filters)}
         return self._delete(request.body.filters)
 
     async def _delete(self, filters: Iterable[Any]) -> Fields:
         rules = await finish_in_turns(self._access.table.sort_rules())
         turn = Turn()
-        found = [await _find_matching(rules, one, turn) for one in filters]
-        await self._change(self._remove_parts({part for parts in found for part in parts}))
-        return {
-            "filter_results": [
-                {**_DONE, "matching_acls": [_describe_deleted(part) for part in parts]} for parts in found
-            ]
-        }
+        found: list[list[AccessRule]] = []
+        for one in filters:
+            found.append(await _find_matching(rules, one, turn))
+            # a filter takes time without rules too
+            await turn.give_way()
+        await self._change(self._remove_parts(found))
+        # generators: the worker that encodes the response reads them
+        rows = ({**_DONE, "matching_acls": map(_describe_deleted, parts)} for parts in found)
+        return {"filter_results": rows}
 
-    def _remove_parts(self, gone: set[AccessRule]) -> Change[None]:
+    def _remove_parts(self, found: Iterable[Iterable[AccessRule]]) -> Change[None]:
         """Delete parts of rules, and keep the rest of each: of the rules as they are now, since others may have
         deleted some while the filters had their turns.
         """
-        users, whole = {part.user for part in gone}, set[AccessRule]()
+        kept, whole = list[AccessRule](), list[AccessRule]()
 
         def find_whole() -> None:
+            gone = {part for parts in found for part in parts}
             held = self._access.table.rules
-            whole.update(rule for user in users for rule in held.get(user, ()) if gone.intersection(_parts(rule)))
+            for user in {part.user for part in gone}:
+                for rule in held.get(user, ()):
+                    parts = _parts(rule)
+                    if not gone.isdisjoint(parts):
+                        whole.append(rule)
+                        kept.extend(part for part in parts if part not in gone)
 
         # in a worker: a user may have many rules
         yield find_whole
-        kept = [part for rule in whole for part in _parts(rule) if part not in gone]
         yield from self._access.change_rules(kept, whole)
 
     def _refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
@@ -149,6 +151,13 @@ async def _find_matching(rules: Iterable[AccessRule], wanted: Any, turn: Turn) -
             found += [part for part in _parts(rule) if _matches(wanted, part)]
         await turn.give_way()
     return found
+
+
+def _describe_resources(found: dict[tuple[int, str, int], list[Fields]]) -> Iterator[Fields]:
+    """Return the rows of a response for the worker that encodes it; what is described is freed row by row there."""
+    for kind, name, pattern in list(found):
+        acls = found.pop((kind, name, pattern))
+        yield {"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls}
 
 
 def _parts(rule: AccessRule) -> list[AccessRule]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ...broker.core.access.rights import Right, flat_topic_resource
 from ...dialects.kafka.requests import encode_answer
@@ -76,6 +76,12 @@ Fields = Mapping[str, Any]
 
 A list of rows may be a generator: it is read once, by the worker that encodes the response.
 """
+
+
+T = TypeVar("T")
+
+ROWS_FREED_AT_ONCE: Final = 1_000
+"""Rows of a response that are freed in one pass of the loop, in a fifth of a millisecond."""
 
 
 class ConstantFields(dict[str, Any]):
@@ -150,22 +156,41 @@ class Context:
         return self.settings.advertised or session.here
 
 
+def free_in_worker(rows: list[T]) -> list[T] | Iterator[T]:
+    """Return the rows of a response; if they are many, the worker that encodes it frees each of them.
+
+    To free 100,000 at once, when the response is sent, keeps the loop for 20 ms. Nothing else may use the list.
+    """
+    return rows if len(rows) <= ROWS_FREED_AT_ONCE else _take_rows(rows)
+
+
+def _take_rows(rows: list[T]) -> Iterator[T]:
+    rows.reverse()
+    while rows:
+        yield rows.pop()
+
+
 def rows_by_topic(
-    topics: Iterable[Any], name: str, row: Callable[[str, Any], Fields], *, rows_at_once: int = ROWS_AT_ONCE
+    topics: Iterable[Any],
+    name: str,
+    row: Callable[[str, Any], Fields],
+    partitions: str = "partitions",
+    *,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> Turns[Fields]:
     """Return a response with a row for each partition that was asked for, in turns.
 
-    ``name`` is the field of a topic's name.
+    ``name`` is the field of a topic's name, ``partitions`` that of its partitions.
     """
     turn = TurnCounter(rows_at_once)
     found = []
     for topic in topics:
         rows = []
-        for one in topic.partitions:
+        for one in getattr(topic, partitions):
             rows.append(row(getattr(topic, name), one))
             if turn.is_over():
                 yield
-        found.append({name: getattr(topic, name), "partitions": rows})
+        found.append({name: getattr(topic, name), "partitions": free_in_worker(rows)})
         # a topic without partitions takes its time too
         if turn.is_over():
             yield

@@ -16,7 +16,7 @@ from ...model.errors import LadingError
 from ...runtime.clock import Dates
 from ...runtime.turns import TurnCounter, Turns, collect_in_turns, sort_in_turns, take_turns
 from ..base.services import now_us
-from .handling import Answer, Context, Fields, Handler, Request, Session
+from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
@@ -78,17 +78,7 @@ class _Handlers:
         return take_turns(self._writers(request))
 
     def _writers(self, request: Request) -> Turns[Fields]:
-        turn, topics = TurnCounter(), []
-        for one in request.body.topics:
-            topics.append(
-                {
-                    "name": one.name,
-                    "partitions": [self._describe_partition(one.name, each) for each in one.partition_indexes],
-                }
-            )
-            if turn.is_over(len(one.partition_indexes)):
-                yield
-        return {"topics": topics}
+        return (yield from rows_by_topic(request.body.topics, "name", self._describe_partition, "partition_indexes"))
 
     def _describe_partition(self, name: str, number: int) -> Fields:
         try:

@@ -13,13 +13,17 @@ from typing import Any, Final
 
 from ...broker.core.access.quotas import QUOTA_NAMES, Quota
 from ...broker.core.access.rights import EVERYBODY
+from ...broker.core.access.users import require_quota_name
 from ...dialects.kafka.errors import INVALID_REQUEST, UNKNOWN_SERVER_ERROR
 from ...dialects.kafka.versions import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 from ...model.errors import LadingError, Reason, Refusal
-from .handling import Context, Fields, Handler, Request, Session
+from ...runtime.turns import Turn, TurnCounter, Turns, take_turns
+from .handling import Answer, Context, Fields, Handler, Request, Session
 
 USER: Final = "user"
 EXACT, DEFAULT, ANY = range(3)
+KINDS_NAMED: Final = 4
+"""At most this many kinds of an entity are in an error; a request may have a hundred thousand."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -35,36 +39,54 @@ class ClientQuotas:
         self._access = context.broker.access
         self._change = context.services.authenticator.change
 
-    def describe(self, session: Session, request: Request) -> Fields:
+    def describe(self, session: Session, request: Request) -> Answer:
         """Return the quotas that fit all components; one of another entity than users fits none."""
-        found = self._access.table.quotas
-        names = [name for name in found if all(_fits(one, name) for one in request.body.components)]
-        if request.body.strict and not request.body.components:
-            names = []
-        return {
-            "error_code": 0,
-            "error_message": None,
-            "entries": [{"entity": [_entity(name)], "values": _values(found[name])} for name in names],
-        }
+        return take_turns(self._describe(request.body))
+
+    def _describe(self, body: Any) -> Turns[Fields]:
+        rows, turn = [], TurnCounter()
+        # a table is replaced, never changed
+        for name, quota in self._access.table.quotas.items():
+            is_wanted = bool(body.components) or not body.strict
+            for component in body.components:
+                is_wanted = is_wanted and _fits(component, name)
+                if turn.is_over():
+                    yield
+            if is_wanted:
+                rows.append({"entity": [_entity(name)], "values": _values(quota)})
+            if turn.is_over():
+                yield
+        return {"error_code": 0, "error_message": None, "entries": rows}
 
     def alter(self, session: Session, request: Request) -> Awaitable[Fields]:
         return self._alter(request.body)
 
     async def _alter(self, body: Any) -> Fields:
-        rows = []
+        changed: dict[str, Quota] = {}
+        names: list[str | None] = []
+        rows: list[dict[str, Any]] = []
+        turn = Turn()
         for entry in body.entries:
-            code, message = 0, None
+            name, code, message = None, 0, None
             try:
                 name = _name_of(entry.entity)
-                quota = _change_quota(self._access.table.quotas.get(name, Quota()), entry.ops)
-                if not body.validate_only:
-                    await self._change(self._access.set_quotas({name: quota}))
+                quota = changed.get(name) or self._access.table.quotas.get(name, Quota())
+                quota = _change_quota(quota, entry.ops)
+                require_quota_name(name)
+                changed[name] = quota
             except Refusal as refusal:
-                code, message = INVALID_REQUEST, str(refusal)
-            except LadingError as error:
-                code, message = UNKNOWN_SERVER_ERROR, str(error)
+                name, code, message = None, INVALID_REQUEST, str(refusal)
+            names.append(name)
             entity = [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in entry.entity]
             rows.append({"error_code": code, "error_message": message, "entity": entity})
+            await turn.give_way()
+        if changed and not body.validate_only:
+            try:
+                # in one change: each writes the file of all users
+                await self._change(self._access.set_quotas(changed))
+            except LadingError as error:
+                failed = {"error_code": UNKNOWN_SERVER_ERROR, "error_message": str(error)}
+                rows = [row if name is None else row | failed for name, row in zip(names, rows, strict=True)]
         return {"entries": rows}
 
 
@@ -86,8 +108,8 @@ def _values(quota: Quota) -> list[Fields]:
 
 def _name_of(entity: Sequence[Any]) -> str:
     """Return the user whom an entry is about. Raises Refusal if it is about anything else."""
-    if [one.entity_type for one in entity] != [USER]:
-        kinds = " and ".join(str(one.entity_type) for one in entity) or "nothing"
+    if len(entity) != 1 or entity[0].entity_type != USER:
+        kinds = " and ".join(str(one.entity_type) for one in entity[:KINDS_NAMED]) or "nothing"
         raise Refusal(Reason.INVALID_QUOTA, f"quotas are of users here, not of {kinds}; use --entity-type users")
     (user,) = entity
     if user.entity_name == EVERYBODY:

@@ -36,7 +36,7 @@ from ...dialects.kafka.versions import (
 from ...model.errors import LadingError, Refusal
 from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
-from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
+from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, free_in_worker
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
@@ -95,18 +95,22 @@ class _Handlers:
             return None
         return topic, [topic.partitions[number] for number in numbers if 0 <= number < len(topic.partitions)]
 
-    def elect(self, session: Session, request: Request) -> Fields:
+    def elect(self, session: Session, request: Request) -> Answer:
         """Refuse elections, as none is ever needed; for all partitions Kafka lists only those that had one: none."""
-        return {
-            "error_code": 0,
-            "replica_election_results": [
-                {
-                    "topic": one.topic,
-                    "partition_result": [self._elect_leader(one.topic, each) for each in one.partitions],
-                }
-                for one in request.body.topic_partitions or ()
-            ],
-        }
+        return take_turns(self._elect_leaders(request))
+
+    def _elect_leaders(self, request: Request) -> Turns[Fields]:
+        turn, rows = TurnCounter(), []
+        for one in request.body.topic_partitions or ():
+            found = []
+            for number in one.partitions:
+                found.append(self._elect_leader(one.topic, number))
+                if turn.is_over():
+                    yield
+            rows.append({"topic": one.topic, "partition_result": free_in_worker(found)})
+            if turn.is_over():
+                yield
+        return {"error_code": 0, "replica_election_results": rows}
 
     def _elect_leader(self, name: str, number: int) -> Fields:
         try:
@@ -131,7 +135,7 @@ class _Handlers:
                 found.append(self._reassign_replicas(topic.name, one.partition_index, one.replicas))
                 if turn.is_over():
                     yield
-            rows.append({"name": topic.name, "partitions": found})
+            rows.append({"name": topic.name, "partitions": free_in_worker(found)})
             if turn.is_over():
                 yield
         return {"error_code": NONE, "error_message": None, "responses": rows}
@@ -165,7 +169,7 @@ class _Handlers:
                     found.append({"partition_index": number, "error_code": code})
                     if turn.is_over():
                         yield
-                rows.append({"topic_name": topic.name, "partitions": found})
+                rows.append({"topic_name": topic.name, "partitions": free_in_worker(found)})
                 if turn.is_over():
                     yield
         return {"results": rows}
@@ -190,7 +194,7 @@ class _Handlers:
                 found.append(_quorum_row() if is_quorum else _no_quorum_row(one.partition_index))
                 if turn.is_over():
                     yield
-            rows.append({"topic_name": topic.topic_name, "partitions": found})
+            rows.append({"topic_name": topic.topic_name, "partitions": free_in_worker(found)})
             if turn.is_over():
                 yield
         address = self._context.choose_address(session)

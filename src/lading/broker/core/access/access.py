@@ -61,7 +61,7 @@ from .rights import (
     rules_allow,
     topic_resource,
 )
-from .users import AccessTable, Token, User, require_password, require_user_name
+from .users import AccessTable, Token, User, require_password, require_quota_name, require_user_name
 
 if TYPE_CHECKING:
     from ..topology import Topic
@@ -440,10 +440,16 @@ class AccessControl(Component):
 
         A user need not exist. EVERYBODY is all who have none of their own, ANONYMOUS those who have not logged in.
         """
-        for name in quotas:
-            if name not in (EVERYBODY, ANONYMOUS):
-                require_user_name(name)
-        yield from self._replace(self.table.with_quotas(quotas))
+        tables: list[AccessTable] = []
+
+        def add_quotas() -> None:
+            for name in quotas:
+                require_quota_name(name)
+            tables.append(self.table.with_quotas(quotas))
+
+        # in a worker: a hundred thousand users may get one
+        yield add_quotas
+        yield from self._replace(tables[0])
 
     def _require_administrator(self, table: AccessTable, name: str) -> None:
         if not any(one.is_administrator and one.is_active for one in table.users.values()):

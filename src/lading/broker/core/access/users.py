@@ -219,6 +219,11 @@ def require_user_name(name: str) -> str:
     return name
 
 
+def require_quota_name(name: str) -> str:
+    """Return the name of a quota: EVERYBODY, ANONYMOUS, or that of a user. Raises Refusal if no user can have it."""
+    return name if name in (EVERYBODY, ANONYMOUS) else require_user_name(name)
+
+
 def require_password(password: str) -> str:
     """Return a password for a user. Raises Refusal, which does not quote it, if it cannot be one."""
     if not 0 < len(password) <= PASSWORD_CHARACTERS_MAX or not _is_utf8(password) or "\0" in password:
