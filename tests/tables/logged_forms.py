@@ -15,7 +15,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.transforms import IdentityTransform
 
 from lading import Producer, testing
 from lading.tables.formats import delta, iceberg
@@ -130,9 +132,11 @@ def _metadata_damaged(table: Path) -> None:
     Path(loaded(table).metadata_location.removeprefix("file://")).write_text("{")
 
 
-def _partitioned(table: Path) -> None:
-    with loaded(table).update_spec() as update:
-        update.add_identity("carrier")
+def _made_anew(table: Path) -> None:
+    held = loaded(table)
+    held.catalog.drop_table(held.name())
+    by_carrier = PartitionField(held.schema().find_field("carrier").field_id, 1000, IdentityTransform(), "carrier")
+    held.catalog.create_table(held.name(), held.schema(), held.location(), PartitionSpec(by_carrier))
 
 
 def _metadata_deleted(table: Path) -> None:
@@ -184,7 +188,7 @@ FORMS = (
             (True, _catalog_deleted, "is not in its catalog 'lading' as lading.table, .*; restore it, or"),
             (True, _catalog_damaged, "its log cannot be read or written: .*; fix that"),
             (True, _metadata_damaged, "its log cannot be read or written: .*; fix that"),
-            (True, _partitioned, "is partitioned by 'carrier', .*; restore its partition spec, or write another"),
+            (True, _made_anew, "is partitioned by 'carrier', .*; restore its partition spec, or write another"),
             (True, _metadata_deleted, "its log cannot be read or written: .*; fix that"),
         ),
         "pyiceberg",

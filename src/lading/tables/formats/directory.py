@@ -23,6 +23,8 @@ _READ_BYTES = 1 << 20
 OWNER: Final = "owner.json"
 FORM: Final = "form"
 PARTITION_BY: Final = "partition_by"
+FIRST_PARTITION_BY: Final = "first_partition_by"
+"""With what the table was claimed, if it follows other partitions since: settings still say that."""
 MISSING: Final = "is missing"
 """The problem of a published file that does not exist any more."""
 PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
@@ -86,10 +88,10 @@ class DirectoryTable:
                     f"the table {self.directory} is of the form {form}, not {self.form}; name that, or another table"
                 )
             there, now = known.get(PARTITION_BY, []), self._partition_by
-            if now is not None and now.words != there:
+            if now is not None and now.words not in (there, known.get(FIRST_PARTITION_BY, there)):
                 raise LocalError(
-                    f"the table {self.directory} is {_describe_partitioning(there)}, and now it would be "
-                    f"{_describe_partitioning(now.words)}; a table keeps its partitions: name the same, or "
+                    f"the table {self.directory} is {describe_partitioning(there)}, and now it would be "
+                    f"{describe_partitioning(now.words)}; a table keeps its partitions: name the same, or "
                     "another table"
                 )
             return True
@@ -128,6 +130,13 @@ class DirectoryTable:
         make_directory("the table", self._own / STAGED)
         document = self.claim_document()
         write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **document})
+        vars(self).pop("partitions", None)
+
+    def note_partitions(self, words: Sequence[str]) -> None:
+        """Divide new files by other levels; settings may go on to name those that the table was claimed with."""
+        known = dict(read_document(self._own / OWNER) or {})
+        known.setdefault(FIRST_PARTITION_BY, known.get(PARTITION_BY, []))
+        write_document(self._own / OWNER, {**known, PARTITION_BY: list(words)})
         vars(self).pop("partitions", None)
 
     def withdraw(self, owner: str) -> bool:
@@ -235,7 +244,7 @@ class DirectoryTable:
         return dict(self.directory.walk()) if isinstance(self.directory, ObjectPath) else {}
 
 
-def _describe_partitioning(words: Sequence[str]) -> str:
+def describe_partitioning(words: Sequence[str]) -> str:
     return f"partitioned by {', '.join(words)}" if words else "without partitions"
 
 

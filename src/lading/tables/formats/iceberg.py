@@ -18,10 +18,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
+from ...model.errors import LadingError, LocalError, RemoteError, SettingError, Unreachable
 from ..storage.files import OWN, delete_tree, read_document, sync_directory
 from ..storage.object_path import SCHEMES, ObjectPath, TablePath
-from .directory import OWNER, visible_names
+from .directory import OWNER, describe_partitioning, visible_names
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
 from .partitions import COUNTED, Partitions
@@ -29,6 +29,7 @@ from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
 
@@ -51,6 +52,7 @@ _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DO
 AWAY: Final = ("ServiceUnavailableError", "ServerError")
 FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")
 """Errors of pyiceberg by what they say of a catalog, which a retry may find back, or may not."""
+LOG: Final = logging.getLogger("lading.tables")
 LIBRARY_LOG: Final = logging.getLogger("pyiceberg.io.pyarrow")
 
 
@@ -185,6 +187,7 @@ class IcebergTable(LoggedTable["Table"]):
                 sync_directory(self.directory)
             self._require_here(table)
             self._note_version(self._add_columns(table, schema))
+            self._follow_partitions(table, schema)
 
     def delete_empty(self) -> bool:
         """Delete the metadata and the catalog's entry, if the table has no snapshot."""
@@ -236,6 +239,13 @@ class IcebergTable(LoggedTable["Table"]):
     ) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
+        from .iceberg_partitions import are_of_spec
+
+        if put_back is not None and not are_of_spec(table, self.partitions, files):
+            raise LocalError(
+                f"the table {self.directory}: its partitions were changed after rows were taken out of it, and these "
+                "cannot be put back; write another table from the start"
+            )
         pipeline, number = key
         schemas = [read_footer(self.directory / file.name).schema.to_arrow_schema() for file in files]
         for left in reversed(range(COMMIT_ATTEMPTS)):
@@ -243,16 +253,15 @@ class IcebergTable(LoggedTable["Table"]):
                 table = self._add_columns(table, schema)
             attempt = uuid4().hex
             notes = {PIPELINE: pipeline, MANIFEST: str(number), FILES: hash_files(files), ATTEMPT: attempt}
-            if put_back is None:
-                self._refuse_overtaken(table, key, attempt)
-            else:
-                notes |= put_back
+            notes |= put_back or {}
+            spec = self._find_spec(table)
+            self._refuse_overtaken(table, key, attempt, spec, is_put_back=put_back is not None)
             try:
                 with table.transaction() as transaction:
                     transaction.set_properties({_number_property(pipeline): str(number)})
-                    self._add_files(transaction, files, notes)
+                    self._add_files(transaction, spec, files, notes)
             except (CommitFailedException, ValidationException):
-                # the columns were changed meanwhile, or a second run of this pipeline was faster
+                # columns or partitions were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
                 if put_back is None and self._read_last_number(table, pipeline) >= number:
                     self._require_same(table, key, files)
@@ -263,31 +272,38 @@ class IcebergTable(LoggedTable["Table"]):
                 self._note_version(table)
                 return
 
-    def _add_files(self, transaction: Transaction, files: Sequence[DataFile], notes: dict[str, str]) -> None:
+    def _add_files(
+        self, transaction: Transaction, spec: PartitionSpec, files: Sequence[DataFile], notes: dict[str, str]
+    ) -> None:
         """Add files to a transaction as pyiceberg's ``add_files`` does, in the partitions that they were written for:
         it would guess them from statistics, which not every column and transform has."""
-        location = transaction.table_metadata.location
-        if not self.partitions:
-            transaction.add_files([f"{location}/{file.name}" for file in files], notes, check_duplicate_files=False)
+        metadata = transaction.table_metadata
+        if not self.partitions and spec.spec_id == metadata.default_spec_id:
+            names = [f"{metadata.location}/{file.name}" for file in files]
+            transaction.add_files(names, notes, check_duplicate_files=False)
             return
         from .iceberg_partitions import append_files
 
-        append_files(transaction, self.partitions, files, notes)
+        append_files(transaction, spec, self.partitions, files, notes)
 
-    def _refuse_overtaken(self, table: Table, key: tuple[str, int], attempt: str) -> None:
-        """Make pyiceberg's own attempts stop at a commit of this manifest: after one that another writer overtook, it
-        loads the table anew and appends the same files to whatever is there."""
+    def _refuse_overtaken(
+        self, table: Table, key: tuple[str, int], attempt: str, spec: PartitionSpec, *, is_put_back: bool
+    ) -> None:
+        """Make pyiceberg's own attempts stop at a commit of this manifest, and at other partitions: after an attempt
+        that another writer overtook, it loads the table anew and appends the same files to whatever is there."""
         from pyiceberg.exceptions import ValidationException
 
         pipeline, number = key
-        load = table.refresh
+        load, written_at = table.refresh, table.spec().spec_id
 
         def refresh() -> Table:
             fresh = load()
-            if self._read_last_number(fresh, pipeline) >= number and all(
-                notes.get(ATTEMPT) != attempt for notes, _, _ in self._commits(fresh)
-            ):
+            if any(notes.get(ATTEMPT) == attempt for notes, _, _ in self._commits(fresh)):
+                return fresh
+            if not is_put_back and self._read_last_number(fresh, pipeline) >= number:
                 raise ValidationException(f"manifest {number} of pipeline {pipeline!r} is in the table already")
+            if not spec.spec_id == written_at == fresh.spec().spec_id:
+                raise ValidationException("manifests would be written under another spec than their files")
             return fresh
 
         table.refresh = refresh  # type: ignore[method-assign]
@@ -328,12 +344,41 @@ class IcebergTable(LoggedTable["Table"]):
             raise self._missing_table_error() from None
 
     def _load_from_catalog(self) -> Table:
+        table = self._catalog.load_table(self._identifier)
+        self._find_spec(table)
+        return table
+
+    def _find_spec(self, table: Table) -> PartitionSpec:
+        """Return the spec for which this run writes its files. Raises LocalError if the table never had it."""
+        from .iceberg_partitions import find_spec, spec_words
+
+        spec = find_spec(table, self.partitions.words)
+        if spec is None:
+            # a file has the rows of one of our partitions, and may have those of several others
+            self._require_partitions(spec_words(table), self.partitions.words)
+            raise AssertionError("a spec with these levels is there")
+        return spec
+
+    def _follow_partitions(self, table: Table, schema: pa.Schema) -> None:
+        """Write from now on for the partitions that others have given the table; no staged file may be left.
+
+        The rows that are there keep theirs, as Iceberg allows it. Levels that these rows cannot be divided by, such as
+        one of a column that they do not have, leave the run with those of before, which readers see as well.
+        """
         from .iceberg_partitions import spec_words
 
-        table = self._catalog.load_table(self._identifier)
-        # a file has the rows of one of our partitions, and may have those of several others
-        self._require_partitions(spec_words(table), self.partitions.words)
-        return table
+        words = spec_words(table)
+        if words == self.partitions.words:
+            return
+        try:
+            Partitions.parse(words, schema)
+        except SettingError as error:
+            LOG.warning(
+                "the table %s has new partitions, %s, by which its rows cannot be divided (%s): files are still %s",
+                self.directory, ", ".join(words), error, describe_partitioning(self.partitions.words),
+            )  # fmt: skip
+            return
+        self.note_partitions(words)
 
     def _missing_table_error(self) -> LocalError:
         return LocalError(

@@ -9,6 +9,7 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.update import SetDefaultSpecUpdate
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 
@@ -17,6 +18,8 @@ from .partitions import COUNTED, Partitions
 
 FIRST_ID = 1000
 """Of partition fields, as the specification counts them."""
+VOID = "void"
+"""The transform of a level that was dropped."""
 PARTITION_AT = 3
 """Where a data file of pyiceberg, which is a record, has its partition."""
 
@@ -31,31 +34,72 @@ def partition_spec(partitions: Partitions, schema: Schema) -> PartitionSpec:
     return PartitionSpec(*fields)
 
 
-def spec_words(table: Table) -> list[str]:
-    """Return the levels of a table as settings write them."""
+def spec_words(table: Table, spec: PartitionSpec | None = None) -> list[str]:
+    """Return the levels of a spec, by default the one for new files, as settings write them."""
     words = []
-    for field in table.spec().fields:
+    for field in (table.spec() if spec is None else spec).fields:
         column = table.schema().find_column_name(field.source_id)
         transform, _, count = str(field.transform).rstrip("]").partition("[")
         if transform == "identity":
             words.append(str(column))
         elif transform in COUNTED:
             words.append(f"{transform}({count}, {column})")
-        elif transform != "void":
+        elif transform != VOID:
             words.append(f"{transform}({column})")
     return words
 
 
-def partition_record(partitions: Partitions, name: str, types: pa.Schema) -> Record:
+def find_spec(table: Table, words: Sequence[str]) -> PartitionSpec | None:
+    """Return the newest of the table's specs that has these levels; None if it never had one."""
+    specs = sorted(table.specs().values(), key=lambda spec: spec.spec_id, reverse=True)
+    return next((spec for spec in [table.spec(), *specs] if spec_words(table, spec) == list(words)), None)
+
+
+def are_of_spec(table: Table, partitions: Partitions, files: Sequence[DataFile]) -> bool:
+    """Return whether files of earlier runs were surely written for these levels: names do not show a count."""
+    names = [field.name for field in partitions.fields]
+    others = [spec_words(table, spec) for spec in table.specs().values()]
+    counted = [words for words in others if any(word.partition("(")[0] in COUNTED for word in words)]
+    return len(counted) <= 1 and all(
+        [level.partition("=")[0] for level in file.partition.split("/") if level] == names for file in files
+    )
+
+
+def partition_record(partitions: Partitions, spec: PartitionSpec, name: str, types: pa.Schema) -> Record:
     """Return the values of a file's partition as manifests hold them."""
     values = partitions.values_of(name)
-    return Record(*(one.number(values[one.name], types.field(one.column).type) for one in partitions.fields))
+    numbers = iter([one.number(values[one.name], types.field(one.column).type) for one in partitions.fields])
+    # a level that was dropped from a table of version 1 stays in its specs, without values
+    return Record(*(None if str(field.transform) == VOID else next(numbers) for field in spec.fields))
 
 
 def append_files(
-    transaction: Transaction, partitions: Partitions, files: Sequence[DataFile], notes: dict[str, str]
+    transaction: Transaction,
+    spec: PartitionSpec,
+    partitions: Partitions,
+    files: Sequence[DataFile],
+    notes: dict[str, str],
 ) -> None:
-    """Append files to a transaction, each in the partition that it was written for."""
+    """Append files to a transaction, each in the partition that it was written for, under the spec of that time.
+
+    pyiceberg 0.12 writes a manifest under the table's default spec alone: if others have changed that since, it is put
+    back for this one snapshot, in the same commit.
+    """
+    default_id = transaction.table_metadata.default_spec_id
+    if spec.spec_id != default_id:
+        transaction._apply((SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}),))
+    _append_files(transaction, spec, partitions, files, notes)
+    if spec.spec_id != default_id:
+        transaction._apply((SetDefaultSpecUpdate.model_validate({"spec-id": default_id}),))
+
+
+def _append_files(
+    transaction: Transaction,
+    spec: PartitionSpec,
+    partitions: Partitions,
+    files: Sequence[DataFile],
+    notes: dict[str, str],
+) -> None:
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:
         mapping = metadata.schema().name_mapping.model_dump_json()
@@ -67,6 +111,6 @@ def append_files(
     with transaction._append_snapshot_producer(notes) as snapshot:
         for file in files:
             made = parquet_file_to_data_file(transaction._table.io, unpartitioned, f"{metadata.location}/{file.name}")
-            made.spec_id = metadata.default_spec_id
-            made[PARTITION_AT] = partition_record(partitions, file.partition, types)
+            made.spec_id = spec.spec_id
+            made[PARTITION_AT] = partition_record(partitions, spec, file.partition, types)
             snapshot.append_data_file(made)
