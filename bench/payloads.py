@@ -1,9 +1,10 @@
-"""What typed columns out of JSON and Avro payloads cost: Lading's walkers, and libraries that make the same columns."""
+"""What typed columns out of payloads cost: Lading's walkers, and libraries that make the same columns."""
 
 from __future__ import annotations
 
 import io
 import json
+import struct
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -23,6 +24,8 @@ from lading.kernels import engine
 from lading.model.run import Decoded
 from lading.payloads.avro_datum import encode_value
 from lading.payloads.avro_values import KERNEL_MODULE as AVRO_MODULE
+from lading.payloads.protobuf_json import write_varint
+from lading.payloads.protobuf_values import KERNEL_MODULE as PROTOBUF_MODULE
 from lading.payloads.walk import KERNEL_MODULE
 from lading.registry.payload_form import parse_payload_form
 from lading.schemas.avro import parse_avro
@@ -31,8 +34,8 @@ fastavro: Any = import_module("fastavro") if find_spec("fastavro") else None
 """A library to compare with, if it is installed."""
 
 QUESTION = (
-    "Payload columns: 12 typed columns of JSON payloads of 240 bytes and Avro of 100, CPU of one core, 1 % of the "
-    "payloads broken"
+    "Payload columns: 12 typed columns of JSON payloads of 240 bytes, Avro of 100 and Protobuf of 110, CPU of one "
+    "core, 1 % of the payloads broken"
 )
 ROWS = 200_000
 BATCH = 10_000
@@ -64,6 +67,15 @@ AVRO = json.dumps(
     }
 )  # fmt: skip
 AVRO_PROJECTION = parse_columns(COLUMNS, parse_payload_form({"format": "avro", "schema": AVRO, "prefix": "none"}))
+PROTOBUF = """syntax = "proto3"; import "google/protobuf/timestamp.proto";
+message Order { string order_id = 1; string tenant = 2; string kind = 3; optional int32 items = 4;
+  Customer customer = 5; double weight = 6; string amount = 7; bool paid = 8;
+  google.protobuf.Timestamp at = 9; optional string note = 10;
+  double score = 11; repeated string tags = 12; message Customer { int64 id = 1; string city = 2; } }
+"""
+PROTOBUF_PROJECTION = parse_columns(
+    COLUMNS, parse_payload_form({"format": "protobuf", "schema": PROTOBUF, "prefix": "none"})
+)
 _TYPES = {name: parse_columns(f"{name} {type_} from payload").payload[0].type for name, (type_, _) in MEMBERS.items()}
 
 
@@ -72,7 +84,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
     rows = ROWS // 10 if quick else ROWS
     good, mixed = _make_payloads(rows, broken_each=0), _make_payloads(rows, broken_each=100)
     avro_good, avro_mixed = _make_avro(rows, broken_each=0), _make_avro(rows, broken_each=100)
-    for module in (KERNEL_MODULE, COLUMNS_MODULE, AVRO_MODULE):
+    protobuf_mixed = _make_protobuf(rows, broken_each=100)
+    for module in (KERNEL_MODULE, COLUMNS_MODULE, AVRO_MODULE, PROTOBUF_MODULE):
         engine.load(module)
     ways: list[tuple[str, Callable[[pa.Array[Any]], Any], pa.Array[Any], str]] = [
         ("Lading", _read_with_lading, mixed, "verdict and byte, the rest goes on"),
@@ -80,6 +93,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         ("json.loads, then pa.array", _read_with_json, mixed, "an exception each"),
         ("DuckDB from_json", _read_with_duckdb, good, "stop the query, so it got none"),
         ("Lading, Avro", _read_avro, avro_mixed, "verdict and byte, the rest goes on"),
+        ("Lading, Protobuf", _read_protobuf, protobuf_mixed, "verdict and byte, the rest goes on"),
     ]
     if fastavro is not None:
         ways.append(("fastavro, then pa.array", _read_with_fastavro, avro_good, "an exception each, so it got none"))
@@ -87,17 +101,21 @@ def run(quick: bool) -> list[dict[str, Any]]:
     for name, read, payloads, bad in ways:
         read(payloads.slice(0, BATCH))
         found.append((name, median(_measure_cpu_s(read, payloads) for _ in range(3)) / rows, bad))
-    own = {False: found[0][1], True: found[4][1]}
+    own = {"JSON": found[0][1], "Avro": found[4][1], "Protobuf": found[5][1]}
     return [
         {
             "columns by": name,
             "CPU ns a row": round(cost_s * 1e9),
             "rows/s a core": round(1 / cost_s),
-            "times the CPU": round(cost_s / own["avro" in name.lower()], 1),
+            "times the CPU": round(cost_s / own[_find_format(name)], 1),
             "broken payloads": bad,
         }
         for name, cost_s, bad in found
     ]
+
+
+def _find_format(name: str) -> str:
+    return next((known for known in ("Avro", "Protobuf") if known.lower() in name.lower()), "JSON")
 
 
 def _measure_cpu_s(read: Callable[[pa.Array[Any]], Any], payloads: pa.Array[Any]) -> float:
@@ -141,6 +159,33 @@ def _make_avro(rows: int, broken_each: int) -> pa.Array[Any]:
     return pa.array(
         [one[:-20] if broken_each and row % broken_each == 0 else one for row, one in enumerate(payloads)], pa.binary()
     )
+
+
+def _make_protobuf(rows: int, broken_each: int) -> pa.Array[Any]:
+    payloads = []
+    for row in range(rows):
+        customer = _write_number(1, 10**9 + row) + _write_sized(2, ("Delhi", "Lagos", "Quito")[row % 3].encode())
+        payload = (
+            _write_sized(1, f"A-{row:08}".encode()) + _write_sized(2, f"t{row % 50}".encode())
+            + _write_sized(3, b"order") + _write_number(4, row % 9) + _write_sized(5, customer) + b"\x31"
+            + struct.pack("<d", row / 8) + _write_sized(7, f"{row % 1000}.25".encode()) + _write_number(8, row % 2)
+            + _write_sized(9, _write_number(1, 1_772_366_400 + row % 60)) + _write_sized(10, b"left at the door")
+            + b"\x59" + struct.pack("<d", 0.5) + _write_sized(12, b"a") + _write_sized(12, b"b")
+        )  # fmt: skip
+        payloads.append(payload[:-20] if broken_each and row % broken_each == 0 else payload)
+    return pa.array(payloads, pa.binary())
+
+
+def _write_number(field: int, value: int) -> bytes:
+    return write_varint(field << 3) + write_varint(value)
+
+
+def _write_sized(field: int, value: bytes) -> bytes:
+    return write_varint(field << 3 | 2) + write_varint(len(value)) + value
+
+
+def _read_protobuf(payloads: pa.Array[Any]) -> pa.RecordBatch:
+    return assemble(Decoded(len(payloads), {"payload": payloads}, {}), PROTOBUF_PROJECTION).batch
 
 
 def _read_avro(payloads: pa.Array[Any]) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ import pytest
 
 from lading.columns import typed
 from lading.kernels import engine
-from lading.payloads import avro_values, walk
+from lading.payloads import avro_values, protobuf_values, walk
 
 
 @pytest.fixture(params=["kernel", "twin"])
@@ -19,6 +19,7 @@ def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         engine.load(typed.KERNEL_MODULE)
         engine.load(walk.KERNEL_MODULE)
         engine.load(avro_values.KERNEL_MODULE)
+        engine.load(protobuf_values.KERNEL_MODULE)
     else:
         monkeypatch.setattr(engine, "select", _twin)
     yield request.param

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,24 @@ def test_confluents_serialisers_write_payloads_that_become_a_table(
     ]
     cache = {"registry": url, "registry_cache": str(tmp_path / "schemas")}
     by_id = {"format": "schema", **cache}
+    (tmp_path / "order.proto").write_text(
+        'syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";\n'
+        "message Order { string amount = 1; repeated string tags = 2; }\n"
+        "message Named { string name = 1; Order order = 2; google.protobuf.Timestamp at = 3; }"
+    )
+    of_file = {"format": "protobuf", "schema": str(tmp_path / "order.proto"), "message": "Named"}
+    for topic in ("protobuf_prefix", "protobuf_header"):
+        for settings in (by_id, {"format": "protobuf", **cache}, of_file, {**of_file, **cache}):
+            assert read_arrow(broker.url, topic, columns, payload=settings).to_pylist() == expected
+        moments = read_arrow(broker.url, topic, "at timestamp from payload", payload=by_id)["at"]
+        assert moments.to_pylist() == [datetime.fromtimestamp(row / 1000, UTC) for row in range(20)]
+        kept = read_arrow(broker.url, topic, columns, where="payload.order.amount >= 20", payload=by_id)
+        assert kept.to_pylist() == expected[16:]
+        report = ingest(
+            DirectExecutor(), broker.url, topic, tmp_path / topic, IngestSettings(columns=columns, payload=by_id)
+        )
+        assert (report.rows, report.bad_values) == (20, 0)
+        assert ds.dataset(tmp_path / topic).to_table().sort_by("offset").to_pylist() == expected
     for topic in ("avro_prefix", "avro_header"):
         assert read_arrow(broker.url, topic, columns, payload=by_id).to_pylist() == expected
         kept = read_arrow(broker.url, topic, columns, where="payload.order.amount >= 20", payload=by_id)

@@ -88,13 +88,17 @@ def ingest(
         typer.Option(
             "--payload-format",
             metavar="FORMAT",
-            help="Format of payloads of which columns are members: json, avro, or schema for that of "
-            "the schema that a payload names by its id. Default: json.",
+            help="Format of payloads of which columns are members: json, avro, protobuf, text, or schema "
+            "for that of the schema that a payload names by its id. Default: json.",
         ),
     ] = None,
     payload_schema: Annotated[
         str | None,
-        typer.Option("--payload-schema", metavar="FILE", help="Schema of the payloads: a file .avsc."),
+        typer.Option("--payload-schema", metavar="FILE", help="Schema of the payloads: a file .avsc or .proto."),
+    ] = None,
+    payload_message: Annotated[
+        str | None,
+        typer.Option("--payload-message", metavar="NAME", help="The message of a .proto file that payloads are."),
     ] = None,
     registry: Annotated[
         str | None,
@@ -133,7 +137,9 @@ def ingest(
     # before seconds go by in which Spark starts
     parse_offsets("--starting", starting)
     parse_offsets("--ending", ending)
-    given = {"format": payload_format, "schema": payload_schema, "registry": registry}
+    given = {
+        "format": payload_format, "schema": payload_schema, "message": payload_message, "registry": registry,
+    }  # fmt: skip
     payload = {name: value for name, value in given.items() if value is not None} or None
     parse_payload_form(payload)
     place = table_location("table", split_target(to)[1])

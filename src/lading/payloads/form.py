@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -27,11 +27,18 @@ from .layout import (
 )
 from .paths import Path
 from .split import SplitValues
+from .texts import walk_texts
 from .walk import walk_json_spans
+
+if TYPE_CHECKING:
+    from ..schemas.protobuf_types import MessageType
 
 ID_HEADER: Final = "__value_schema_id"
 """The header with the id of a payload's schema, as Confluent's serialisers write it."""
+TEXT_FORMAT: Final = "text"
 ID_BYTES, GUID_BYTES = 4, 16
+INDEX_BYTES_MAX: Final = 256
+"""Bytes of the indexes that say which message of a schema of Protobuf a payload is."""
 _ID_MAGIC, _GUID_MAGIC = 0, 1
 KINDS: Final[Mapping[str, str]] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 """Formats by the names that schemas have for them."""
@@ -78,13 +85,15 @@ class PayloadForm:
 
     ``format`` is that of payloads, or ``schema`` for that of each payload's schema, which ``source`` finds by its id.
     Without a source ``schema`` is the one that they were written with, else the one that they are read with. ``prefix``
-    says whether an id is before the payload: ``confluent``, ``none``, or ``auto`` to look for it.
+    says whether an id is before the payload: ``confluent``, ``none``, or ``auto`` to look for it. ``message`` names the
+    message of ``schema`` if it is one of Protobuf, empty for its first.
     """
 
     format: str = "json"
     schema: SchemaText | None = None
     source: SchemaSource | None = None
     prefix: str = "auto"
+    message: str = ""
 
     @property
     def header_keys(self) -> tuple[str, ...]:
@@ -107,6 +116,8 @@ class PayloadForm:
             size[payloads.is_null().to_numpy(zero_copy_only=False)] = -1
         wanted = tuple(dict.fromkeys(paths))
         ids = located.get(ID_HEADER)
+        if self.format == TEXT_FORMAT:
+            return walk_texts(data, begin, size, wanted)
         if self.source is not None:
             return _walk_by_id(self, self.source, data, begin, size, ids, wanted)
         if self.schema is None:
@@ -126,7 +137,7 @@ def _walk_by_schema(
     paths: tuple[Path, ...],
 ) -> WalkedPayloads:  # fmt: skip
     """Return what payloads that are all of one schema have at ``paths``."""
-    walk = _prepare(schema, None, paths)
+    walk = _prepare(schema, None, paths, find_message(schema, form.message))
     if isinstance(walk, str):
         raise SettingError(f"payload.schema: {walk}; name another schema")
     framed = np.zeros(len(size), np.bool_)
@@ -136,6 +147,9 @@ def _walk_by_schema(
         if form.prefix == "auto" and ids is not None:
             framed &= ids.length < 0
     skipped = np.where(framed, 1 + ID_BYTES, 0)
+    if schema.kind == KINDS["protobuf"] and framed.any():
+        rows = np.flatnonzero(framed)
+        skipped[rows] += read_indexes(data, begin[rows] + skipped[rows], size[rows] - skipped[rows]).size_bytes
     walked = walk(data, begin + skipped, size - skipped)
     if form.prefix == "auto" and (doubtful := np.flatnonzero(framed & walked.malformed)).size:
         # a payload without a prefix may begin with the same byte
@@ -152,8 +166,32 @@ def _walk_by_schema(
     return walked
 
 
-def _prepare(schema: ParsedSchema, reader: ParsedSchema | None, paths: tuple[Path, ...]) -> Walk | str:
-    """Return how payloads of a schema are walked, or why they cannot be."""
+def find_message(schema: ParsedSchema, name: str) -> MessageType | None:
+    """Return the message of a schema of Protobuf that has a name, or the first one without a name.
+
+    None for another schema. Raises SettingError if it does not exist.
+    """
+    if schema.kind != KINDS["protobuf"]:
+        return None
+    from ..schemas.protobuf import ProtobufSchema
+    from ..schemas.protobuf_types import resolve_messages
+
+    assert isinstance(schema, ProtobufSchema)
+    messages = resolve_messages(schema)
+    found = messages.find(name) if name else messages.find_by_indexes((0,))
+    if found is None:
+        raise SettingError(
+            f"payload.message {name!r}: the schema has no such message; it has {', '.join(messages.list_names()[:20])}"
+            if name
+            else "payload.schema: the file has no messages; name the file with the message of payloads"
+        )
+    return found
+
+
+def _prepare(
+    schema: ParsedSchema, reader: ParsedSchema | None, paths: tuple[Path, ...], message: MessageType | None
+) -> Walk | str:
+    """Return how payloads of a schema, or of its ``message``, are walked, or why they cannot be."""
     # readers of JSON do without the modules of other formats
     if schema.kind == "AVRO":
         from ..schemas.avro import AvroSchema
@@ -168,6 +206,11 @@ def _prepare(schema: ParsedSchema, reader: ParsedSchema | None, paths: tuple[Pat
         return lambda data, begin, size: walk_avro_spans(data, begin, size, [(np.arange(len(size)), program)], paths)
     if schema.kind == "JSON":
         return lambda data, begin, size: walk_json_spans(data, begin, size, paths)
+    if message is not None:
+        from .protobuf_values import walk_protobuf_spans
+
+        wanted = message
+        return lambda data, begin, size: walk_protobuf_spans(data, begin, size, wanted, paths)
     return f"is of {schema.kind}, which cannot be read"
 
 
@@ -225,15 +268,22 @@ def _walk_by_id(
     wrong = {VERDICT_UNKNOWN: np.zeros(len(size), np.bool_), VERDICT_MISMATCH: np.zeros(len(size), np.bool_)}
     for name, rows in _group_rows(found):
         schema = _find_schema(form, source, name)
-        walk = schema if isinstance(schema, tuple) else _prepare(schema, reader, paths)
-        if isinstance(walk, str):
-            walk = VERDICT_MISMATCH, walk
-        if isinstance(walk, tuple):
-            wrong[walk[0]][rows] = True
-            notes |= dict.fromkeys(rows.tolist(), f"has a schema, {_write_id(name)}, that {walk[1]}")
-            continue
-        skipped = found.skipped[rows]
-        parts.append((rows, walk(data, begin[rows] + skipped, size[rows] - skipped)))
+        groups: Sequence[tuple[Indexes, MessageType | str | None]] = [(rows, None)]
+        if not isinstance(schema, tuple) and schema.kind == KINDS["protobuf"]:
+            groups = _group_by_message(form, schema, reader, found, rows, data, begin, size, ids)
+        for chosen, message in groups:
+            walk: Any = schema if isinstance(schema, tuple) else message
+            if not isinstance(walk, (tuple, str)):
+                assert not isinstance(schema, tuple)
+                walk = _prepare(schema, reader, paths, walk)
+            if isinstance(walk, str):
+                walk = VERDICT_MISMATCH, walk
+            if isinstance(walk, tuple):
+                wrong[walk[0]][chosen] = True
+                notes |= dict.fromkeys(chosen.tolist(), f"has a schema, {_write_id(name)}, that {walk[1]}")
+                continue
+            skipped = found.skipped[chosen]
+            parts.append((chosen, walk(data, begin[chosen] + skipped, size[chosen] - skipped)))
     return _join_parts(len(size), parts, verdicts | wrong, found.skipped, notes, paths)
 
 
@@ -247,6 +297,99 @@ def _group_rows(found: _FoundIds) -> Iterator[tuple[int | str, Indexes]]:
         for group in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
             first = int(ids[group[0]])
             yield (first if ids is found.ids else found.names[first]), group
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class MessageIndexes:
+    """The indexes of messages before payloads of Protobuf: how long they are, the distinct ones, and which each has.
+
+    Of payloads whose indexes end too early ``which`` is -1.
+    """
+
+    size_bytes: Longs
+    distinct: tuple[tuple[int, ...], ...]
+    which: Longs
+
+
+def read_indexes(data: Bytes, begin: Longs, size: Longs) -> MessageIndexes:
+    """Read the indexes at ``begin``: their count, and each, as numbers with a sign; a single 0 is the first message."""
+    size_bytes, which = np.ones(len(begin), np.int64), np.zeros(len(begin), np.int64)
+    others = size < 1
+    others[~others] = data[begin[~others]] != 0
+    distinct: dict[tuple[int, ...], int] = {(0,): 0}
+    spans: dict[bytes, tuple[int, int]] = {}
+    for row in np.flatnonzero(others).tolist():
+        span = data[begin[row] : begin[row] + max(0, min(int(size[row]), INDEX_BYTES_MAX))].tobytes()
+        # few messages, of which each span has the first bytes
+        head = span[: 1 + (span[0] >> 1 if span else 0)]
+        if head not in spans or any(byte >= 0x80 for byte in head):
+            indexes, length = _parse_indexes(span)
+            place = -1 if indexes is None else distinct.setdefault(indexes, len(distinct))
+            spans[head] = place, length
+        which[row], size_bytes[row] = spans[head]
+    return MessageIndexes(size_bytes, tuple(distinct), which)
+
+
+def _parse_indexes(span: bytes) -> tuple[tuple[int, ...] | None, int]:
+    """Return the indexes and their length; None and 0 if they end too early."""
+    numbers: list[int] = []
+    at = 0
+    while not numbers or len(numbers) < 1 + numbers[0]:
+        value, shift = 0, 0
+        while at < len(span) and span[at] >= 0x80:
+            value |= (span[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+        if at == len(span):
+            return None, 0
+        value |= span[at] << shift
+        numbers.append((value >> 1) ^ -(value & 1))
+        at += 1
+        if numbers[0] < 0:
+            return None, 0
+    return tuple(numbers[1:]) or (0,), at
+
+
+def _group_by_message(
+    form: PayloadForm, schema: ParsedSchema, reader: ParsedSchema | None, found: _FoundIds, rows: Indexes,
+    data: Bytes, begin: Longs, size: Longs, ids: Located | None,
+) -> Sequence[tuple[Indexes, MessageType | str]]:  # fmt: skip
+    """Return the rows of each message, or why payloads of it cannot be read.
+
+    A reader's schema reads those of the message that it names: Protobuf finds fields by their numbers. Notes in
+    ``found`` that indexes before a payload come before its first field.
+    """
+    from ..schemas.protobuf import ProtobufSchema
+    from ..schemas.protobuf_types import resolve_messages
+
+    assert isinstance(schema, ProtobufSchema)
+    in_header = found.skipped[rows] == 0
+    where = data, begin[rows] + found.skipped[rows], size[rows] - found.skipped[rows]
+    if in_header.any():
+        assert ids is not None
+        width = 1 + np.where(found.guids[rows] >= 0, GUID_BYTES, ID_BYTES)
+        of_header = ids.data, ids.start[rows] + width, ids.length[rows] - width
+        # both in one memory, so that they are read at once
+        where = (
+            np.concatenate([data, ids.data]),
+            np.where(in_header, of_header[1] + len(data), where[1]),
+            np.where(in_header, of_header[2], where[2]),
+        )
+    indexes = read_indexes(*where)
+    found.skipped[rows] += np.where(in_header, 0, indexes.size_bytes)
+    messages = resolve_messages(schema)
+    wanted = None if reader is None else find_message(reader, form.message)
+    groups: list[tuple[Indexes, MessageType | str]] = []
+    for which in np.unique(indexes.which).tolist():
+        chosen = rows[indexes.which == which]
+        path = indexes.distinct[which] if which >= 0 else ()
+        message = messages.find_by_indexes(path)
+        if message is None:
+            groups.append((chosen, f"does not have the message {list(path)}" if path else "has cut message indexes"))
+        elif wanted is not None and wanted.name != message.name:
+            groups.append((chosen, f"is of the message {message.name}, and payloads are declared as {wanted.name}"))
+        else:
+            groups.append((chosen, wanted or message))
+    return groups
 
 
 def _write_id(name: int | str) -> str:

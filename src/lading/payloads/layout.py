@@ -54,3 +54,33 @@ FRAME_WORDS: Final = 3
 the position of its size."""
 EMPTY_ITEMS_MAX: Final = 1000
 """Items without bytes, such as nulls in an array, in a payload: their number alone would take memory."""
+
+(
+    KIND_INT64, KIND_INT32, KIND_UINT32, KIND_SINT32, KIND_SINT64, KIND_BOOL, KIND_ENUM, KIND_FIXED32, KIND_SFIXED32,
+    KIND_FIXED64, KIND_STRING, KIND_BYTES, KIND_MESSAGE,
+) = range(13)  # fmt: skip
+"""Kinds of fields of Protobuf by how their bytes become a number: KIND_INT64 is also uint64, KIND_FIXED32 also float,
+KIND_FIXED64 all of 64 bits. Up to KIND_ENUM they are varints, from KIND_STRING on they have a length."""
+(
+    FIELD_TAG, FIELD_KIND, FIELD_NODE, FIELD_LEAF, FIELD_REPEATED, FIELD_CLEARS, FIELD_CLEARS_END, FIELD_NUMBERS,
+    FIELD_NUMBERS_END,
+) = range(9)  # fmt: skip
+"""Columns of a field: its number and wire type as the tag before a single value; kind; the node of the message in it
+and the leaf of its value (-1: none); whether it is repeated; what it clears, as one of a oneof; the numbers of a closed
+enum, if there are any."""
+FIELD_COLUMNS: Final = 9
+MESSAGE_FIELDS, MESSAGE_FIELDS_END, MESSAGE_SLOT, MESSAGE_DEFAULTS, MESSAGE_DEFAULTS_END = range(5)
+"""Columns of a node, a message on the way of a path or not: its fields, in the order of their numbers; its slot, if
+paths lead through it (else -1); the defaults of its leaves."""
+MESSAGE_COLUMNS: Final = 5
+DEFAULT_LEAF, DEFAULT_START, DEFAULT_LENGTH = range(3)
+"""Columns of a default: leaf, start and length of a field without presence that is not in a message which is there."""
+DEFAULT_COLUMNS: Final = 3
+DENSE_NUMBERS: Final = 32
+"""Fields with numbers below are found at once, others by search."""
+PROTOBUF_DEPTH_MAX: Final = 1000
+"""Messages and groups inside one another in a payload."""
+WIRE_VARINT, WIRE_FIXED64, WIRE_SIZED, WIRE_GROUP, WIRE_GROUP_END, WIRE_FIXED32 = range(6)
+SIZE_BYTES_MAX: Final = 5
+"""Bytes of a tag or a length."""
+SIZE_MAX: Final = (1 << 31) - 1

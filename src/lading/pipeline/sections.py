@@ -167,9 +167,13 @@ class QuarantineSection(PipelineFileSection):
 class PayloadSection(PipelineFileSection):
     """[payload]: how payloads are read whose members are columns; ``registry.payload_form`` says more of each key."""
 
-    format: Literal["json", "avro", "schema"] = "json"
+    format: Literal["json", "avro", "protobuf", "text", "schema"] = "json"
     schema_: NonEmpty | None = Field(default=None, alias="schema")
     """A file, or the schema itself."""
+    schema_imports: NonEmpty | None = None
+    """The files that a .proto file imports, as a JSON object of names and texts; those beside the file are found."""
+    message: NonEmpty | None = None
+    """The message of a .proto file that payloads are."""
     prefix: Literal["auto", "confluent", "none"] = "auto"
     registry: NonEmpty | None = None
     registry_user: NonEmpty | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -12,16 +13,18 @@ from typing import Final
 
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
-from ..payloads.form import JSON_FORM, KINDS, PayloadForm, SchemaText
+from ..payloads.form import JSON_FORM, KINDS, PayloadForm, SchemaText, find_message
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from .client import RegistryAddress, RegistryClient, SchemaMissing
 
-FORMATS: Final = ("json", "avro", "schema")
+FORMATS: Final = ("json", "avro", "protobuf", "text", "schema")
 PREFIXES: Final = ("auto", "confluent", "none")
+PROTOBUF_SUFFIX: Final = ".proto"
+IMPORTS_DEPTH_MAX: Final = 50
 FILES: Final = ("registry_password_file", "registry_token_file", "registry_ca_file", "registry_cache")
 KEYS: Final = (
-    "format", "schema", "prefix", "registry", "registry_user", "registry_password_env", "registry_token_env",
-    *FILES,
+    "format", "schema", "schema_imports", "message", "prefix", "registry", "registry_user", "registry_password_env",
+    "registry_token_env", *FILES,
 )  # fmt: skip
 """The keys of settings."""
 
@@ -82,8 +85,42 @@ def inline_schema(settings: Mapping[str, str], base: Path | None = None) -> dict
     try:
         made["schema"] = content.decode()
     except UnicodeDecodeError:
-        made["schema"] = base64.b64encode(content).decode()
+        # a line end says that it is not the name of a file
+        made["schema"] = base64.b64encode(content).decode() + "\n"
+    if file.suffix == PROTOBUF_SUFFIX and "schema_imports" not in made:
+        imports: dict[str, str] = {}
+        _add_imports(file, made["schema"], imports, [file])
+        if imports:
+            made["schema_imports"] = json.dumps(imports)
     return made
+
+
+def _add_imports(file: Path, text: str, imports: dict[str, str], above: list[Path]) -> None:
+    """Add the texts of the files that a .proto file imports, each after those that it imports itself.
+
+    They are beside the file, or below one of the directories that it is in. Those that every reader has may be missing.
+    """
+    from ..schemas.protobuf import BUILT_IN
+    from ..schemas.protobuf_text import parse_text
+
+    try:
+        names = [name for _, name in parse_text(text).imports]
+    except InvalidSchema as error:
+        raise SettingError(f"payload schema {file}: {error}; correct the file, or name another") from None
+    for name in names:
+        found = next((parent / name for parent in above[0].absolute().parents if (parent / name).is_file()), None)
+        if name in imports or (found is None and name.startswith(BUILT_IN)):
+            continue
+        if found is None:
+            raise SettingError(f"payload schema {file}: imports {name}, which is not beside it; put that file there")
+        if found in above or len(above) > IMPORTS_DEPTH_MAX:
+            raise SettingError(f"payload schema {file}: imports {name}, which imports it again; correct the files")
+        try:
+            inner = found.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(f"payload schema {found}: cannot be read: {error}; check the file") from None
+        _add_imports(found, inner, imports, [*above, found])
+        imports[name] = inner
 
 
 def _is_schema_text(schema: str) -> bool:
@@ -103,8 +140,10 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
     format_ = _require_word("format", made.get("format", "json"), FORMATS)
     prefix = _require_word("prefix", made.get("prefix", "auto"), PREFIXES)
     source = _parse_source(made)
-    schema = None if "schema" not in made else _parse_schema(format_, made["schema"])
-    if format_ == "avro" and schema is None and source is None:
+    schema = None if "schema" not in made else _parse_schema(format_, made["schema"], made.get("schema_imports"))
+    if format_ == "text" and (named := next((name for name in ("schema", "registry") if name in made), None)):
+        raise SettingError(f"payload.{named}: payloads of text have no schema; remove {named}, or name another format")
+    if format_ in ("avro", "protobuf") and schema is None and source is None:
         raise SettingError(
             f"payload.format {format_!r}: payloads do not say their fields; add schema, the file of their schema, or "
             "registry, the URL of the schema registry that has it"
@@ -113,7 +152,30 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
         raise SettingError(
             "payload.format 'schema': the ids of schemas mean nothing without a registry; add registry, its URL"
         )
-    return PayloadForm(format_, schema, source, prefix)
+    message = made.get("message", "")
+    if message and (schema is None or schema.kind != KINDS["protobuf"]):
+        raise SettingError(
+            f"payload.message {message!r}: only a file of Protobuf has messages; name it by schema, or remove message"
+        )
+    if schema is not None and schema.kind == KINDS["protobuf"]:
+        _require_message(schema, message)
+    return PayloadForm(format_, schema, source, prefix, message)
+
+
+def _require_message(schema: SchemaText, name: str) -> None:
+    """Raise SettingError if a file does not have the message, or has several and none is named."""
+    from ..schemas.protobuf import ProtobufSchema
+    from ..schemas.protobuf_types import resolve_messages
+
+    parsed = schema.parse()
+    find_message(parsed, name)
+    assert isinstance(parsed, ProtobufSchema)
+    names = resolve_messages(parsed).list_names()
+    outer = [one for one in names if not any(one.startswith(f"{other}.") for other in names)]
+    if not name and len(outer) > 1:
+        raise SettingError(
+            f"payload.schema: the file has {len(outer)} messages; add message, the name of one: {', '.join(outer[:20])}"
+        )
 
 
 def _require_word(name: str, word: str, words: tuple[str, ...]) -> str:
@@ -124,9 +186,13 @@ def _require_word(name: str, word: str, words: tuple[str, ...]) -> str:
     return word
 
 
-def _parse_schema(format_: str, text: str) -> SchemaText:
+def _parse_schema(format_: str, text: str, imports: str | None) -> SchemaText:
     kind = KINDS.get(format_) or ("AVRO" if text.lstrip().startswith(("{", "[", '"')) else "PROTOBUF")
-    schema = SchemaText(kind, text)
+    try:
+        given = () if imports is None else tuple((str(name), str(one)) for name, one in json.loads(imports).items())
+    except (ValueError, AttributeError):
+        raise SettingError("payload.schema_imports: not a JSON object of names and texts; correct it") from None
+    schema = SchemaText(kind, text, given)
     try:
         schema.parse().require_valid()
     except InvalidSchema as error:

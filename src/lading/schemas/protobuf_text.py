@@ -97,9 +97,9 @@ class _Parser:
         kind, text = self._take()
         if kind != "string":
             self._fail("a string")
-        parts = [_unquote(text)]
+        parts = [unquote(text)]
         while self._next < len(self._tokens) and self._tokens[self._next][0] == "string":
-            parts.append(_unquote(self._take()[1]))
+            parts.append(unquote(self._take()[1]))
         return "".join(parts)
 
     def _integer(self) -> int:
@@ -197,7 +197,7 @@ class _Parser:
             kind, text = self._take()
             if kind == "end":
                 self._fail("'}'")
-            parts.append(quote(_unquote(text)) if kind == "string" else text)
+            parts.append(quote(unquote(text)) if kind == "string" else text)
             depth += (text in ("{", "<", "[")) - (text in ("}", ">", "]")) if kind == "sign" else 0
             if depth == 0:
                 return " ".join(parts)
@@ -298,7 +298,7 @@ class _Parser:
             if kind == "end" or (kind == "sign" and text not in (",", "[", "]", "=", "-", "{", "}", ":")):
                 self._fail("';'")
             if kind == "string":
-                text = quote(_unquote(text))
+                text = quote(unquote(text))
             parts.append(text if text == "," or not parts or parts[-1] == "-" else f" {text}")
         return "".join(parts)
 
@@ -379,7 +379,8 @@ def _line(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
-def _unquote(text: str) -> str:
+def unquote(text: str) -> str:
+    """Return the string that a literal with its quotes writes."""
     return _ESCAPE.sub(_replace_escape, text[1:-1])
 
 
