@@ -72,6 +72,20 @@ def test_it_is_stored_without_kernels_if_they_cannot_be_loaded(world: World, mon
     assert _count_messages(world) == 1_000
 
 
+def test_an_mpub_is_bounded_if_kernels_cannot_be_loaded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million messages kept the event loop for 5 to 20 s where there is nothing to wait for."""
+    monkeypatch.setattr(engine, "_background", threading.Thread())
+    longest = [b"x"] * publishing.COMPILING_ITEMS_MAX
+    client = cast("ScriptedConnection", world.connect("nsqd_tcp"))
+    client.send(b"  V2")
+    assert client.ask(mpub("t", *longest)) == OK
+    assert b"E_BAD_BODY" in client.ask(mpub("t", *longest, b"x"))
+    http = cast("ScriptedHttpConnection", world.connect("nsqd_http"))
+    body = mpub("t", *longest, b"x").partition(b"\n")[2][4:]
+    assert b" 400 " in http.ask(encode_request("POST", "/mpub?topic=t&binary=true", body)).partition(b"\r\n")[0]
+    assert _count_messages(world) == publishing.COMPILING_ITEMS_MAX
+
+
 def test_a_short_mpub_waits_for_nothing(world: World) -> None:
     client = cast("ScriptedConnection", world.connect("nsqd_tcp"))
     client.send(b"  V2")
@@ -98,10 +112,33 @@ def test_long_headers_of_an_mpub_wait_too(world: World, monkeypatch: pytest.Monk
 
 def test_the_same_over_http(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = cast("ScriptedHttpConnection", world.connect("nsqd_http"))
+    receive = world.services.receive
+    free_bytes = receive.left_bytes
     client.send(encode_request("POST", "/mpub?topic=t", b"x\n" * 1_000))
     world.loop.advance(5)
     assert client.transport.take() == b""
+    # as MPUB has it: the count, and a size and a byte for each
+    assert receive.left_bytes == free_bytes - 4 - 5 * 1_000
     _load(monkeypatch)
     world.loop.advance(1)
     assert client.transport.take().startswith(b"HTTP/1.1 200 OK")
     assert _count_messages(world) == 1_000
+    assert receive.left_bytes == free_bytes
+
+
+def test_bodies_that_wait_for_kernels_share_the_memory_of_those_that_arrive(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waited with up to 5 MiB that were counted nowhere, for a minute if kernels are compiled."""
+    world.services.receive.set_limits(10_000, 1.0)
+    client = cast("ScriptedHttpConnection", world.connect("nsqd_http"))
+    client.send(encode_request("POST", "/mpub?topic=t", b"x\n" * 1_000))
+    world.loop.advance(1)
+    assert client.transport.take() == b""
+    other = cast("ScriptedHttpConnection", world.connect("nsqd_http"))
+    other.send(encode_request("POST", "/mpub?topic=t", b"x\n" * 1_200))
+    world.loop.advance(1)
+    assert other.transport.take().startswith(b"HTTP/1.1 503")
+    _load(monkeypatch)
+    world.loop.advance(1)
+    assert client.transport.take().startswith(b"HTTP/1.1 200 OK")

@@ -93,6 +93,11 @@ def is_expected(home: str) -> bool:
     return home not in _loaded and _background is not None and _background.is_alive()
 
 
+def is_unavailable(home: str) -> bool:
+    """Return whether a broker has to do without the kernels of ``home``: they could not be compiled or loaded."""
+    return home not in _loaded and _background is not None and not _background.is_alive()
+
+
 def is_compiling() -> bool:
     """Return whether a broker's thread fills a cold cache first, which takes a minute; loading takes a moment."""
     return _is_compiling

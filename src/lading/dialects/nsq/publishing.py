@@ -24,7 +24,8 @@ FALLBACK_RUN_BYTES_MAX: Final = 2 << 10
 FALLBACK_ITEMS_MAX: Final = 250
 """An MPUB of more messages waits for the kernels while they are loaded: it is stored at once, all of it or nothing."""
 COMPILING_ITEMS_MAX: Final = 20_000
-"""The same while they are compiled: a minute, for which a publisher would rather have others wait 0.4 s."""
+"""The same while they are compiled: a minute, for which a publisher would rather have others wait 0.4 s. If they cannot
+be compiled, an MPUB of more messages is refused."""
 FALLBACK_EXT_BYTES_MAX: Final = 32 << 10
 """The same for the bytes of one whose messages have headers, which plain Python reads byte by byte."""
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
@@ -72,6 +73,11 @@ def needs_kernels(count: int, size_bytes: int, form: int | None) -> bool:
     else:
         is_long = count > FALLBACK_ITEMS_MAX or (form == EXT and size_bytes > FALLBACK_EXT_BYTES_MAX)
     return is_long and engine.get_loaded(KERNEL_MODULE) is None and are_kernels_expected()
+
+
+def exceeds_fallback(count: int) -> bool:
+    """Return whether an MPUB has more messages than are stored at once without kernels, and none will be loaded."""
+    return count > COMPILING_ITEMS_MAX and engine.is_unavailable(KERNEL_MODULE)
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:

@@ -193,6 +193,17 @@ async def read_body(request: Request, limit_bytes: int, budget: ReceiveBudget) -
     return body
 
 
+@contextmanager
+def hold_body(size_bytes: int, budget: ReceiveBudget) -> Iterator[None]:
+    """Count the body of a request that waits as one that still arrives. Raises Refusal if memory for it is short."""
+    if not budget.acquire(size_bytes):
+        raise _short_of_memory()
+    try:
+        yield
+    finally:
+        budget.release(size_bytes)
+
+
 def _too_large(limit_bytes: int) -> Refusal:
     return Refusal(Reason.REQUEST_TOO_LARGE, f"the body is larger than {limit_bytes} bytes; send it in parts")
 

@@ -19,7 +19,7 @@ from ....model.errors import LadingError
 from ....runtime.turns import finish_in_turns
 from ...base.append_wait import wait_acknowledged
 from ...base.services import now_us
-from ...http_shared.http import read_body
+from ...http_shared.http import hold_body, read_body
 from ...http_shared.http_guard import principal_of
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION
@@ -163,7 +163,9 @@ class NsqdHttp:
             body = await self._node.services.run_in_worker(len(body), INLINE_BYTES_MAX, frame_lines, body)
         command = COMMANDS[b"MPUB"]
         if publishing.needs_kernels(int.from_bytes(body[:4], "big"), len(body), command.form):
-            await wait_for_kernels()
+            # what waits has memory of its own until then, as what arrives has
+            with hold_body(len(body), self._node.services.receive):
+                await wait_for_kernels()
         await self._publish_body(request, command, body)
         return "OK"
 

@@ -98,6 +98,13 @@ def require_count(count: int) -> int:
     """Return how many messages an MPUB says it has. Raises NsqProtocolError E_BAD_BODY."""
     if not 0 < count <= _COUNT_MAX:
         raise NsqProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
+    if publishing.exceeds_fallback(count):
+        # a million would keep the event loop for 5 to 20 s
+        raise NsqProtocolError(
+            "E_BAD_BODY",
+            f"MPUB invalid message count {count}: this broker has no compiled kernels and takes "
+            f"{publishing.COMPILING_ITEMS_MAX} at most; send fewer, or see in its log why it has none",
+        )
     return count
 
 
