@@ -150,6 +150,11 @@ PRINTING = {
     "doctor": "--data {dir}",
     "sql": "'select count(*) from one'",
     "ingest": "one {dir}/table --local",
+    "table show": "{dir}/table",
+    "table optimize": "{dir}/table",
+    "table expire": "{dir}/table",
+    "table vacuum": "{dir}/table",
+    "table delete": "{dir}/table --where 'partition < 0' --yes",
     "mirror": "{url} {url} --topic one --rename one=copy --state {dir}/mirror",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/one.toml --local",
@@ -177,8 +182,8 @@ LISTS = frozenset(
 )  # fmt: skip
 """What prints an object for each thing that there is, and none if there is none; text has the heads of a table."""
 ALWAYS = frozenset(
-    ("profile", "topic show", "topic set", "group show", "group reset", "config show", "doctor", "quarantine show",
-     "backup create", "restore", "cert")
+    ("table show", "profile", "topic show", "topic set", "group show", "group reset", "config show", "doctor",
+     "quarantine show", "backup create", "restore", "cert")
 )  # fmt: skip
 """What shows or makes something, and is an error if that is not there."""
 NOTHING = {
@@ -187,6 +192,10 @@ NOTHING = {
     "user quota": "ben",
     "contract infer": "one --against {dir}/fits.toml",
     "ingest": "one {dir}/table --local",
+    "table optimize": "{dir}/table",
+    "table expire": "{dir}/table",
+    "table vacuum": "{dir}/table",
+    "table delete": "{dir}/table --where 'partition < 0' --yes",
     "mirror": "{url} {url} --topic void --rename void=void-copy --state {dir}/mirror-void",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/void.toml --local",
@@ -230,7 +239,7 @@ def test_what_deletes_asks_and_a_no_changes_nothing(lading: Run, broker: testing
     asking = {path for path, command in COMMANDS.items() if "--yes" in list_options(command)}
     # topics: of a time below a second, after which nobody could read a message
     assert asking - {"topic create", "topic set"} == {
-        "stream delete", "topic delete", "group delete", "user delete", "user reset", "backup prune",
+        "table delete", "stream delete", "topic delete", "group delete", "user delete", "user reset", "backup prune",
     }  # fmt: skip
     lading("topic", "create", "asked")
     assert "pass --yes" in lading("topic", "delete", "asked", code=2).stderr, (

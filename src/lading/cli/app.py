@@ -56,6 +56,7 @@ COMMANDS: Final = (
     CommandRow("message", "message", "Messages"),
     CommandRow("state", "state", "Messages"),
     CommandRow("pipeline", "pipeline", SPARK),
+    CommandRow("table", "table", SPARK),
     CommandRow("quarantine", "quarantine", SPARK),
     CommandRow("dead-letters", "dead_letters", "Messages"),
     CommandRow("contract", "contract", SPARK),

@@ -14,7 +14,7 @@ TopicPartition = tuple[str, int]
 """Flat topic name and partition."""
 OffsetSpec = str | int | datetime
 Bound = OffsetSpec | Mapping[int, OffsetSpec] | Mapping[TopicPartition, OffsetSpec]
-"""What ``parse_place`` takes, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
+"""A text for ``parse_place``, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
 PLACES = "earliest, latest, an offset, -N for the last N, or a time like 2026-01-31T12:00 (UTC unless it has a zone)"
 
 

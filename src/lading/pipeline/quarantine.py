@@ -256,6 +256,17 @@ def identities(batch: pa.RecordBatch) -> list[MessageIdentity]:
     ]
 
 
+def is_quarantine(columns: Collection[str]) -> bool:
+    """Return whether a table with these columns is a quarantine."""
+    return {*SHAPE.names} <= {*columns}
+
+
+def select_messages(where: str) -> Callable[[pa.RecordBatch], pa.BooleanArray]:
+    """Return what says which rows of a quarantine have messages that a filter selects. Raises FilterError."""
+    condition = parse(where)
+    return lambda batch: condition.selects(_to_shape(batch).select(SCHEMA.names))
+
+
 def _has_reason(batch: pa.RecordBatch, reasons: Collection[str]) -> pa.BooleanArray:
     """Return which messages are there for one of ``reasons``: words, or names of expectations and routes."""
     wanted = pa.array(sorted(reasons), pa.string())

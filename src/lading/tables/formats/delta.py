@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from itertools import count
@@ -21,6 +22,7 @@ from ...model.errors import LocalError
 from ..storage.files import delete_tree, sync_directory
 from ..storage.object_path import ObjectPath, storage_options
 from .directory import visible_names
+from .interface import ALL, Listing, LiveFile, Replacement, Wanted
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
@@ -48,6 +50,11 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
     noun = "Delta"
     package = "deltalake"
     log = LOG
+    reads_deleted_rows = False
+
+    def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
+        """Return the values of columns that are not in a file because they are its partition."""
+        return {key: None if value is None else str(value) for key, value in file.native.items()}
 
     def prepare(self, schema: pa.Schema) -> None:
         """Create the table if it is missing, and add the columns that it lacks, in a transaction of their own.
@@ -112,6 +119,92 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             else:
                 self._sync_log(before + 1)
                 return
+
+    def read_file(self, listing: Listing, file: LiveFile, want: Wanted = ALL) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a file. Raises LocalError if some of them are deleted by a vector, which Lading cannot read."""
+        if file.has_deletes:
+            raise LocalError(
+                f"the table {self.directory}: rows of {file.name} are deleted by a deletion vector, which Lading does "
+                "not read; write the file anew with REORG TABLE … APPLY (PURGE) in Spark, and run this again"
+            )
+        yield from super().read_file(listing, file, want)
+
+    def vacuum_log(self, age_s: float, *, dry_run: bool) -> list[str] | None:
+        """Delete files that no version of this age needs, as deltalake does it; returns their names."""
+        with self._translate_errors():
+            table = self._load()
+            return table.vacuum(
+                int(age_s // 3600), dry_run=dry_run, enforce_retention_duration=False, full=True
+            )  # fmt: skip
+
+    def may_vacuum(self, name: str) -> bool:
+        """Return False: ``vacuum_log`` deletes files of the table."""
+        return False
+
+    def list_used_names(self) -> Collection[str]:
+        """Return the names of files that the newest version has."""
+        return {file.name for file in self.list_files().files}
+
+    def count_snapshots(self) -> int:
+        """Return the number of versions that the log still has."""
+        names = (path.name for path in (self.directory / LOG).iterdir())
+        return sum(name.endswith(".json") and name[:20].isdigit() for name in names)
+
+    def expire_snapshots(self, before_s: float, *, dry_run: bool) -> int:
+        """Write a checkpoint, and delete the log of older versions, as far as the table's own properties allow."""
+        if dry_run:
+            return 0
+        with self._translate_errors():
+            before, table = self.count_snapshots(), self._load()
+            table.create_checkpoint()
+            table.cleanup_metadata()
+            return max(0, before - self.count_snapshots())
+
+    def _list(self, table: deltalake.DeltaTable) -> Listing:
+        with_vectors = {row["filepath"].rpartition("/")[2] for row in pa.table(table.deletion_vectors()).to_pylist()}
+        files = []
+        for row in pa.table(table.get_add_actions()).to_pylist():
+            values, name = row.get("partition") or {}, row["path"]
+            files.append(
+                LiveFile(
+                    name, "/".join(f"{key}={value}" for key, value in values.items()), row["size_bytes"], values,
+                    name.rpartition("/")[2] in with_vectors,
+                )
+            )  # fmt: skip
+        return Listing(sorted(files, key=lambda file: file.name), table)
+
+    def _try_replace(self, table: deltalake.DeltaTable, change: Replacement) -> bool:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[Any] = []
+        for file in change.removed:
+            texts = {key: None if value is None else str(value) for key, value in file.native.items()}
+            actions.append(RemoveAction(file.name, change.changes_rows, now_ms, file.size_bytes, texts))
+        for one in change.added:
+            metadata = read_footer(self.directory / one.name)
+            table = self._add_columns(table, metadata.schema.to_arrow_schema())
+            values = (
+                {key: None if value is None else str(value) for key, value in one.like.native.items()}
+                if one.like is not None
+                else self.partitions.values_of(one.partition) if one.partition else {}
+            )  # fmt: skip
+            statistics = file_statistics(metadata)
+            actions.append(AddAction(one.name, one.size_bytes, values, now_ms, change.changes_rows, statistics))
+        properties = CommitProperties(
+            custom_metadata={**change.notes},
+            app_transactions=[] if change.key is None else [Transaction(*change.key)],
+            max_commit_retries=0,
+        )
+        before = table.version()
+        try:
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        except CommitFailedError:
+            return False
+        self._sync_log(before + 1)
+        return True
 
     def _read_last_number(self, table: deltalake.DeltaTable, pipeline: str) -> int:
         # the transaction of an application is the number of a manifest

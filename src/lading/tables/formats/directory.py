@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import xxhash
 
 from ...model.errors import CorruptLog, LocalError
-from ..storage.files import OWN, STAGED, make_directory, read_document, remove_empty, sync_directory, write_document
+from ..storage.files import (
+    OWN,
+    STAGED,
+    create_document,
+    make_directory,
+    make_local_directory,
+    move_file,
+    read_document,
+    remove_empty,
+    sync_directory,
+    write_document,
+)
 from ..storage.object_path import ObjectPath, TablePath
-from .interface import Rename
+from .interface import ALL, Listing, LiveFile, Overtaken, Rename, Replacement, Wanted
 from .manifest import HASH_NAME, DataFile
 from .partitions import Partitions
 from .rollback import Rollback
@@ -29,6 +44,12 @@ MISSING: Final = "is missing"
 """The problem of a published file that does not exist any more."""
 PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
 """The name of a file begins with its pipeline and manifest, then topic and partition, or task."""
+REPLACING: Final = "replacing-"
+"""The names of staged files begin with this that a run does not delete when it begins: they replace published ones."""
+CHANGES, REPLACED, FINISHED = "changes", "replaced", "finished.json"
+"""In the own directory of a table without a log: what replaced files, the files that were replaced, and the number of
+the last change that was carried out whole."""
+READ_ROWS: Final = 65_536
 DEFAULT_FORM: Final = "parquet"
 """Of tables whose document names none."""
 
@@ -55,6 +76,7 @@ class DirectoryTable:
     """Whether the table itself knows what was committed to it."""
     reads_values_from_names: ClassVar[bool] = True
     """Whether readers take the values of partitions from the names of directories, for want of a log."""
+    reads_deleted_rows: ClassVar[bool] = True
     keeps_partition_columns: ClassVar[bool] = False
     """Whether files hold the columns that are partitions; readers of directories take them from the names."""
 
@@ -209,7 +231,12 @@ class DirectoryTable:
 
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""
-        orphans = [path for path in (self._own / STAGED).glob("*") if path.name not in needed]
+        self.finish_changes()
+        orphans = [
+            path
+            for path in (self._own / STAGED).glob("*")
+            if path.name not in needed and not path.name.startswith(REPLACING)
+        ]
         for orphan in orphans:
             orphan.unlink(missing_ok=True)
         return len(orphans)
@@ -219,7 +246,7 @@ class DirectoryTable:
         path = self.directory / file.name
         size = self._size_of(path, file.name)
         if size is None:
-            return MISSING
+            return None if file.name in self._replaced_names else MISSING
         if size != file.size_bytes:
             return f"has {size} bytes instead of {file.size_bytes}"
         # a store keeps checksums of its own, and reading it costs time and money
@@ -229,6 +256,150 @@ class DirectoryTable:
             return None if hash_of(path) == file.hash else "has other bytes than it had"
         except OSError as error:
             return f"cannot be read ({error.strerror})"
+
+    def list_files(self) -> Listing:
+        """Return the data files in the directory, after changes that were interrupted."""
+        self.finish_changes()
+        files = []
+        for name, size_bytes in sorted(_walk(self.directory)):
+            if name.endswith(f".{self.suffix}") and not any(part[0] in "_." for part in name.split("/")):
+                files.append(LiveFile(name, name.rpartition("/")[0], size_bytes))
+        return Listing(files)
+
+    def read_file(self, listing: Listing, file: LiveFile, want: Wanted = ALL) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a file, of which a part is in memory at a time."""
+        path = self.directory / file.name
+        try:
+            opened = path.open_reader() if isinstance(path, ObjectPath) else path.open("rb")
+        except FileNotFoundError:
+            raise Overtaken(
+                f"the table {self.directory}: {file.name} was taken out of it meanwhile; run this again"
+            ) from None
+        with opened as source:
+            yield from read_batches(source, want)
+
+    def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
+        """Return the values of columns that are not in a file because they are its partition."""
+        if not file.partition or not self.partitions:
+            return {}
+        values = self.partitions.values_of(file.partition)
+        return {name: values[name] for name in self.partitions.identities}
+
+    def list_used_names(self) -> Collection[str]:
+        """Return the names of files that readers see."""
+        return {file.name for file in self.list_files().files}
+
+    def may_vacuum(self, name: str) -> bool:
+        """Return whether the file is one that upkeep took out of the table."""
+        return name.startswith(f"{OWN}/{REPLACED}/")
+
+    def read_removal_time_s(self, name: str) -> float | None:
+        """Return when a file was taken out of the table, in seconds since 1970."""
+        number = name.rpartition("/")[2].partition("-")[0]
+        if not self.may_vacuum(name) or not number.isdigit():
+            return None
+        document = read_document(self._change_path(int(number)))
+        return None if document is None else float(document["written_us"]) / 1e6
+
+    def vacuum_log(self, age_s: float, *, dry_run: bool) -> list[str] | None:
+        """Return None: a directory has none."""
+        return None
+
+    def find_uncommitted(self) -> str | None:
+        """Return None: a file in a directory is in the table."""
+        return None
+
+    def count_snapshots(self) -> int:
+        """Return 1: a directory has no older state."""
+        return 1
+
+    def expire_snapshots(self, before_s: float, *, dry_run: bool) -> int:
+        """Return 0: a directory has no older state."""
+        return 0
+
+    def replace_files(self, listing: Listing, change: Replacement) -> None:
+        """Write down the change, as the first to do so under its number, and carry it out.
+
+        From then on it is done, also if this process ends: the next one that looks at the table goes on with it. A
+        reader of the directory may see the new files next to the old ones for a moment.
+        """
+        removed = [file.name for file in change.removed]
+        held = {
+            "key": None if change.key is None else list(change.key),
+            "notes": dict(change.notes),
+            "removed": removed,
+            "added": [{"staged": self._in_own(one.staged), "name": one.name} for one in change.added],
+        }
+        changes, replaced = self._own / CHANGES, self._own / REPLACED
+        for directory in (changes, replaced):
+            if isinstance(directory, Path):
+                make_local_directory(directory)
+        while True:
+            number = self.finish_changes() + 1
+            for name in removed:
+                if not (self.directory / name).exists():
+                    raise Overtaken(
+                        f"the table {self.directory}: another run replaced {name} meanwhile; run this again"
+                    )
+            document = {"version": 1, "number": number, "written_us": time.time_ns() // 1000, **held}
+            if create_document(self._change_path(number), document):
+                break
+        self.finish_changes()
+        vars(self).pop("_replaced_names", None)
+
+    def find_change_of(self, key: tuple[str, int]) -> bool:
+        """Return whether the change of this pipeline and manifest was written down."""
+        return any(document.get("key") == list(key) for document in self._read_changes())
+
+    def finish_changes(self) -> int:
+        """Carry out what is written down and was interrupted; returns the number of the last change."""
+        directory = self._own / CHANGES
+        if not directory.exists():
+            return 0
+        done = number = int((read_document(directory / FINISHED) or {"number": 0})["number"])
+        while (document := read_document(self._change_path(number + 1))) is not None:
+            number += 1
+            self._carry_out(document)
+        if number > done:
+            write_document(directory / FINISHED, {"number": number})
+        return number
+
+    def _carry_out(self, document: Mapping[str, Any]) -> None:
+        touched: set[TablePath] = set()
+        for row in document["added"]:
+            staged, final = self._own / row["staged"], self.directory / row["name"]
+            # another process may be doing the same
+            if not final.exists() and staged.exists():
+                if isinstance(final, Path):
+                    final.parent.mkdir(parents=True, exist_ok=True)
+                _move(staged, final)
+                touched.add(final.parent)
+        for name in document["removed"]:
+            source = self.directory / name
+            if source.exists():
+                # readers that glob for *.parquet in all directories are not to find it
+                kept_name = f"{document['number']:08d}-{quote(name, safe='=')}.replaced"
+                _move(source, self._own / REPLACED / kept_name)
+                touched |= {source.parent, self._own / REPLACED}
+        for directory in touched:
+            sync_directory(directory)
+
+    def _change_path(self, number: int) -> TablePath:
+        return self._own / CHANGES / f"{number:08d}.json"
+
+    def _read_changes(self) -> Iterator[Mapping[str, Any]]:
+        number = 1
+        while (document := read_document(self._change_path(number))) is not None:
+            yield document
+            number += 1
+
+    def _in_own(self, path: TablePath) -> str:
+        return str(path)[len(str(self._own)) + 1 :]
+
+    @cached_property
+    def _replaced_names(self) -> frozenset[str]:
+        """Names of published files that upkeep replaced by others."""
+        return frozenset(name for document in self._read_changes() for name in document["removed"])
 
     def _size_of(self, path: TablePath, name: str) -> int | None:
         if isinstance(path, ObjectPath):
@@ -246,6 +417,52 @@ class DirectoryTable:
 
 def describe_partitioning(words: Sequence[str]) -> str:
     return f"partitioned by {', '.join(words)}" if words else "without partitions"
+
+
+def read_batches(source: Any, want: Wanted) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a Parquet file, of which a row group is in memory at a time."""
+    file = pq.ParquetFile(source)
+    names = file.schema_arrow.names
+    columns = None if want.columns is None else [name for name in want.columns if name in names]
+    try:
+        for group in range(file.num_row_groups):
+            if _may_have(file.metadata.row_group(group), want):
+                yield from file.iter_batches(READ_ROWS, row_groups=[group], columns=columns, use_threads=False)
+    finally:
+        file.close()
+
+
+def _may_have(group: pq.RowGroupMetaData, want: Wanted) -> bool:
+    """Return whether a row group may have values within the bounds, as far as its statistics say."""
+    for at in range(group.num_columns if want.bounds else 0):
+        column: Any = group.column(at)
+        bounds, held = want.bounds.get(column.path_in_schema), column.statistics
+        if bounds is not None and held is not None and held.has_min_max:
+            low, high = bounds
+            if held.max < low or held.min > high:
+                return False
+    return True
+
+
+def _walk(directory: TablePath) -> Iterator[tuple[str, int]]:
+    """Yield the names below a directory, relative to it, and their sizes, without Lading's own."""
+    if isinstance(directory, ObjectPath):
+        yield from directory.walk()
+        return
+    for path in directory.rglob("*.*"):
+        name = str(path.relative_to(directory))
+        with suppress(FileNotFoundError):
+            if not name.startswith(f"{OWN}/") and path.is_file():
+                yield name, path.stat().st_size
+
+
+def _move(source: TablePath, target: TablePath) -> None:
+    try:
+        move_file(source, target)
+    except FileNotFoundError:
+        # another process has moved it
+        if not target.exists():
+            raise
 
 
 def form_of(owner: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,8 @@ import pyarrow as pa
 from ...model.errors import LadingError, LocalError, RemoteError, SettingError, Unreachable
 from ..storage.files import OWN, delete_tree, read_document, sync_directory
 from ..storage.object_path import SCHEMES, ObjectPath, TablePath
-from .directory import OWNER, describe_partitioning, visible_names
+from .directory import OWNER, describe_partitioning, read_batches, visible_names
+from .interface import ALL, Listing, LiveFile, Replacement, Wanted
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
 from .partitions import COUNTED, Partitions
@@ -71,6 +72,10 @@ class IcebergTable(LoggedTable["Table"]):
 
     counted_transforms = COUNTED
     keeps_partition_columns = True
+
+    def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
+        """Return nothing: the files have every column."""
+        return {}
 
     def __init__(
         self, directory: TablePath, partition_by: Partitions | None = None, catalog: str | None = None
@@ -285,6 +290,92 @@ class IcebergTable(LoggedTable["Table"]):
         from .iceberg_partitions import append_files
 
         append_files(transaction, spec, self.partitions, files, notes)
+
+    def list_used_names(self) -> Collection[str]:
+        """Return the names of data files, manifests and metadata that any snapshot needs, relative to the table."""
+        with self._translate_errors():
+            table = self._load()
+            lead, used = f"{table.metadata.location.rstrip('/')}/", set[str]()
+            used |= {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+            used |= {statistics.statistics_path for statistics in table.metadata.statistics}
+            seen = set[str]()
+            for snapshot in table.snapshots():
+                used.add(snapshot.manifest_list)
+                for manifest in snapshot.manifests(table.io):
+                    if manifest.manifest_path not in seen:
+                        seen.add(manifest.manifest_path)
+                        entries = manifest.fetch_manifest_entry(table.io)
+                        used |= {entry.data_file.file_path for entry in entries}
+            return {path.removeprefix(lead) for path in used | seen}
+
+    def may_vacuum(self, name: str) -> bool:
+        """Return whether the file holds rows or metadata of the table."""
+        suffixes = (".avro", ".metadata.json") if name.startswith(f"{METADATA}/") else (f".{self.suffix}", ".puffin")
+        return name.endswith(suffixes) and not name.startswith((f"{OWN}/", "."))
+
+    def count_snapshots(self) -> int:
+        """Return the number of snapshots in the metadata."""
+        with self._translate_errors():
+            return len(self._load().snapshots())
+
+    def expire_snapshots(self, before_s: float, *, dry_run: bool) -> int:
+        """Take snapshots of before this time out of the metadata, but for the present one and those with a name."""
+        with self._translate_errors():
+            table = self._load()
+            kept = {table.metadata.current_snapshot_id, *(ref.snapshot_id for ref in table.refs().values())}
+            old = [
+                snapshot.snapshot_id for snapshot in table.snapshots()
+                if snapshot.timestamp_ms < before_s * 1000 and snapshot.snapshot_id not in kept
+            ]  # fmt: skip
+            if old and not dry_run:
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+                self._note_version(self._load())
+            return len(old)
+
+    def _list(self, table: Table) -> Listing:
+        lead, specs = f"{table.metadata.location.rstrip('/')}/", table.specs()
+        files = []
+        for task in table.scan().plan_files():
+            held = task.file
+            name = held.file_path.removeprefix(lead)
+            levels = [f"{field.name}={held.partition[at]}" for at, field in enumerate(specs[held.spec_id].fields)]
+            # files of different specs are never written as one
+            levels = levels if held.spec_id == table.spec().spec_id else [f"spec {held.spec_id}", *levels]
+            partition = "/".join(levels)
+            files.append(LiveFile(name, partition, held.file_size_in_bytes, task, bool(task.delete_files)))
+        return Listing(sorted(files, key=lambda file: file.name), table)
+
+    def read_file(self, listing: Listing, file: LiveFile, want: Wanted = ALL) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file; those that another file deletes are left out by pyiceberg, which reads it whole."""
+        table = listing.snapshot
+        with self._translate_errors():
+            if file.has_deletes:
+                from pyiceberg.expressions import AlwaysTrue
+                from pyiceberg.io.pyarrow import ArrowScan
+
+                yield from ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_record_batches(
+                    [file.native]
+                )
+                return
+            with table.io.new_input(file.native.file.file_path).open() as source:
+                yield from read_batches(source, want)
+
+    def _try_replace(self, table: Table, change: Replacement) -> bool:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        from .iceberg_partitions import replace_files
+
+        for one in change.added:
+            table = self._add_columns(table, read_footer(self.directory / one.name).schema.to_arrow_schema())
+        try:
+            with table.transaction() as transaction:
+                if change.key is not None:
+                    transaction.set_properties({_number_property(change.key[0]): str(change.key[1])})
+                replace_files(transaction, self._find_spec(table), self.partitions, change)
+        except (CommitFailedException, ValidationException):
+            return False
+        self._note_version(table)
+        return True
 
     def _refuse_overtaken(
         self, table: Table, key: tuple[str, int], attempt: str, spec: PartitionSpec, *, is_put_back: bool

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import SetDefaultSpecUpdate
+from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 
+from .interface import Replacement
 from .manifest import DataFile
 from .partitions import COUNTED, Partitions
 
@@ -100,17 +105,66 @@ def _append_files(
     files: Sequence[DataFile],
     notes: dict[str, str],
 ) -> None:
+    _name_columns(transaction)
+    types = transaction.table_metadata.schema().as_arrow()
+    with transaction._append_snapshot_producer(notes) as snapshot:
+        for file in files:
+            record = partition_record(partitions, spec, file.partition, types)
+            snapshot.append_data_file(_describe_file(transaction, file.name, spec.spec_id, record))
+
+
+class _ReplaceFiles(_OverwriteFiles):
+    """An overwrite whose new files may be of several specs: pyiceberg 0.12 writes them under the default one."""
+
+    def _manifests(self) -> list[ManifestFile]:
+        added, self._added_data_files = self._added_data_files, []
+        try:
+            manifests = super()._manifests()
+        finally:
+            self._added_data_files = added
+        for spec_id in sorted({file.spec_id for file in added}):
+            with self.new_manifest_writer(self.spec(spec_id)) as writer:
+                for file in added:
+                    if file.spec_id == spec_id:
+                        writer.add(ManifestEntry.from_args(
+                            status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, sequence_number=None,
+                            file_sequence_number=None, data_file=file,
+                        ))  # fmt: skip
+            manifests.append(writer.to_manifest_file())
+        return manifests
+
+
+def replace_files(transaction: Transaction, spec: PartitionSpec, partitions: Partitions, change: Replacement) -> None:
+    """Take files out of a table and add others in one snapshot, each in the partition that it was written for."""
+    _name_columns(transaction)
+    types = transaction.table_metadata.schema().as_arrow()
+    notes = dict(change.notes)
+    with _ReplaceFiles(Operation.OVERWRITE, transaction, transaction._table.io, snapshot_properties=notes) as snapshot:
+        for removed in change.removed:
+            snapshot.delete_data_file(removed.native.file)
+        for one in change.added:
+            if one.like is not None:
+                held = one.like.native.file
+                spec_id, record = held.spec_id, held.partition
+            else:
+                spec_id, record = spec.spec_id, partition_record(partitions, spec, one.partition, types)
+            snapshot.append_data_file(_describe_file(transaction, one.name, spec_id, record))
+
+
+def _name_columns(transaction: Transaction) -> None:
+    """Have readers find columns by name: our files have no numbers of fields."""
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+
+
+def _describe_file(transaction: Transaction, name: str, spec_id: int, partition: Record) -> IcebergFile:
+    metadata = transaction.table_metadata
     unpartitioned = metadata.model_copy(
         update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
     )
-    types = metadata.schema().as_arrow()
-    with transaction._append_snapshot_producer(notes) as snapshot:
-        for file in files:
-            made = parquet_file_to_data_file(transaction._table.io, unpartitioned, f"{metadata.location}/{file.name}")
-            made.spec_id = spec.spec_id
-            made[PARTITION_AT] = partition_record(partitions, spec, file.partition, types)
-            snapshot.append_data_file(made)
+    made = parquet_file_to_data_file(transaction._table.io, unpartitioned, f"{metadata.location}/{name}")
+    made.spec_id = spec_id
+    made[PARTITION_AT] = partition
+    return made

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from ...model.errors import LocalError
 from ..storage.object_path import TablePath
 from .manifest import DataFile
 from .partitions import Partitions
@@ -16,6 +18,77 @@ from .rollback import Rollback
 
 Rename = Callable[[Any, Any], Any]
 """Moves a staged file, at one TablePath, to its published name, at another of the same kind."""
+
+
+class LiveFile(NamedTuple):
+    """A file that readers of a table see now."""
+
+    name: str
+    """Relative to the table; as the log has it if the file is elsewhere."""
+    partition: str
+    """Its partition for people, such as ``carrier=UA``; empty for a table without."""
+    size_bytes: int
+    native: Any = None
+    """The file as the log describes it."""
+    has_deletes: bool = False
+    """Whether rows of it are deleted by another file of the table."""
+
+    @property
+    def directory(self) -> str:
+        """The directory of the file with its slash, relative to the table; empty for the table's own."""
+        head, slash, _ = self.name.rpartition("/")
+        return f"{head}{slash}"
+
+
+class AddedFile(NamedTuple):
+    """A file that takes the place of others: staged, on disk, and its name in the table."""
+
+    staged: TablePath
+    name: str
+    size_bytes: int
+    rows: int
+    partition: str = ""
+    """The partition that its rows belong to, as DataFile has it, unless ``like`` says it."""
+    like: LiveFile | None = None
+    """A file of the same partition."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a table at one moment."""
+
+    files: Sequence[LiveFile]
+    snapshot: Any = None
+    """The table as its library has loaded it."""
+
+
+class Wanted(NamedTuple):
+    """The part of a file that a reader wants."""
+
+    columns: Sequence[str] | None = None
+    """None for all."""
+    bounds: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    """By column the least and greatest value; row groups without any such value are left out."""
+
+
+ALL: Final = Wanted()
+
+
+class Replacement(NamedTuple):
+    """One change of a table: ``removed`` are taken out of it and ``added`` are shown, in one commit."""
+
+    removed: Sequence[LiveFile]
+    added: Sequence[AddedFile]
+    notes: Mapping[str, str]
+    """Facts that the log keeps with the commit."""
+    key: tuple[str, int] | None = None
+    """The pipeline and manifest that this is the commit of."""
+    changes_rows: bool = True
+    """Whether readers see other rows afterwards; False if rows only moved to other files."""
+
+
+class Overtaken(LocalError):
+    """Another writer took files out of a table that were about to be replaced: list them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +151,34 @@ class Table(Protocol):
     def keeps_partition_columns(self) -> bool:
         """Whether files hold the columns that are partitions themselves."""
 
+    @property
+    def reads_deleted_rows(self) -> bool:
+        """Whether ``read_file`` can leave out rows that another file of the table deletes."""
+
+    def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
+        """Return the values of columns that are not in a file because they are its partition."""
+
+    def list_used_names(self) -> Collection[str]:
+        """Return the names, relative to the table, of files that a snapshot of it needs."""
+
+    def may_vacuum(self, name: str) -> bool:
+        """Return whether a file of this name is one that upkeep may delete if no snapshot needs it."""
+
+    def read_removal_time_s(self, name: str) -> float | None:
+        """Return when a file was taken out of the table, in seconds since 1970; None if only its own time says it."""
+
+    def find_uncommitted(self) -> str | None:
+        """Return the name of a file that a run, when it is repeated, is going to show; None without any."""
+
+    def vacuum_log(self, age_s: float, *, dry_run: bool) -> list[str] | None:
+        """Delete files that no version of this age needs, and return their names; None if the log cannot do that."""
+
+    def count_snapshots(self) -> int:
+        """Return the number of states of the table that a reader can go back to, with the present one."""
+
+    def expire_snapshots(self, before_s: float, *, dry_run: bool) -> int:
+        """Forget older states of the table; returns how many. Their files are left to vacuum."""
+
     def open_file(self, sink: RawIOBase, layout: FileLayout) -> TableFile:
         """Begin a file that a task stages."""
 
@@ -119,6 +220,18 @@ class Table(Protocol):
 
         Raises CorruptLog if a file is neither staged nor shown, or is not what the manifest says; RolledBack if what
         was committed before was taken back.
+        """
+
+    def list_files(self) -> Listing:
+        """Return the files that readers see. Raises LocalError if the table's log cannot be read."""
+
+    def read_file(self, listing: Listing, file: LiveFile, want: Wanted = ALL) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a file in bounded memory, without those that are deleted."""
+
+    def replace_files(self, listing: Listing, change: Replacement) -> None:
+        """Take files out of the table and show others, in one commit.
+
+        Raises Overtaken, and changes nothing, if a file to be removed is not in the table any more.
         """
 
     def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:

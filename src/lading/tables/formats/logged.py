@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -17,10 +18,10 @@ import xxhash
 from ...columns.instants import TIME_FIELDS
 from ...model.errors import LocalError
 from ...model.extras import describe_install
-from ..storage.files import read_document
+from ..storage.files import OWN, move_file, read_document, sync_directory
 from ..storage.object_path import ObjectPath, TablePath
-from .directory import OWNER
-from .interface import Rename
+from .directory import OWNER, PUBLISHED, list_file_names
+from .interface import Listing, Overtaken, Rename, Replacement
 from .manifest import DataFile
 from .parquet import ParquetTable
 from .partitions import shorten_directory
@@ -103,6 +104,70 @@ class LoggedTable(ParquetTable, Generic[T]):
         super().commit(key, files, rename)
         with self._translate_errors():
             self._commit_log(table, key, files)
+
+    def replace_files(self, listing: Listing, change: Replacement) -> None:
+        """Rename the new files to their names, which no reader sees yet, then replace the others in one commit."""
+        renamed = set()
+        for one in change.added:
+            final = self.directory / one.name
+            if one.staged != final and one.staged.exists():
+                if isinstance(final, Path):
+                    final.parent.mkdir(parents=True, exist_ok=True)
+                move_file(one.staged, final)
+                renamed.add(final.parent)
+        for directory in renamed:
+            sync_directory(directory)
+        removed = {file.name for file in change.removed}
+        with self._translate_errors():
+            for left in reversed(range(COMMIT_ATTEMPTS)):
+                if self._try_replace(listing.snapshot, change):
+                    return
+                fresh = self._list(self._load())
+                found = {file.name: file for file in fresh.files}
+                if not removed <= found.keys() or any(found[name].has_deletes for name in removed):
+                    raise Overtaken(f"the table {self.directory}: another writer replaced its files; run this again")
+                listing, change = fresh, change._replace(removed=[found[name] for name in sorted(removed)])
+                if not left:
+                    break
+        raise LocalError(
+            f"the table {self.directory}: other writers were faster {COMMIT_ATTEMPTS} times; nothing of this was "
+            "changed, run it again"
+        )
+
+    def list_files(self) -> Listing:
+        """Return the files that readers see, as the log says."""
+        with self._translate_errors():
+            return self._list(self._load())
+
+    def find_uncommitted(self) -> str | None:
+        """Return the name of a file that a manifest lists and the log does not have yet, as its run was interrupted."""
+        last = dict[str, int]()
+        for name in list_file_names(self.directory):
+            found = PUBLISHED.match(name.rpartition("/")[2])
+            if found is None or name.startswith(f"{OWN}/"):
+                continue
+            pipeline = found[1]
+            if pipeline not in last:
+                last[pipeline] = self.find_last_commit(pipeline)
+            if int(name.rpartition("/")[2][len(pipeline) + 1 :][:8]) > last[pipeline]:
+                return name
+        return None
+
+    def may_vacuum(self, name: str) -> bool:
+        """Return whether the file holds rows of the table, now or before."""
+        return name.endswith(f".{self.suffix}") and not name.startswith((f"{OWN}/", f"{self.log}/", "."))
+
+    def read_removal_time_s(self, name: str) -> float | None:
+        """Return None: the log has it until it forgets the snapshot."""
+        return None
+
+    @abstractmethod
+    def _list(self, table: T) -> Listing:
+        """Return the files of a table as it is loaded."""
+
+    @abstractmethod
+    def _try_replace(self, table: T, change: Replacement) -> bool:
+        """Commit a change to the table as it is loaded; returns False if another writer was faster."""
 
     def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the log has another batch under this number than these files."""

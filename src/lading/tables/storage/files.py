@@ -199,6 +199,27 @@ def write_document(path: TablePath, document: Any) -> None:
     sync_directory(path.parent)
 
 
+def create_document(path: TablePath, document: Any) -> bool:
+    """Write a JSON document to ``path`` unless there is one; returns whether this process did. It is on disk then."""
+    data = document_text(document).encode()
+    if isinstance(path, ObjectPath):
+        try:
+            path.create_bytes(data)
+        except FileExistsError:
+            return False
+        return True
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".draft") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        try:
+            os.link(file.name, path)
+        except FileExistsError:
+            return False
+    sync_directory(path.parent)
+    return True
+
+
 DOCUMENT_VERSION: Final = 1
 """The version of every document; a later one is refused and left unchanged."""
 

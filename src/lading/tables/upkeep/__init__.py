@@ -1,0 +1,1 @@
+"""Upkeep of tables: files that replace others in one commit, whatever the form of the table is."""

@@ -1,0 +1,149 @@
+"""Rows taken out of a table by a condition, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...model.errors import LocalError
+from ...model.extras import describe_install
+from ..formats.interface import ALL, AddedFile, Listing, LiveFile, Overtaken, Replacement, Table, Wanted
+from .optimize import ROUNDS, UPKEEP
+from .rewrite import RowSelection, StagedRewrite
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Rows of a table that a condition selects, and the files that have them."""
+
+    listing: Listing
+    files: Sequence[LiveFile]
+    rows: int
+
+
+def find_rows(
+    table: Table,
+    selects: RowSelection,
+    want: Wanted = ALL,
+    *,
+    without: frozenset[str] = frozenset(),
+    check: Callable[[], None] = lambda: None,
+) -> Deletion:
+    """Return the rows that ``selects`` takes, given the columns of ``want``; files of ``without`` are left out."""
+    listing = table.list_files()
+    files, rows = [], 0
+    for file in listing.files:
+        if file.name.rpartition("/")[2] in without:
+            continue
+        check()
+        selected = 0
+        for batch in table.read_file(listing, file, want):
+            selected += selects(with_partition(table, file, batch)).true_count
+        if selected:
+            files.append(file)
+            rows += selected
+    return Deletion(listing, files, rows)
+
+
+def delete_rows(
+    table: Table,
+    selects: RowSelection,
+    want: Wanted,
+    notes: Mapping[str, str],
+    *,
+    instead: Sequence[AddedFile] = (),
+    key: tuple[str, int] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Deletion:
+    """Take rows out of the table, and put files in their place, in one commit; returns what was taken out.
+
+    Files with other rows besides are written again without them. ``key`` is as in ``Replacement``.
+    """
+    added = frozenset(one.name.rpartition("/")[2] for one in instead)
+    for left in reversed(range(ROUNDS)):
+        try:
+            found = find_rows(table, selects, want, without=added, check=check)
+            if not found.files and not instead and key is None:
+                return found
+            with StagedRewrite(table) as rewrite:
+                for file in found.files:
+                    check()
+                    rewrite.write(found.listing, [file], drop=_on_file(table, file, selects))
+                change = Replacement(found.files, [*rewrite.files, *instead], {**notes}, key)
+                rewrite.replace(found.listing, change)
+                return found
+        except Overtaken:
+            if not left:
+                raise
+    raise AssertionError("the last round returns or raises")
+
+
+def _on_file(table: Table, file: LiveFile, selects: RowSelection) -> RowSelection:
+    return lambda batch: selects(with_partition(table, file, batch))
+
+
+def with_partition(table: Table, file: LiveFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with the columns that are not in the file, as they are the partition itself."""
+    for name, value in table.read_partition(file).items():
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+    return batch
+
+
+def delete_where(table: Table, where: str, *, dry_run: bool, check: Callable[[], None] = lambda: None) -> Deletion:
+    """Delete the rows for which a condition in DuckDB's SQL is true; returns them, with ``dry_run`` only that.
+
+    Raises LocalError for a condition that cannot be evaluated, or without DuckDB.
+    """
+    selects, want = parse_condition(table, where)
+    if dry_run:
+        return find_rows(table, selects, want, check=check)
+    return delete_rows(table, selects, want, {UPKEEP: "delete"}, check=check)
+
+
+def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
+    """Return what evaluates a condition, and the columns that it reads."""
+    duckdb: Any
+    try:
+        import duckdb
+    except ImportError:
+        raise LocalError(f"--where needs the package duckdb; {describe_install('sql')}") from None
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    connection = duckdb.connect(
+        ":memory:", config={"python_enable_replacements": False, "enable_external_access": False}
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    try:
+        tree: Any = parse_one(where, dialect="duckdb")
+        names = tuple(dict.fromkeys(column.name for column in tree.find_all(exp.Column)))
+        if tree.find(exp.Query) or not isinstance(tree, exp.Condition | exp.Predicate):
+            raise LocalError(f"--where {where!r}: it is not a condition; write one as after WHERE in SQL")
+    except SqlglotError as error:
+        raise LocalError(
+            f"--where {where!r}: it cannot be read as a condition: {str(error).partition('.')[0]}"
+        ) from None
+    if not names:
+        raise LocalError(f"--where {where!r}: it names no column, so that it is true for every row or for none")
+
+    def selects(batch: pa.RecordBatch) -> pa.BooleanArray:
+        known = {name.lower(): name for name in batch.schema.names}
+        for name in names:
+            if name.lower() not in known:
+                raise LocalError(
+                    f"--where {where!r}: the table {table.directory} has no column {name!r}; its files have "
+                    f"{', '.join(batch.schema.names) or 'none of these columns'}"
+                )
+        try:
+            rows = connection.from_arrow(pa.Table.from_batches([batch]))
+            found = rows.select(duckdb.SQLExpression(where).cast(duckdb.type("BOOLEAN"))).to_arrow_table()
+        except duckdb.Error as error:
+            raise LocalError(f"--where {where!r}: {str(error).partition(chr(10))[0]}") from None
+        mask: Any = found.column(0).combine_chunks()
+        return mask  # type: ignore[no-any-return]
+
+    return selects, Wanted(names)

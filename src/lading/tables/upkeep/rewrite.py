@@ -1,0 +1,219 @@
+"""Files of a table written again, in bounded memory: without some of their rows, in another order, or as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...model.errors import LadingError
+from ..formats.directory import REPLACING
+from ..formats.interface import AddedFile, FileLayout, Listing, LiveFile, Overtaken, Replacement, Table, TableFile
+from ..storage.files import OWN, STAGED, create_file, make_local_directory, sync_file
+from ..storage.object_path import TablePath
+from .sorting import sort_batches
+
+GROUP_ROWS: Final = 131_072
+GROUP_BYTES: Final = 64 << 20
+"""A row group is written when it has this many rows or about this many bytes of Arrow."""
+FILE_BYTES: Final = 256 << 20
+"""A file is closed when it has this many bytes, by default."""
+COMPRESSION: Final = "snappy"
+RISING: Final = frozenset({"offset", "timestamp"})
+
+RowSelection = Callable[[pa.RecordBatch], "pa.BooleanArray"]
+"""Returns for each row whether it is selected; null means that it is not."""
+
+
+class StagedRewrite:
+    """New files of a table that no reader sees yet; unless they replace others, they are deleted at the end."""
+
+    def __init__(self, table: Table, file_bytes: int = FILE_BYTES) -> None:
+        self._table = table
+        self._file_bytes = file_bytes
+        self._stem = f"{REPLACING}{uuid4().hex}"
+        self._begun = 0
+        self._kept = False
+        self.files: list[AddedFile] = []
+
+    @property
+    def directory(self) -> TablePath:
+        """The directory of staged files."""
+        return self._table.directory / OWN / STAGED
+
+    def __enter__(self) -> StagedRewrite:
+        if isinstance(self.directory, Path):
+            make_local_directory(self.directory)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._kept:
+            # if the store cannot be reached, vacuum deletes them later
+            with suppress(LadingError, OSError):
+                paths: list[TablePath] = list(self.directory.glob(f"{self._stem}*"))
+                for path in paths:
+                    path.unlink(missing_ok=True)
+
+    def replace(self, listing: Listing, change: Replacement) -> None:
+        """Replace files of the table by these. Raises Overtaken, after which nothing has changed."""
+        # what is written down is carried out by the next process if this one ends now
+        self._kept = True
+        try:
+            self._table.replace_files(listing, change)
+        except Overtaken:
+            self._kept = False
+            raise
+
+    def write(
+        self,
+        listing: Listing,
+        files: Sequence[LiveFile],
+        *,
+        drop: RowSelection | None = None,
+        sort_by: Sequence[str] = (),
+    ) -> int:
+        """Write the rows of files of one partition again, without those of ``drop``; returns how many are left."""
+        batches = self._read(listing, files, drop)
+        if sort_by:
+            scratch = self.directory if isinstance(self.directory, Path) else None
+            batches = sort_batches(batches, sort_by, scratch, f"{self._stem}-run")
+        rows = 0
+        for piece, schema in _row_groups(batches):
+            rows += piece.num_rows
+            self._add(piece, schema, files[0])
+        self._close()
+        return rows
+
+    _open: tuple[TableFile, Any, TablePath, pa.Schema, LiveFile] | None = None
+    _rows = 0
+
+    def _read(self, listing: Listing, files: Sequence[LiveFile], drop: RowSelection | None) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            for batch in self._table.read_file(listing, file):
+                if drop is not None:
+                    dropped: Any = pc.fill_null(drop(batch), pa.scalar(False))
+                    batch = batch.filter(pc.invert(dropped))
+                if batch.num_rows:
+                    yield batch
+
+    def _add(self, rows: pa.Table, schema: pa.Schema, like: LiveFile) -> None:
+        if self._open is not None and (self._open[3] != schema or self._open[1].tell() >= self._file_bytes):
+            self._close()
+        if self._open is None:
+            # readers that glob for *.parquet in all directories are not to find it
+            path = self.directory / f"{self._stem}-{self._begun:05d}.part"
+            self._begun += 1
+            sink = create_file(path)
+            plain = {field.name: field.type for field in schema}
+            repeating = [
+                field.name for field in schema
+                if field.name not in RISING and not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type))
+            ]  # fmt: skip
+            counting = _CountingFile(sink)
+            writer = self._table.open_file(counting, FileLayout(schema, plain, repeating, COMPRESSION))  # type: ignore[arg-type]
+            self._open = writer, counting, path, schema, like
+        self._open[0].write(rows)
+        self._rows += rows.num_rows
+
+    def _close(self) -> None:
+        if self._open is None:
+            return
+        writer, sink, path, _, like = self._open
+        writer.close()
+        sink.flush()
+        sync_file(sink.file)
+        sink.file.close()
+        stem = path.name.removeprefix(REPLACING).removesuffix(".part")
+        name = f"{like.directory}{stem}.{self._table.suffix}"
+        self.files.append(AddedFile(path, name, sink.tell(), self._rows, like=like))
+        self._open, self._rows = None, 0
+
+
+class _CountingFile:
+    """A file that is only appended to; pieces are gathered, as Parquet writes some hundred bytes at a time."""
+
+    closed = False
+    mode = "wb"
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self._waiting = bytearray()
+        self._size_bytes = 0
+
+    def write(self, data: Any) -> int:
+        """Take all of ``data``."""
+        view = memoryview(data).cast("B")
+        self._waiting += view
+        self._size_bytes += len(view)
+        if len(self._waiting) >= 256 << 10:
+            self._write_waiting()
+        return len(view)
+
+    def flush(self) -> None:
+        """Do nothing between pieces: ``_write_waiting`` writes what is gathered, at the end too."""
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting, done = memoryview(self._waiting), bytearray(), 0
+        while done < len(waiting):
+            done += self.file.write(waiting[done:])
+
+    def tell(self) -> int:
+        """Return the number of bytes taken so far."""
+        return self._size_bytes
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: the caller closes the file after it is synced."""
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Schema]]:
+    """Gather batches into tables of the size of a row group, each of one schema, without metadata of fields."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        plain = plain_schema(batch.schema)
+        batch = pa.RecordBatch.from_arrays(batch.columns, schema=plain)
+        if waiting and waiting[0].schema != plain:
+            yield pa.Table.from_batches(waiting), waiting[0].schema
+            waiting, rows, size_bytes = [], 0, 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= GROUP_ROWS or size_bytes >= GROUP_BYTES:
+            yield pa.Table.from_batches(waiting), waiting[0].schema
+            waiting, rows, size_bytes = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting), waiting[0].schema
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the same columns without metadata: a log refuses files that number their fields."""
+    return pa.schema([pa.field(field.name, _plain_type(field.type), field.nullable) for field in schema])
+
+
+def _plain_type(type_: Any) -> Any:
+    if pa.types.is_list(type_):
+        inner = type_.value_field
+        return pa.list_(pa.field(inner.name, _plain_type(inner.type), inner.nullable))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(one.name, _plain_type(one.type), one.nullable) for one in type_])
+    if pa.types.is_dictionary(type_):
+        return type_.value_type
+    return type_

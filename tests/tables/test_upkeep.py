@@ -1,0 +1,227 @@
+"""Upkeep of tables of every form: the same rows in fewer files, rows deleted, and a run that goes on next to it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+from lading import testing
+from lading.model.errors import LocalError
+from lading.tables.formats.directory import DirectoryTable
+from lading.tables.formats.interface import Overtaken
+from lading.tables.formats.registry import open_table
+from lading.tables.ingest import IngestSettings, ingest
+from lading.tables.upkeep import optimize, rewrite
+from lading.tables.upkeep.deletion import delete_where
+from lading.tables.upkeep.optimize import optimize_table
+from lading.tables.upkeep.rewrite import StagedRewrite
+from lading.tables.upkeep.shape import measure_shape
+from lading.tables.upkeep.sorting import sort_batches
+
+from .direct import DirectExecutor
+from .logged_forms import NUMBERS, Crash, crash, loaded, send
+
+FORMS = ("parquet", "delta", "iceberg")
+COLUMNS = "partition, offset, timestamp, carrier string, delay int, headers, payload"
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"upkeep{next(NUMBERS)}"
+
+
+class Kept:
+    """A topic kept as a table, ten messages a file."""
+
+    def __init__(self, form: str, broker: testing.BrokerProcess, topic: str, table: Path, by: tuple[str, ...]) -> None:
+        self.form, self.broker, self.topic, self.path, self.by = form, broker, topic, table, by
+        self.sent = 0
+
+    def add(self, rows: int) -> None:
+        """Send messages, and write them into the table."""
+        send(self.broker, self.topic, range(self.sent, self.sent + rows))
+        self.sent += rows
+        self.run()
+
+    def run(self) -> None:
+        """Write what waits into the table."""
+        settings = IngestSettings(columns=COLUMNS, max_rows=10, partition_by=self.by)
+        ingest(DirectExecutor(), self.broker.url, self.topic, f"{self.form}:{self.path}", settings)
+
+    @property
+    def delays(self) -> list[int]:
+        """What every reader of the form gives, sorted; all of them the same."""
+        return all_equal(self.form, self.path)
+
+
+def all_equal(form: str, path: Path) -> list[int]:
+    found: list[Any] = []
+    if form == "delta":
+        found += [DeltaTable(path).to_pyarrow_table(columns=["delay"])["delay"].to_pylist()]
+        found += [polars.read_delta(str(path), columns=["delay"])["delay"].to_list()]
+        files = DeltaTable(path).file_uris()
+    elif form == "iceberg":
+        found += [loaded(path).scan(selected_fields=("delay",)).to_arrow()["delay"].to_pylist()]
+        found += [StaticTable.from_metadata(str(path)).scan(selected_fields=("delay",)).to_arrow()["delay"].to_pylist()]
+        files = [task.file.file_path.removeprefix("file://") for task in loaded(path).scan().plan_files()]
+    else:
+        found += [ds.dataset(path, format="parquet", partitioning="hive").to_table()["delay"].to_pylist()]
+        found += [polars.read_parquet(path / "**" / "*.parquet")["delay"].to_list()]
+        files = [str(one) for one in path.rglob("*.parquet") if "_lading" not in one.parts]
+    found += [duckdb.read_parquet(files).to_arrow_table()["delay"].to_pylist()]
+    held = [sorted(rows) for rows in found]
+    assert held.count(held[0]) == len(held)
+    return list(held[0])
+
+
+@pytest.fixture(params=[*FORMS, *(pytest.param(f"{form} by carrier", marks=pytest.mark.turns(3)) for form in FORMS)])
+def kept(request: pytest.FixtureRequest, broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> Iterator[Kept]:
+    form, divided, _ = request.param.partition(" by ")
+    table = Kept(form, broker, topic, tmp_path / "table", ("carrier",) if divided else ())
+    send(broker, topic, range(30))
+    table.sent = 30
+    table.run()
+    yield table
+
+
+def test_optimize_leaves_the_same_rows_in_one_file_in_order(kept: Kept) -> None:
+    table = open_table(kept.path)
+    shape = measure_shape(table)
+    assert (shape.files, shape.small_files, shape.files_after) == (3, 3, 1)
+    report = optimize_table(table)
+    assert (report.removed_files, report.added_files, report.rows, report.commits) == (3, 1, 30, 1)
+    assert kept.delays == list(range(30))
+    (file,) = open_table(kept.path).list_files().files
+    listing = table.list_files()
+    rows: list[Any] = [
+        offset for batch in table.read_file(listing, file) for offset in batch.column("offset").to_pylist()
+    ]
+    assert rows == sorted(rows)
+    assert optimize_table(open_table(kept.path)).commits == 0
+    # the run that owns the table goes on
+    kept.add(10)
+    assert kept.delays == list(range(40))
+    assert optimize_table(open_table(kept.path)).added_files == 1
+    assert kept.delays == list(range(40))
+
+
+def test_two_optimizers_at_once_and_a_run_between(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one finds its files replaced when it commits, and makes its plan anew."""
+    write, turns = StagedRewrite.write, iter(range(2))
+
+    def write_and_be_overtaken(self: StagedRewrite, *given: Any, **more: Any) -> int:
+        if next(turns, None) == 0:
+            optimize_table(open_table(kept.path))
+            kept.add(10)
+        return write(self, *given, **more)
+
+    monkeypatch.setattr(StagedRewrite, "write", write_and_be_overtaken)
+    report = optimize_table(open_table(kept.path))
+    assert (report.removed_files, report.added_files) == (2, 1)
+    assert kept.delays == list(range(40))
+    assert not list((kept.path / "_lading" / "staged").glob("*"))
+
+
+def test_rows_deleted_by_a_condition(kept: Kept) -> None:
+    table = open_table(kept.path)
+    found = delete_where(table, "delay BETWEEN 5 AND 12 AND carrier = 'UA'", dry_run=True)
+    assert (found.rows, len(found.files)) == (8, 2)
+    assert kept.delays == list(range(30))
+    assert delete_where(table, "delay BETWEEN 5 AND 12 AND carrier = 'UA'", dry_run=False).rows == 8
+    left = [row for row in range(30) if not 5 <= row <= 12]
+    assert kept.delays == left
+    # a whole file, and nothing
+    assert delete_where(open_table(kept.path), "delay >= 20", dry_run=False).rows == 10
+    assert delete_where(open_table(kept.path), "delay >= 20", dry_run=False).rows == 0
+    kept.add(10)
+    assert kept.delays == [row for row in left if row < 20] + list(range(30, 40))
+
+
+def test_a_crash_at_every_step_of_a_change(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends before the commit, in it, and between the moves of a directory: the next one goes on or not."""
+    steps = {
+        "parquet": ["create_document", "move_file", "sync_directory", "write_document"],
+        "delta": ["move_file"], "iceberg": ["move_file"],
+    }[kept.form]  # fmt: skip
+    module = "directory" if kept.form == "parquet" else "logged"
+    for step in steps:
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(f"lading.tables.formats.{module}.{step}", crash)
+            patch.setattr(StagedRewrite, "__exit__", lambda *_: None)
+            optimize_table(open_table(kept.path))
+        kept.add(10)
+        assert kept.delays == list(range(kept.sent))
+    optimize_table(open_table(kept.path))
+    assert kept.delays == list(range(kept.sent))
+    assert len(open_table(kept.path).list_files().files) == 1
+
+
+def test_a_full_disk_loses_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "x.parquet")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(rewrite, "sync_file", refuse)
+        optimize_table(open_table(kept.path))
+    assert kept.delays == list(range(30))
+    assert not list((kept.path / "_lading" / "staged").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("custmer = 'x'", "has no column 'custmer'; its files have"),
+        ("delay = ", "cannot be read as a condition"),
+        ("1 = 1", "it names no column"),
+        ("delay in (select 1)", "it is not a condition"),
+        ("delay = 'x'", "Could not convert string 'x' to INT32"),
+    ],
+)
+def test_conditions_that_are_refused(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, where: str, says: str
+) -> None:
+    kept = Kept("parquet", broker, topic, tmp_path / "table", ())
+    kept.add(3)
+    with pytest.raises(LocalError, match="--where") as refused:
+        delete_where(open_table(kept.path), where, dry_run=False)
+    assert says in str(refused.value)
+    assert kept.delays == [0, 1, 2]
+
+
+def test_pieces_on_disk_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.tables.upkeep.sorting.PIECE_BYTES", 200)
+    monkeypatch.setattr("lading.tables.upkeep.sorting.MERGE_ROWS", 3)
+    numbers = [(at * 7919) % 1000 for at in range(200)]
+    batches = [
+        pa.record_batch({"a": pa.array([None if n % 50 == 0 else n for n in numbers[at : at + 20]], pa.int64()),
+                         "b": pa.array([str(n) for n in numbers[at : at + 20]])})
+        for at in range(0, 200, 20)
+    ]  # fmt: skip
+    found = list(sort_batches(batches, ("a", "missing"), tmp_path, "run"))
+    rows: list[Any] = [value for batch in found for value in batch.column("a").to_pylist()]
+    assert rows == sorted((None if n % 50 == 0 else n for n in numbers), key=lambda n: (n is None, n or 0))
+    others: list[Any] = [value for batch in found for value in batch.column("b").to_pylist()]
+    assert sorted(others) == sorted(map(str, numbers))
+    assert max(batch.num_rows for batch in found) <= 90
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_change_that_is_overtaken_for_ever_says_so(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise Overtaken("files were replaced")
+
+    monkeypatch.setattr(type(open_table(kept.path)), "replace_files", refuse)
+    with pytest.raises(Overtaken):
+        optimize_table(open_table(kept.path))
+    assert optimize.ROUNDS == 5 and issubclass(type(open_table(kept.path)), DirectoryTable)
+    assert not list((kept.path / "_lading" / "staged").glob("*"))
