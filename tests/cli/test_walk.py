@@ -158,6 +158,7 @@ PRINTING = {
     "mirror": "{url} {url} --topic one --rename one=copy --state {dir}/mirror",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/one.toml --local",
+    "pipeline replace": "{dir}/one.toml --from 0 --to now --yes",
     "quarantine list": "{dir}/one.toml",
     "quarantine histogram": "{dir}/one.toml",
     "quarantine show": "{dir}/one.toml one/0/0",
@@ -199,6 +200,7 @@ NOTHING = {
     "mirror": "{url} {url} --topic void --rename void=void-copy --state {dir}/mirror-void",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/void.toml --local",
+    "pipeline replace": "{dir}/one.toml --from 0 --to now --dry-run",
     "quarantine redrive": "{dir}/void.toml --dry-run",
     "dead-letters redrive": "{url} void --dry-run --state {dir}/redrive-void",
     "backup prune": "{dir}/backups --keep 9 --dry-run",
@@ -239,7 +241,7 @@ def test_what_deletes_asks_and_a_no_changes_nothing(lading: Run, broker: testing
     asking = {path for path, command in COMMANDS.items() if "--yes" in list_options(command)}
     # topics: of a time below a second, after which nobody could read a message
     assert asking - {"topic create", "topic set"} == {
-        "table delete", "stream delete", "topic delete", "group delete", "user delete", "user reset", "backup prune",
+        "pipeline replace", "table delete", "stream delete", "topic delete", "group delete", "user delete", "user reset", "backup prune",
     }  # fmt: skip
     lading("topic", "create", "asked")
     assert "pass --yes" in lading("topic", "delete", "asked", code=2).stderr, (

@@ -10,7 +10,7 @@ from lading.pipeline.breaker import check_failure_ratio
 from lading.pipeline.check import Problem, check
 from lading.pipeline.plan import Plan
 from lading.pipeline.range_writer import write_range
-from lading.pipeline.run import _job, _read_accepted_ranges, _sources, ensure_topics, to_table_run
+from lading.pipeline.run import _read_accepted_ranges, ensure_topics, make_job, open_planners, to_table_run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import apply_side_effects
 from lading.tables import engine
@@ -52,7 +52,7 @@ class Driver:
     def run(self, *, accept_batch: bool = False, resume: bool = False) -> dict[str, int]:
         """What ``lading pipeline run --once`` does; counts of what was published."""
         settings, plan = self.settings, self.plan
-        with _sources(settings) as (planner,):
+        with open_planners(settings) as (planner,):
             state = open_state(
                 Path(settings.state_directory), settings.id, "pipeline", plan.schemas, settings.command("--resume"),
                 take_over=resume,
@@ -64,7 +64,7 @@ class Driver:
                     bounds = ensure_topics(settings, [planner.topic()])
                     start = engine.begin(table_run, resume=resume)
                 accepted = _read_accepted_ranges(state, accept_batch=accept_batch)
-                job = _job(settings, state, token, [planner], plan, accepted, bounds)
+                job = make_job(settings, state, token, [planner], plan, accepted, bounds)
 
                 def publish(ranges: Sequence[OffsetRange]) -> None:
                     written = []

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
 from lading import read_arrow
-from lading.model.errors import SettingError
+from lading.model.errors import LocalError, SettingError
+from lading.pipeline.replace import replace_range
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.state import existing
+from tests.tables.direct import DirectExecutor
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver, no_session
@@ -47,3 +51,45 @@ def test_read_arrow_takes_the_same_expressions(place: Place) -> None:
         offsets(8, "5")
     with pytest.raises(SettingError, match="write earliest, latest"):
         offsets("soon", "latest")
+
+
+def test_a_range_that_cannot_be_replaced_says_why(place: Place) -> None:
+    def refused(change: Callable[[str], str], starting: str, ending: str) -> str:
+        with pytest.raises((LocalError, SettingError)) as error:
+            replace_range(PipelineSettings.load(place.write(change)), DirectExecutor(), starting, ending)
+        return str(error.value)
+
+    def same(text: str) -> str:
+        return text
+
+    assert "has not run yet" in refused(same, "0", "now")
+    Driver(place.write(lambda text: text.replace("[headers]", "ending = 300\n\n[headers]"))).run()
+    assert "no message from 300 to now is published" in refused(same, "300", "now")
+    assert "begins at offset 9 and ends before it, at offset 3" in refused(same, "9", "3")
+    assert "begins at 2026-02-01T00:00:00+00:00 and ends" in refused(same, "2026-02-01", "2026-01-01")
+    assert "it takes earliest, latest" in refused(same, "yesterday", "now")
+    assert "SQL steps" in refused(lambda text: f"{text}\n[[step]]\nsql = 'select * from messages'\n", "0", "now")
+    assert_same = sorted(found(place.tables))
+    assert len(assert_same) == PARTITIONS * 300
+
+
+def test_a_dry_run_changes_nothing_and_a_time_is_that_of_the_messages(place: Place) -> None:
+    file = place.write()
+    Driver(file).run()
+    before = sorted(place.tables.rglob("*.parquet"))
+    settings = PipelineSettings.load(file)
+    report = replace_range(settings, DirectExecutor(), "2020-01-01", "2999-01-01", dry_run=True)
+    assert report.read == PARTITIONS * ROWS and report.manifest is None
+    assert (
+        sum(gone for gone, _ in report.tables.values()) == sum(new for _, new in report.tables.values()) == report.read
+    )
+    assert sorted(place.tables.rglob("*.parquet")) == before
+    report = replace_range(settings, DirectExecutor(), "100", '{"0": 150, "1": 100}')
+    assert [(piece.partition, piece.start, piece.end) for piece in report.ranges] == [(0, 100, 150)]
+    assert report.manifest == 3
+    state = existing(settings)
+    last = state.manifests.read(3)
+    assert (last.replaces, last.counts["replaced.read"]) == (report.ranges, 50)
+    assert last.positions == state.manifests.read(2).positions
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
+    assert not list(place.tables.glob("*/_lading/staged/*"))

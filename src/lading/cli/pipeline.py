@@ -17,6 +17,7 @@ from .output import Output, format_count, format_size, json_line, line, meter, p
 
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
+    from ..pipeline.replace import ReplaceReport
     from ..pipeline.settings import PipelineSettings
     from ..settings.settings import Address
 
@@ -128,6 +129,75 @@ def run(
         _show(done)
     if report is not None:
         _write_report(settings, report, done.first_manifest)
+
+
+@app.command()
+def replace(
+    file: File,
+    starting: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="Where the range begins: a time like 2026-11-01 (UTC), an offset, or offsets by partition.",
+        ),
+    ],
+    ending: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="Where the range ends, which is not in it; now for all of it.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done without doing it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Read a range of messages again, and replace its rows in the tables; shows the counts and asks first.
+
+    The settings of now judge the messages: another contract, other routes. Each of the good, routed and quarantine
+    tables changes in one commit; after a crash the next run completes it, or nothing was changed. A run next to it
+    continues. What was sent to topics is not sent again.
+
+    Examples:
+
+        lading pipeline replace flights.toml --from 2026-11-01 --to 2026-11-02 --dry-run
+
+        lading pipeline replace flights.toml --from 2026-11-01 --to 2026-11-02 --yes
+    """
+    from ..pipeline.replace import replace_range
+    from ..pipeline.settings import PipelineSettings
+    from ..tables.local import LocalExecutor
+    from .connection import confirm as confirm_question
+
+    settings = PipelineSettings.load(file)
+    with Interruption().install() as interruption, closing(LocalExecutor()) as executor:
+
+        def confirm(report: ReplaceReport) -> None:
+            if not yes:
+                _show_replacement(report, "would be", Output.TEXT)
+                confirm_question(f"Replace the rows of {format_count(report.read, 'message')}?", yes)
+
+        done = replace_range(
+            settings, executor, starting, ending, dry_run=dry_run, confirm=confirm,
+            stopped=lambda: interruption.is_requested,
+        )  # fmt: skip
+    _show_replacement(done, "would be" if dry_run else "", output)
+
+
+def _show_replacement(report: ReplaceReport, would: str, output: Output) -> None:
+    if output is Output.JSON:
+        ranges = [piece.document() for piece in report.ranges]
+        tables = [{"table": name, "removed": gone, "added": new} for name, (gone, new) in report.tables.items()]
+        json_line(
+            {"read": report.read, "dry_run": report.dry_run, "manifest": report.manifest, "ranges": ranges,
+             "tables": tables, "counts": dict(report.counts)}
+        )  # fmt: skip
+        return
+    for piece in report.ranges:
+        print_note(f"{piece.topic}, partition {piece.partition}: offsets {piece.start:,} to {piece.end - 1:,}")
+    rows = [{"table": name, "removed": gone, "added": new} for name, (gone, new) in report.tables.items()]
+    heads = {"table": "table", "removed": "rows before", "added": "rows after"}
+    print_table(rows, heads, output=Output.TEXT)
+    print_note(f"[bold]{format_count(report.read, 'message')}[/] {would}{' ' if would else ''}replaced")
+    if report.topics and not would:
+        print_note(f"nothing was sent again to {', '.join(report.topics)}")
 
 
 @app.command("report")

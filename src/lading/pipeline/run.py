@@ -86,7 +86,7 @@ def run(
         from .sql import resolve_step_schema
 
         plan = Plan.of(settings, resolve_step_schema(spark, settings))
-    with translate_disk_errors(f"pipeline {settings.id!r}"), _sources(settings) as planners:
+    with translate_disk_errors(f"pipeline {settings.id!r}"), open_planners(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
         with remove_made_directories(Path(settings.state_directory), *plan.schemas):
@@ -101,7 +101,7 @@ def run(
                     bounds = ensure_topics(settings, list(metas.values()))
                     start = engine.begin(table_run, resume=resume)
                     accepted = _read_accepted_ranges(state, accept_batch=accept_batch)
-                    job = _job(settings, state, token, planners, plan, accepted, bounds)
+                    job = make_job(settings, state, token, planners, plan, accepted, bounds)
                     withdrawal.keep()
                     address = metrics or settings.document.metrics.address
                     with _rename_options(settings), _figures(settings, address, on_metrics) as shown:
@@ -127,7 +127,7 @@ def to_table_run(
 
 
 @contextmanager
-def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
+def open_planners(settings: PipelineSettings) -> Iterator[list[Planner]]:
     """Give a planner for each source, whose options have the flat name of its topic; close them at the end."""
     planners: list[Planner] = []
     try:
@@ -238,7 +238,7 @@ def _read_accepted_ranges(state: PipelineStateDirectory, *, accept_batch: bool) 
     return ranges
 
 
-def _job(
+def make_job(
     settings: PipelineSettings,
     state: PipelineStateDirectory,
     token: str,

@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 
 from ...model.errors import CorruptLog, LocalError
 from ..failures import translate_disk_errors
-from ..formats.directory import MISSING
+from ..formats.directory import MISSING, OWNER
 from ..formats.interface import Rename, Table
 from ..formats.manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
 from ..formats.registry import open_table
 from ..formats.rollback import Rollback, RolledBack
 from ..plan.ranges import OffsetRange, merge_ranges
-from ..storage.files import move_file, resolve_name
+from ..storage.files import OWN, move_file, resolve_name
 from ..storage.object_path import TablePath
+from ..upkeep.replacement import RowsOfRanges, replace_rows
 from .state import PipelineStateDirectory
 from .takeover import keep_copy, require_newest
 
@@ -150,6 +151,39 @@ def amend(state: PipelineStateDirectory, batch: StagedBatch, *, resume_command: 
     return manifest
 
 
+def replace_ranges(
+    state: PipelineStateDirectory,
+    ranges: Sequence[OffsetRange],
+    batch: StagedBatch,
+    *,
+    resume_command: str,
+    deliver: Callable[[Manifest], None] = lambda manifest: None,
+) -> Manifest:
+    """Put what was staged for ranges that are published in the place of their rows, in every table of the state.
+
+    The manifest is written first and says which ranges: whatever stops this, the next run of the pipeline completes it.
+    Positions stay as they are, so that a run next to this one, which waits for the commit alone, continues.
+    """
+    with translate_disk_errors(f"replacing a range of {state.pipeline!r}"), state.committing(None):
+        last = state.manifests.last()
+        assert last is not None
+        # of a run that was interrupted
+        rename_staged_files(state, last, resume_command=resume_command)
+        deliver(last)
+        last = state.manifests.last()
+        assert last is not None
+        made = _manifest(state, last.run, batch, merge_ranges(ranges), {}, last)
+        counts = {f"replaced.{name}": count for name, count in batch.counts.items()}
+        manifest = replace(
+            made, ranges=last.ranges, covered=last.covered, positions=last.positions, counts=counts,
+            replaces=made.ranges,
+        )  # fmt: skip
+        state.manifests.write(manifest)
+        rename_staged_files(state, manifest, resume_command=resume_command)
+        deliver(manifest)
+        return manifest
+
+
 def rename_staged_files(
     state: PipelineStateDirectory, manifest: Manifest, *, resume_command: str, rename: Rename = move_file
 ) -> None:
@@ -163,9 +197,18 @@ def rename_staged_files(
     # all of them before any file is shown: of two runs with copies of one state, one gets none
     for place in sorted({resolve_name(state.directory, name) for name in manifest.schemas}, key=str):
         keep_copy(place, manifest)
-    for directory, files in _by_table(state, manifest).items():
+    by_table = _by_table(state, manifest)
+    if manifest.replaces:
+        # a table may have rows of the ranges and get none
+        by_table = {resolve_name(state.directory, name): [] for name in manifest.schemas} | by_table
+    for directory, files in by_table.items():
+        key = manifest.pipeline, manifest.number
         try:
-            open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
+            if not manifest.replaces:
+                open_table(directory).commit(key, files, rename)
+            elif (directory / OWN / OWNER).exists():
+                rows = RowsOfRanges(manifest.replaces, by_topic=len(manifest.positions) > 1)
+                replace_rows(open_table(directory), key, files, rows)
         except RolledBack as error:
             raise _rollback_error(state, directory, error.rollback, resume_command) from None
     state.note_published(manifest.number)
@@ -195,6 +238,12 @@ def _files_of(state: PipelineStateDirectory, table: TablePath, rollback: Rollbac
     numbers = {*rollback.numbers, rollback.committed}
     if not numbers.issubset(state.manifests.numbers()):
         return {}
+    for number in sorted(numbers):
+        if state.manifests.read(number).replaces:
+            raise LocalError(
+                f"the table {table} was taken back by another writer ({rollback.by}) to before manifest {number}, "
+                "which replaced a range; restore the version of the table with it, or write another table"
+            )
     listed = {number: _by_table(state, state.manifests.read(number)).get(table, []) for number in sorted(numbers)}
     return {number: files for number, files in listed.items() if files}
 

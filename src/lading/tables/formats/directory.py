@@ -347,8 +347,9 @@ class DirectoryTable:
         self.finish_changes()
         vars(self).pop("_replaced_names", None)
 
-    def find_change_of(self, key: tuple[str, int]) -> bool:
-        """Return whether the change of this pipeline and manifest was written down."""
+    def has_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> bool:
+        """Return whether the change of this pipeline and manifest was written down, and carry it out."""
+        self.finish_changes()
         return any(document.get("key") == list(key) for document in self._read_changes())
 
     def finish_changes(self) -> int:

@@ -234,6 +234,13 @@ class Table(Protocol):
         Raises Overtaken, and changes nothing, if a file to be removed is not in the table any more.
         """
 
+    def has_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> bool:
+        """Return whether the table has what this manifest put in the place of other rows.
+
+        Raises LocalError if it has other files of this manifest, RolledBack if another writer took back what was
+        committed before.
+        """
+
     def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the table itself knows another batch under this number; ``key`` is as in ``commit``."""
 

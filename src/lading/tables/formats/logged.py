@@ -169,6 +169,19 @@ class LoggedTable(ParquetTable, Generic[T]):
     def _try_replace(self, table: T, change: Replacement) -> bool:
         """Commit a change to the table as it is loaded; returns False if another writer was faster."""
 
+    def has_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> bool:
+        """Return whether the log has this manifest. Raises LocalError if with other files, RolledBack as ``commit``."""
+        pipeline, number = key
+        with self._translate_errors():
+            table = self._load()
+            if self._read_last_number(table, pipeline) >= number:
+                self._require_same(table, key, files)
+                return True
+            found = self._find_rollback(table, pipeline)
+        if found is not None:
+            raise RolledBack(found)
+        return False
+
     def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the log has another batch under this number than these files."""
         with self._translate_errors():

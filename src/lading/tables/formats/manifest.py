@@ -74,6 +74,8 @@ class Manifest:
     covered: Covered
     positions: OffsetsDocument
     written_us: int = 0
+    replaces: Sequence[OffsetRange] = ()
+    """Ranges of messages whose rows the files take the place of, in every table; a manifest of a batch has none."""
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -89,6 +91,7 @@ class Manifest:
             "schemas": {table: dict(columns) for table, columns in self.schemas.items()},
             "positions": self.positions,
             "covered": self.covered,
+            **({"replaces": [piece.document() for piece in self.replaces]} if self.replaces else {}),
         }
 
     @classmethod
@@ -103,6 +106,7 @@ class Manifest:
             ranges=[OffsetRange.parse(row) for row in document["ranges"]],
             files=[DataFile(**row) for row in document["files"]],
             covered=covered,
+            replaces=[OffsetRange.parse(row) for row in document.get("replaces", ())],
             **{name: document[name] for name in plain},
         )
 

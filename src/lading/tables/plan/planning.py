@@ -62,7 +62,7 @@ class Planner:
     def batch(self) -> list[OffsetRange]:
         """Return the ranges of a batch read: from startingOffsets to endingOffsets, resolved now."""
         options, meta = self.options, self.topic()
-        start, end = self._resolve_range(meta)
+        start, end = self.resolve_range(meta)
         parts = {part.number: part for part in meta.partitions}
         start = self._skip_losses(meta, start)
         # an end beyond what is there would wait for messages that are not sent yet
@@ -91,7 +91,7 @@ class Planner:
 
         Raises SettingError if the options name a range that begins after its end.
         """
-        return self._resolve_range(self.topic())[0]
+        return self.resolve_range(self.topic())[0]
 
     def end_offsets(self) -> PartitionOffsets:
         """Return the present end of the topic, or the end that the options name if that is before it.
@@ -102,9 +102,13 @@ class Planner:
         present = {part.number: to_partition_offset(meta, part, part.end_offset) for part in meta.partitions}
         if options.ending == "latest":
             return present
-        return clip_offsets(present, self._resolve_range(meta)[1])
+        return clip_offsets(present, self.resolve_range(meta)[1])
 
-    def _resolve_range(self, meta: TopicMeta) -> tuple[PartitionOffsets, PartitionOffsets]:
+    def resolve_range(self, meta: TopicMeta) -> tuple[PartitionOffsets, PartitionOffsets]:
+        """Return the positions that startingOffsets and endingOffsets mean in the topic as it is.
+
+        Raises SettingError if they name a range that begins after its end.
+        """
         options = self.options
         start = resolve_offsets("startingOffsets", options.starting, self.transport, meta, "earliest")
         end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
