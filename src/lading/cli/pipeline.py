@@ -153,7 +153,7 @@ def replace(
 
     The settings of now judge the messages: another contract, other routes. Each of the good, routed and quarantine
     tables changes in one commit; after a crash the next run completes it, or nothing was changed. A run next to it
-    continues. What was sent to topics is not sent again.
+    continues. Messages for topics are not sent again.
 
     Examples:
 

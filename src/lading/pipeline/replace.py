@@ -92,7 +92,7 @@ def replace_range(
         last = state.manifests.last()
         if last is None:
             raise LocalError(f"pipeline {settings.id!r} has published nothing yet; run it first")
-        ranges = [piece for planner in planners for piece in _published_ranges(planner, last)]
+        ranges = [piece for planner in planners for piece in _find_published_ranges(planner, last)]
         if not ranges:
             raise LocalError(
                 f"no message from {starting} to {ending} is published by pipeline {settings.id!r}; name a range that "
@@ -151,7 +151,7 @@ def _replacing(state: PipelineStateDirectory) -> Iterator[None]:
         yield
 
 
-def _published_ranges(planner: Planner, last: Manifest) -> list[OffsetRange]:
+def _find_published_ranges(planner: Planner, last: Manifest) -> list[OffsetRange]:
     """Return the ranges of a source that are published. Raises LocalError if messages of them are deleted."""
     meta = planner.topic()
     start, end = planner.resolve_range(meta)
