@@ -147,6 +147,24 @@ def test_rows_deleted_by_a_condition(kept: Kept) -> None:
     assert kept.delays == [row for row in left if row < 20] + list(range(30, 40))
 
 
+def test_files_of_partitions_that_others_changed_keep_theirs(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    kept = Kept("iceberg", broker, topic, tmp_path / "table", ())
+    kept.add(20)
+    with loaded(kept.path).update_spec() as update:
+        update.add_identity("carrier")
+    kept.add(20)
+    shape = measure_shape(open_table(kept.path))
+    assert (shape.files, shape.files_after, shape.partitions) == (4, 2, 2)
+    assert optimize_table(open_table(kept.path)).commits == 1
+    assert delete_where(open_table(kept.path), "delay % 2 = 1", dry_run=False).rows == 20
+    assert kept.delays == list(range(0, 40, 2))
+    specs = {task.file.spec_id: len(task.file.partition) for task in loaded(kept.path).scan().plan_files()}
+    assert specs == {0: 0, 1: 1}
+    assert loaded(kept.path).scan("carrier = 'UA' and delay < 10").to_arrow().num_rows == 5
+
+
 def test_a_crash_at_every_step_of_a_change(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends before the commit, in it, and between the moves of a directory: the next one goes on or not."""
     steps = {

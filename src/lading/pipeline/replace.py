@@ -67,10 +67,10 @@ def replace_range(
     """Read a range of the sources again, and put it in the place of its rows in good, routed and quarantine tables.
 
     ``starting`` and ``ending`` are places as ``starting`` of a source has them; of a time the message's own counts.
-    Only messages that the pipeline has published are read. Each table changes in one commit, and the manifest says which
-    ranges it replaced; after a crash the next run of the pipeline completes it, or nothing was changed. Copies for
-    topics and states of messages are not made again. ``confirm`` is called with the counts before anything changes, and
-    may raise; with ``dry_run`` nothing changes.
+    Only messages that the pipeline has published are read. Each table changes in one commit, and the manifest says
+    which ranges it replaced; after a crash the next run of the pipeline completes it, or nothing was changed. Copies
+    for topics and states of messages are not made again. ``confirm`` is called with the counts before anything changes,
+    and may raise; with ``dry_run`` nothing changes.
 
     Raises SettingError for a range that cannot be, LocalError if rows cannot be found by their place, or if messages
     of the range are not there any more.
