@@ -160,7 +160,12 @@ def test_write_arrow_sends_them() -> None:
         ]
         assert payloads.column("key").to_pylist() == [b"k", None]
         for options, sentence in (
-            ({"payload_format": "avro"}, "payload_format is 'avro'; it takes json"),
+            ({"payload_format": "arvo"}, "payload_format is 'arvo'; it takes json, avro, protobuf"),
+            ({"payload_format": "avro"}, "payload_format 'avro' needs a schema; pass schema, a file or a subject"),
+            (
+                {"payload_format": "json", "schema": "x.avsc"},
+                "schema is for payloads with a schema; pass payload_format",
+            ),
             ({"payload_format": "json", "payload": "big"}, "payload and payload_format both make the payload"),
             ({"payload_columns": ["big"]}, "payload_columns needs a format; pass payload_format='json'"),
         ):

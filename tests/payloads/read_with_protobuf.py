@@ -1,4 +1,7 @@
-"""The oracle of Protobuf: payloads as hexadecimal lines, read by Google's library, to the ``repr`` of their columns."""
+"""The oracle of Protobuf: payloads as hexadecimal lines, read by Google's library, to the ``repr`` of their columns.
+
+With a third argument the lines are JSON, and become payloads as hexadecimal texts.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import Any
 from google.protobuf import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
     descriptor_pb2,
     descriptor_pool,
+    duration_pb2,
     json_format,
     message_factory,
+    struct_pb2,
     timestamp_pb2,
     wrappers_pb2,
 )
@@ -20,7 +25,7 @@ from google.protobuf import (  # type: ignore[import-not-found, import-untyped, 
 def find_class(descriptor: str, name: str) -> Any:
     """Return the class of a message of a file, whose descriptor is in Base64."""
     pool = descriptor_pool.DescriptorPool()
-    for known in (timestamp_pb2, wrappers_pb2):
+    for known in (duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
         pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(descriptor))
     pool.Add(file)
@@ -65,9 +70,21 @@ def read(message: Any, payload: bytes) -> list[str] | None:
     return [repr(columns), json.dumps(document, sort_keys=True)]
 
 
+def write(message: Any, text: str) -> str | None:
+    try:
+        found: str = json_format.Parse(text, message()).SerializeToString(deterministic=True).hex()
+    except Exception:
+        return None
+    return found
+
+
 def main() -> None:
     message = find_class(sys.argv[1], sys.argv[2])
-    json.dump([read(message, bytes.fromhex(line)) for line in sys.stdin.read().split("\n")[:-1]], sys.stdout)
+    lines = sys.stdin.read().split("\n")[:-1]
+    if len(sys.argv) > 3:
+        json.dump([write(message, line) for line in lines], sys.stdout)
+    else:
+        json.dump([read(message, bytes.fromhex(line)) for line in lines], sys.stdout)
 
 
 if __name__ == "__main__":

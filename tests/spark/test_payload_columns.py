@@ -85,6 +85,36 @@ def test_a_frame_is_written_as_json_and_read_back(spark: SparkSession, broker: t
     assert read.collect() == frame.collect()
 
 
+def test_a_frame_is_written_by_a_schema_of_protobuf_and_avro(
+    spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
+    registry = f"http://{broker.endpoints['schema_registry']}"
+    (tmp_path / "o.proto").write_text(
+        'syntax = "proto3"; message O { int64 n = 1; In in = 2; } message In { string s = 1; }'
+    )
+    (tmp_path / "o.avsc").write_text(
+        '{"type":"record","name":"O","fields":[{"name":"n","type":"long"},{"name":"in","type":'
+        '{"type":"record","name":"In","fields":[{"name":"s","type":"string"}]}}]}'
+    )
+    frame = spark.sql("select cast(7 as bigint) as n, 'x' as s")
+    for form, file in (("protobuf", "o.proto"), ("avro", "o.avsc")):
+        with Admin(broker.url) as admin:
+            admin.create_topic(f"spark_{form}", 1)
+        target = {
+            "to": broker.url, "topic": f"spark_{form}", "payload.format": form, "payload.schema": str(tmp_path / file),
+            "payload.registry": registry, "payload.subject": f"of-{form}", "column.s": "payload.in.s",
+        }  # fmt: skip
+        frame.write.format("lading").mode("append").options(**target).save()
+        source = {
+            "from": broker.url, "topic": f"spark_{form}", "payload.format": "schema", "payload.registry": registry,
+            "payload.registry_cache": str(tmp_path), "column.n": "payload.n", "column.s": "payload.in.s",
+        }  # fmt: skip
+        assert (
+            spark.read.format("lading").schema("n bigint, s string").options(**source).load().collect()
+            == frame.collect()
+        )
+
+
 def test_an_option_that_cannot_be_is_refused(spark: SparkSession, broker: testing.BrokerProcess) -> None:
     options = {"from": broker.url, "topic": "spark_orders", "payload.format": "arvo"}
     with pytest.raises(Exception, match=r"payload.format is 'arvo' \(did you mean 'avro'"):

@@ -80,7 +80,14 @@ def send(
         str | None,
         typer.Option(
             "--schema", metavar="FILE|SUBJECT",
-            help="Encode payloads, which are JSON, by a schema: an .avsc or .json file, or a subject of --registry.",
+            help="Encode payloads, which are JSON, by a schema: an .avsc, .proto or .json file, or a subject of "
+            "--registry.",
+        ),
+    ] = None,
+    schema_message: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-message", metavar="NAME", help="The message of a .proto file. Default: its first."
         ),
     ] = None,
     registry: Annotated[
@@ -118,7 +125,7 @@ def send(
     for sentence in describe_colons(header or []):
         print_note(sentence)
     message_id = None if id is None else _parse_id(id)
-    encode = _encoder(schema, registry, topic)
+    encode = _encoder(schema, registry, topic, schema_message or "")
     sent = 0
     # each command is a producer: those that begin with partition 0 would put all single messages there
     made = Producer(server, first_turn=randrange(FIRST_TURNS))
@@ -146,15 +153,19 @@ def send(
         print_invisible(server, meta.name, len(meta.partitions))
 
 
-def _encoder(schema: str | None, registry: str | None, topic: str) -> Callable[[bytes | None], bytes | None]:
+def _encoder(
+    schema: str | None, registry: str | None, topic: str, message: str
+) -> Callable[[bytes | None], bytes | None]:
     """Return what makes a payload of what was written: by a schema, or as it is. There may be no payload."""
     if schema is None:
         if registry is not None:
             raise LocalError("--registry needs a schema; name one with --schema FILE or --schema SUBJECT")
+        if message:
+            raise LocalError("--schema-message is that of a .proto file; name the file with --schema")
         return lambda payload: payload
-    from .schema_option import payload_encoder
+    from ..registry.payload_encoder import find_writer_schema
 
-    encode = payload_encoder(schema, registry, topic)
+    encode = find_writer_schema(schema, topic, registry=registry, message=message).make_encoder()
     return lambda payload: None if payload is None else encode(payload)
 
 

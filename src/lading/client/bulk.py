@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,13 +11,14 @@ import pyarrow as pa
 from ..columns.contract import FIELD_TYPES
 from ..columns.instants import drop_unreadable_times, unreadable_times_sentence
 from ..model.errors import LocalError, SettingError
+from ..payloads.form import KINDS
 from ..payloads.paths import Path
 from ..transports.fetched import States
 from ..transports.interface import Transport
 from .arguments import open_for
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
-from .payload_columns import FORMATS, check_payload_columns, encode_json_payloads, parse_payload_columns
+from .payload_columns import FORMATS, check_payload_columns, encode_payloads, parse_payload_columns
 from .producer import Producer
 from .read_bounds import Bound, spans
 from .reading import OnLoss, PartitionReader, Selection, columns_text
@@ -157,6 +158,10 @@ def write_arrow(
     payload: str | None = None,
     payload_format: str | None = None,
     payload_columns: Sequence[str] | Mapping[str, str] | None = None,
+    schema: str | None = None,
+    message: str = "",
+    registry: str | None = None,
+    subject: str | None = None,
     timestamp: str | None = None,
     nulls: Nulls = "null",
     partition: int | None = None,
@@ -169,7 +174,10 @@ def write_arrow(
     empty list messages have no headers. ``key``,
     ``payload`` and ``timestamp`` name columns too; by default the columns of these names, if the table has them.
     With ``payload_format="json"`` the payload is an object of ``payload_columns``, names or a mapping of path to column
-    (``{"order.amount": "amount"}``); by default of all remaining columns.
+    (``{"order.amount": "amount"}``); by default of all remaining columns. With ``"avro"`` and ``"protobuf"`` it is
+    encoded by ``schema``, a file, its text, or a subject of ``registry``, the URL of a schema registry; with a registry
+    payloads begin with the id of the schema, and one of a file is registered as ``subject``, by default
+    ``TOPIC-value``. ``message`` is the one of a .proto file that payloads are, by default its first.
     ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
     a missing topic.
     """
@@ -184,6 +192,7 @@ def write_arrow(
     if payload_format is not None:
         chosen.pop("payload", None)
     members = _find_members(parts.schema, payload, payload_format, payload_columns, wanted)
+    encode = _find_encoder(payload_format, schema, topic, registry=registry, subject=subject, message=message)
     missing = next((name for name in wanted if name not in parts.schema.names), None)
     if missing is not None:
         raise LocalError(f"column {missing!r} does not exist; the table has {', '.join(parts.schema.names)}")
@@ -198,11 +207,36 @@ def write_arrow(
             if named:
                 made["headers"] = headers_of(batch, named, nulls)
             if members:
-                made["payload"] = encode_json_payloads(batch, members, nulls)
+                made["payload"] = encode_payloads(batch, members, nulls, payload_format or "json", encode)
             yield complete(batch.num_rows, made)
 
     with Producer(url, **options) as producer:
         return producer.send_batches(topic, messages(), partition=partition)
+
+
+def _find_encoder(
+    payload_format: str | None,
+    schema: str | None,
+    topic: str,
+    *,
+    registry: str | None,
+    subject: str | None,
+    message: str,
+) -> Callable[[bytes], bytes] | None:
+    """Return what encodes payloads by a schema; None for a format without one."""
+    if payload_format in (None, "json"):
+        given = {"schema": schema, "registry": registry, "subject": subject, "message": message}
+        if named := next((name for name, value in given.items() if value), None):
+            raise SettingError(f"{named} is for payloads with a schema; pass payload_format='avro' or 'protobuf'")
+        return None
+    if schema is None:
+        raise SettingError(f"payload_format {payload_format!r} needs a schema; pass schema, a file or a subject")
+    from ..registry.payload_encoder import find_writer_schema
+
+    return find_writer_schema(
+        schema, topic, kind=KINDS[payload_format or ""], registry=registry, subject=subject, message=message,
+        option="schema",
+    ).make_encoder()  # fmt: skip
 
 
 def _find_members(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from ..model.errors import LocalError, SettingError
 from ..payloads.paths import PAYLOAD, Path, parse_path, unquote_name, write_path
 from .header_columns import Nulls
 
-FORMATS: Final = ("json",)
+FORMATS: Final = ("json", "avro", "protobuf")
 """The formats that columns can be written in."""
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 _SOURCE: Final = re.compile(r'(?P<path>.+?)(?:\s+from\s+(?P<column>"(?:[^"]|"")+"|`(?:[^`]|``)+`|.+))?')
@@ -73,6 +74,47 @@ def encode_json_payloads(batch: pa.RecordBatch, columns: Mapping[Path, str], nul
         node[path[-1]] = column
     payloads: pa.Array[Any] = _write_object(batch, tree, nulls).cast(pa.binary())
     return payloads
+
+
+def encode_payloads(
+    batch: pa.RecordBatch,
+    columns: Mapping[Path, str],
+    nulls: Nulls,
+    format_: str,
+    encode: Callable[[bytes], bytes] | None,
+) -> pa.Array[Any]:
+    """Return the payload of each row in a format; ``encode`` makes it of a JSON text, by a schema.
+
+    Raises LocalError, which names the row whose values do not fit the schema.
+    """
+    if encode is None:
+        return encode_json_payloads(batch, columns, nulls)
+    for column in columns.values():
+        place = batch.schema.get_field_index(column)
+        type_ = batch.column(place).type
+        if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
+            texts: list[Any] = [_BYTES[format_](value) for value in batch.column(place).to_pylist()]
+            batch = batch.set_column(place, column, pa.array(texts, pa.string()))
+    payloads: list[Any] = encode_json_payloads(batch, columns, nulls).to_pylist()
+    encoded = []
+    for row, payload in enumerate(payloads):
+        try:
+            encoded.append(encode(payload))
+        except LocalError as error:
+            raise LocalError(f"row {row} of {batch.num_rows}: {error}") from None
+    return pa.array(encoded, pa.binary())
+
+
+def _write_latin(held: bytes | None) -> str | None:
+    return None if held is None else held.decode("latin-1")
+
+
+def _write_base64(held: bytes | None) -> str | None:
+    return None if held is None else base64.b64encode(held).decode()
+
+
+_BYTES: Final[Mapping[str, Callable[[bytes | None], str | None]]] = {"avro": _write_latin, "protobuf": _write_base64}
+"""By format, how the JSON that is encoded by a schema has bytes."""
 
 
 def _write_object(batch: pa.RecordBatch, tree: Mapping[str, Any], nulls: Nulls) -> Any:

@@ -75,24 +75,38 @@ def inline_schema(settings: Mapping[str, str], base: Path | None = None) -> dict
         if name in made:
             made[name] = str((base / Path(made[name]).expanduser()).absolute())
     schema = made.get("schema")
-    if schema is None or _is_schema_text(schema):
+    if schema is None or is_schema_text(schema):
         return made
-    file = base / Path(schema).expanduser()
+    made["schema"], imports = read_schema_file(base / Path(schema).expanduser())
+    return made if imports is None else {"schema_imports": imports} | made
+
+
+def read_schema_file(file: Path) -> tuple[str, str | None]:
+    """Return the schema of a file as text, and those that it imports as ``schema_imports`` has them, if there are any.
+
+    Raises SettingError if a file cannot be read.
+    """
     try:
         content = file.read_bytes()
     except OSError as error:
         raise SettingError(f"payload schema {file}: cannot be read: {error.strerror}; check its path") from None
     try:
-        made["schema"] = content.decode()
+        text = content.decode()
     except UnicodeDecodeError:
         # a line end says that it is not the name of a file
-        made["schema"] = base64.b64encode(content).decode() + "\n"
-    if file.suffix == PROTOBUF_SUFFIX and "schema_imports" not in made:
-        imports: dict[str, str] = {}
-        _add_imports(file, made["schema"], imports, [file])
-        if imports:
-            made["schema_imports"] = json.dumps(imports)
-    return made
+        return base64.b64encode(content).decode() + "\n", None
+    imports: dict[str, str] = {}
+    if file.suffix == PROTOBUF_SUFFIX:
+        _add_imports(file, text, imports, [file])
+    return text, json.dumps(imports) if imports else None
+
+
+def parse_schema_imports(text: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the names and texts of imported files. Raises SettingError."""
+    try:
+        return () if text is None else tuple((str(name), str(one)) for name, one in json.loads(text).items())
+    except (ValueError, AttributeError):
+        raise SettingError("payload.schema_imports: not a JSON object of names and texts; correct it") from None
 
 
 def _add_imports(file: Path, text: str, imports: dict[str, str], above: list[Path]) -> None:
@@ -123,7 +137,8 @@ def _add_imports(file: Path, text: str, imports: dict[str, str], above: list[Pat
         imports[name] = inner
 
 
-def _is_schema_text(schema: str) -> bool:
+def is_schema_text(schema: str) -> bool:
+    """Return whether a schema is given itself, and not the name of its file."""
     return any(letter in schema for letter in '{"\n')
 
 
@@ -188,11 +203,7 @@ def _require_word(name: str, word: str, words: tuple[str, ...]) -> str:
 
 def _parse_schema(format_: str, text: str, imports: str | None) -> SchemaText:
     kind = KINDS.get(format_) or ("AVRO" if text.lstrip().startswith(("{", "[", '"')) else "PROTOBUF")
-    try:
-        given = () if imports is None else tuple((str(name), str(one)) for name, one in json.loads(imports).items())
-    except (ValueError, AttributeError):
-        raise SettingError("payload.schema_imports: not a JSON object of names and texts; correct it") from None
-    schema = SchemaText(kind, text, given)
+    schema = SchemaText(kind, text, parse_schema_imports(imports))
     try:
         schema.parse().require_valid()
     except InvalidSchema as error:

@@ -23,10 +23,12 @@ from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_pr
 from ..client.header_columns import ColumnHeader, check_kind, form_of, headers_of, parse_column_header
 from ..client.outgoing import OUT_SCHEMA_WITH_ORIGIN, complete
 from ..client.partitioning import KeyPartitioner, choose_key_partitioner, partitions_of
-from ..client.payload_columns import check_payload_columns, encode_json_payloads, parse_payload_columns
+from ..client.payload_columns import check_payload_columns, encode_payloads, parse_payload_columns
 from ..model.batch import ORIGIN_TIMESTAMP
 from ..model.errors import LadingError, LocalError, SettingError
+from ..payloads.form import KINDS
 from ..payloads.paths import PAYLOAD, Path, write_path
+from ..registry.payload_encoder import WriterSchema, find_writer_schema
 from ..tables.plan.options import SinkOptions
 from ..tables.scan.schema import with_field_names
 from ..transports.interface import Transport
@@ -54,14 +56,22 @@ class ColumnMapping:
     headers: tuple[ColumnHeader, ...]
     partition: bool
     members: Mapping[Path, str] = field(default_factory=dict)
-    """The column of each member of JSON payloads."""
+    """The column of each member of payloads."""
+    format: str = "json"
+    """That of payloads."""
+    writer: WriterSchema | None = None
+    """The schema of payloads."""
 
     @classmethod
-    def of(cls, schema: StructType, headers: tuple[str, ...], places: Mapping[str, str] | None = None) -> ColumnMapping:
+    def of(
+        cls, schema: StructType, headers: tuple[str, ...], places: Mapping[str, str] | None = None,
+        form: str = "json", writer: WriterSchema | None = None,
+    ) -> ColumnMapping:  # fmt: skip
         """Return the mapping of a schema. Raises SettingError with the name of an unknown column or a wrong type.
 
         ``headers`` are the headers that columns become, each ``NAME[:KIND] [from COLUMN]``. With ``places``, paths by
-        column, the payload is JSON: the remaining columns become its members, at their path or by their name.
+        column, the remaining columns become members of the payload, at their path or by their name; ``form`` is its
+        format, and ``writer`` its schema.
         """
         arrow = arrow_schema(schema)
         names = arrow.names
@@ -99,7 +109,7 @@ class ColumnMapping:
             raise SettingError(f"nothing in {', '.join(names)} is a part of a message; name columns as headers")
         for name in fields:
             _check(name, arrow.field(name).type)
-        return cls(fields, declared, "partition" in names, members)
+        return cls(fields, declared, "partition" in names, members, form, writer)
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of some rows. Raises LocalError if a value cannot be part of a message."""
@@ -108,8 +118,20 @@ class ColumnMapping:
             kinds = {header.key: header.kind for header in self.headers if header.kind is not None}
             made["headers"] = headers_of(rows, {header.key: header.column for header in self.headers}, "null", kinds)
         if self.members:
-            made[PAYLOAD] = encode_json_payloads(rows, self.members)
+            encode = None if self.writer is None else self.writer.make_encoder()
+            made[PAYLOAD] = encode_payloads(rows, self.members, "null", self.format, encode)
         return complete(rows.num_rows, made)
+
+
+def _find_writer(options: SinkOptions) -> WriterSchema | None:
+    """Return the schema of payloads, which tasks on other machines get; one with a registry is registered."""
+    payload = options.payload
+    if "schema" not in payload:
+        return None
+    return find_writer_schema(
+        payload["schema"], options.topic, kind=KINDS[payload["format"]], registry=payload.get("registry"),
+        subject=payload.get("subject"), message=payload.get("message", ""), option="option payload.schema",
+    )  # fmt: skip
 
 
 def _members(
@@ -168,7 +190,10 @@ class TopicWriter:
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
-        self.mapping = ColumnMapping.of(schema, options.headers, options.payload_places)
+        self.mapping = ColumnMapping.of(
+            schema, options.headers, options.payload_places, options.payload.get("format", "json"),
+            _find_writer(options),
+        )  # fmt: skip
         self._target = DeliveryTarget(
             options.to,
             options.topic,

@@ -96,7 +96,9 @@ class SinkOptions:
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = DEDUPE_HEADER
     payload_places: Mapping[str, str] | None = None
-    """By column its path in JSON payloads; None if the payload is a column as it is."""
+    """By column its path in payloads; None if the payload is a column as it is."""
+    payload: Mapping[str, str] = field(default_factory=dict)
+    """How payloads are written: the options ``payload.*``."""
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -106,12 +108,21 @@ class SinkOptions:
 
         values = _normal(options, SINK)
         places = _take_prefixed(values, "column.")
-        if other := next((name for name in values if name.startswith("payload.") and name != "payload.format"), None):
-            raise SettingError(f"option {other}: writing has payload.format alone, which takes json; remove it")
-        if "payload.format" in values:
-            _word("payload.format", values["payload.format"], ("json",))
-        elif places:
-            raise SettingError(f"option column.{next(iter(places))}: needs payload.format; add payload.format = json")
+        payload = _take_prefixed(values, "payload.")
+        if other := next((name for name in payload if name not in WRITTEN_PAYLOAD), None):
+            known = ", ".join(f"payload.{name}" for name in WRITTEN_PAYLOAD)
+            raise SettingError(f"option payload.{other}: writing has {known}; remove it")
+        form = payload.get("format")
+        if form is not None:
+            _word("payload.format", form, ("json", "avro", "protobuf"))
+        elif needs := next((name for name in values if name.startswith(("column.", "payload."))), None):
+            raise SettingError(f"option {needs}: needs payload.format; add payload.format = json")
+        if form is not None and (form == "json") == ("schema" in payload):
+            raise SettingError(
+                "option payload.schema: JSON payloads have none; remove it, or name another payload.format"
+                if form == "json"
+                else f"option payload.format: {form} needs a schema; add payload.schema, a file or a subject"
+            )
         return cls(
             to=_require_option(values, "to", "a URL such as lading://127.0.0.1:7070"),
             topic=_require_option(values, "topic", "the name of a topic"),
@@ -119,7 +130,8 @@ class SinkOptions:
             transactional_id=values.get("transactionalid", "").strip() or None,
             transaction_timeout_s=_count("transactionTimeoutS", values),
             dedupe_header=values.get("dedupe_header", DEDUPE_HEADER).strip() or None,
-            payload_places=places if "payload.format" in values else None,
+            payload_places=places if form is not None else None,
+            payload=payload,
             transport=transport_options(values),
         )
 
@@ -130,6 +142,8 @@ SOURCE = (
     "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header", "payload.format")
+WRITTEN_PAYLOAD = ("format", "schema", "message", "registry", "subject")
+"""Keys of ``payload.*`` for writing."""
 SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger", "starting": "startingOffsets", "ending": "endingOffsets"}
 """Names for the same in Spark's Kafka connector, and on the command line."""
 INSTEAD = {
