@@ -159,6 +159,20 @@ def test_soft_and_permanent_deletes(web: httpx.Client, subject: str) -> None:
     assert register(web, subject, record("only_here"))["id"] > max(ids)
 
 
+@pytest.mark.parametrize("path", ["", "/versions/1"])
+def test_a_schema_that_is_deleted_softly_and_registered_again_stays(web: httpx.Client, subject: str, path: str) -> None:
+    """The old version went with its schema, which the new version then had not: GET /schemas was an error 500."""
+    body = record(subject.replace("-", "_"))
+    first = register(web, subject, body)
+    assert web.delete(f"/subjects/{subject}{path}").status_code == 200
+    again = register(web, subject, body)
+    assert again["id"] == first["id"]
+    assert web.get(f"/schemas/ids/{first['id']}").json()["schema"] == body["schema"]
+    shown = web.get(f"/subjects/{subject}/versions/latest").json()
+    assert (shown["id"], shown["schema"]) == (first["id"], body["schema"])
+    assert web.get("/schemas").status_code == 200
+
+
 def test_lists_are_cut_by_offset_and_limit(web: httpx.Client, subject: str) -> None:
     for number in range(5):
         register(web, subject, record("a", **{f"b{number}": ""}))

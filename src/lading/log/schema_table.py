@@ -157,7 +157,7 @@ class SchemaTable:
                 ident = int(cursor.lastrowid or 0)
                 rows = [(of, number, ident) for of, number in referred]
                 db.executemany("INSERT OR IGNORE INTO registry_references VALUES (?, ?, ?)", rows)
-            _remove_versions(db, subject, replaced)
+            _remove_versions(db, subject, replaced, kept_schema=ident)
             db.execute("INSERT INTO registry_versions VALUES (?, ?, ?, 0)", (subject, version, ident))
         return ident
 
@@ -183,13 +183,18 @@ class SchemaTable:
                 db.execute("DELETE FROM registry_settings WHERE subject = ?", (subject,))
 
 
-def _remove_versions(db: sqlite3.Connection, subject: str, versions: Sequence[int]) -> None:
+def _remove_versions(
+    db: sqlite3.Connection, subject: str, versions: Sequence[int], kept_schema: int | None = None
+) -> None:
+    """Remove versions, and the schemas that no version has any more; ``kept_schema`` is about to get another one."""
     for version in versions:
         key = (subject, version)
         row = db.execute(
             "DELETE FROM registry_versions WHERE subject = ? AND version = ? RETURNING schema", key
         ).fetchone()
-        if row is None or db.execute("SELECT 1 FROM registry_versions WHERE schema = ? LIMIT 1", row).fetchone():
+        if row is None or row == (kept_schema,):
+            continue
+        if db.execute("SELECT 1 FROM registry_versions WHERE schema = ? LIMIT 1", row).fetchone():
             continue
         db.execute("DELETE FROM registry_schemas WHERE id = ?", row)
         db.execute("DELETE FROM registry_references WHERE schema = ?", row)
