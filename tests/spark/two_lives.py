@@ -1,15 +1,14 @@
-"""A stream whose driver ends after its tasks have sent: ``python -m tests.spark.two_lives URL TOPIC DIRECTORY``.
+"""A stream whose driver ends after its tasks have sent; ``test_session.py`` runs its lives.
 
 Each life is a Spark context of its own, so that Spark's numbers of tasks begin again at 0, as in a new driver; the JVM
 is the same, which saves its start. The commit of the first life raises, and Spark aborts; that of the second one ends
-the process that commits, without an abort. Prints what each life ended with.
+the process that commits, without an abort.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from lading.spark.source import LadingSource
 from lading.spark.stream_sink import ArrowStreamWriter, StreamWriter
 from lading.tables.plan.options import SinkOptions
 
-ROWS = 1_000
 LIVES = ("raise", "exit", "finish")
 
 
@@ -65,8 +63,3 @@ def run(life: str, url: str, topic: str, directory: Path) -> str:
         return found[1] if found else "ended"
     finally:
         spark.stop()
-
-
-if __name__ == "__main__":
-    url, topic, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    print(*[run(life, url, topic, directory) for life in LIVES])
