@@ -19,14 +19,17 @@ from lading import testing
 from lading.model.errors import LocalError
 from lading.tables.formats.directory import DirectoryTable
 from lading.tables.formats.interface import Overtaken
+from lading.tables.formats.registry import FORMATS as FORMS_BY_NAME
 from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.upkeep import optimize, rewrite
 from lading.tables.upkeep.deletion import delete_where
 from lading.tables.upkeep.optimize import optimize_table
 from lading.tables.upkeep.rewrite import StagedRewrite
+from lading.tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
 from lading.tables.upkeep.shape import measure_shape
 from lading.tables.upkeep.sorting import sort_batches
+from lading.tables.upkeep.vacuum import vacuum_table
 
 from .direct import DirectExecutor
 from .logged_forms import NUMBERS, Crash, crash, loaded, send
@@ -243,3 +246,38 @@ def test_a_change_that_is_overtaken_for_ever_says_so(kept: Kept, monkeypatch: py
         optimize_table(open_table(kept.path))
     assert optimize.ROUNDS == 5 and issubclass(type(open_table(kept.path)), DirectoryTable)
     assert not list((kept.path / "_lading" / "staged").glob("*"))
+
+
+def test_many_small_files_are_said_once_and_optimized_when_due(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("lading.tables.upkeep.schedule.SMALL_FILES_MAX", 2)
+    kept = Kept("parquet", broker, topic, tmp_path / "table", ())
+    kept.add(20)
+    assert "lading table optimize" not in caplog.text
+    kept.add(10)
+    kept.add(10)
+    assert caplog.text.count(f"the table {kept.path} has 3 files below 16 MiB in one partition") == 1
+    assert caplog.text.count("lading table optimize") == 1
+    record = UpkeepRecord(kept.path / "_lading")
+    assert record.optimize_if_due([kept.path], INTERVALS_S["daily"], 2e9)
+    assert len(open_table(kept.path).list_files().files) == 1
+    assert not UpkeepRecord(kept.path / "_lading").optimize_if_due([kept.path], INTERVALS_S["daily"], 2e9 + 60_000)
+    assert kept.delays == list(range(40))
+
+
+def test_files_of_an_interrupted_run_are_not_vacuumed(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for form, step in (("delta", "_commit_log"), ("iceberg", "_commit_log")):
+        kept = Kept(form, broker, topic, tmp_path / form, ())
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(type(FORMS_BY_NAME[form](tmp_path)), step, crash)
+            kept.add(5)
+        with pytest.raises(LocalError, match="is not committed yet, as the run that wrote it was interrupted"):
+            vacuum_table(open_table(kept.path), 0.0, is_forced=True, dry_run=False)
+        kept.run()
+        assert len(kept.delays) >= 5
+        vacuum_table(open_table(kept.path), 0.0, is_forced=True, dry_run=False)
+        assert len(kept.delays) >= 5

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from ..tables.plan.options import SourceOptions
 from ..tables.plan.planning import Planner
 from ..tables.plan.spooling import resolve_spool
 from ..tables.storage.files import resolve_name
+from ..tables.storage.object_path import TablePath
+from ..tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
 from ..tables.withdrawal import RunWithdrawal, remove_made_directories
 from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["SESSION", "PipelineProgress", "RunReport", "run"]
 
 LOG: Final = logging.getLogger("lading.pipeline")
+UPKEEP_INTERVAL_S: Final = 60.0
 SESSION: Final[dict[str, Any]] = {"spark.executorEnv.LADING_TASKS": "lading.pipeline.sink"}
 """Settings of a session that is created to run a pipeline: workers start with all that its tasks need loaded."""
 
@@ -109,7 +113,24 @@ def run(
                         _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
                 engine.finish_last_batch(table_run)
                 engine.require_files(table_run, start)
-                return watch.report(plan)
+                report = watch.report(plan)
+                if report.batches:
+                    keep_in_shape(settings, state, table_run.schemas)
+                return report
+
+
+def keep_in_shape(
+    settings: PipelineSettings,
+    state: PipelineStateDirectory,
+    tables: Iterable[TablePath],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Optimize the tables if the file says so and it is due, else warn once of many small files."""
+    record, interval_s = UpkeepRecord(state.own), INTERVALS_S.get(settings.document.table.optimize)
+    if interval_s is None:
+        record.hint_small_files(tables, state.manifests.last())
+    else:
+        record.optimize_if_due(tables, interval_s, time.time(), check)
 
 
 def to_table_run(
@@ -285,10 +306,37 @@ def _drive(
 
             publish = Steps(spark, writer).publish
     watch.start_clock()
+    upkeep = Upkeep(settings, table_run, stopped)
+
+    def poll() -> None:
+        watch.poll_manifests()
+        if follow:
+            upkeep.poll()
+
     engine.drive(
-        table_run, start, executor, stage=writer.stage_range, publish=publish, on_poll=watch.poll_manifests,
+        table_run, start, executor, stage=writer.stage_range, publish=publish, on_poll=poll,
         stopped=stopped, batch_rows=int(options.max_rows), interval_s=options.trigger if follow else None,
     )  # fmt: skip
+
+
+class Upkeep:
+    """Keeps the tables of a run that follows in shape; looked at once a minute, next to the batch that is written."""
+
+    def __init__(self, settings: PipelineSettings, run: TableRun, stopped: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._run = run
+        self._stopped = stopped
+        self._due_s = time.monotonic() + UPKEEP_INTERVAL_S
+
+    def poll(self) -> None:
+        """Optimize the tables, or warn of many small files, if that is due. Raises KeyboardInterrupt if stopped."""
+        if time.monotonic() >= self._due_s:
+            keep_in_shape(self._settings, self._run.state, self._run.schemas, self._check)
+            self._due_s = time.monotonic() + UPKEEP_INTERVAL_S
+
+    def _check(self) -> None:
+        if self._stopped():
+            raise KeyboardInterrupt
 
 
 @contextmanager

@@ -190,6 +190,13 @@ class PayloadSection(PipelineFileSection):
         return self.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
 
 
+class TableSection(PipelineFileSection):
+    """[table]: upkeep of the file's tables by its runs."""
+
+    optimize: Literal["never", "hourly", "daily", "weekly"] = "never"
+    """How often small files are written as larger ones."""
+
+
 class MetricsSection(PipelineFileSection):
     """[metrics]: the address that serves metrics for Prometheus while the pipeline runs."""
 
@@ -213,4 +220,5 @@ class Document(PipelineFileSection):
     quarantine: QuarantineSection = QuarantineSection()
     storage: dict[str, str] = Field(default_factory=dict)
     """The address of the object store of the file's tables, and references to its credentials."""
+    table: TableSection = TableSection()
     metrics: MetricsSection = MetricsSection()

@@ -34,6 +34,7 @@ from .scan.schema import table_schema
 from .storage.files import local_directory, make_directory, table_location
 from .storage.object_path import TablePath
 from .storage.storage import StorageReferences
+from .upkeep.schedule import UpkeepRecord
 from .watch import ManifestWatch
 from .withdrawal import RunWithdrawal, remove_made_directories
 
@@ -249,6 +250,8 @@ def ingest(
                 # what attempts left that failed and were tried again
                 engine.finish_last_batch(run)
                 engine.require_files(run, start)
+                if watch.batches:
+                    UpkeepRecord(state.own).hint_small_files([table], state.manifests.last())
                 return _report(watch, table, state)
     finally:
         planner.close()
