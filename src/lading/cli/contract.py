@@ -38,7 +38,13 @@ def infer(
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option("--schema", metavar="FILE", help="Take columns of the payload from this schema, an .avsc file."),
+        typer.Option(
+            "--schema", metavar="FILE", help="Take columns of the payload from a schema, an .avsc or .proto file."
+        ),
+    ] = None,
+    schema_message: Annotated[
+        str | None,
+        typer.Option("--schema-message", metavar="NAME", help="The message of a .proto file. Default: its first."),
     ] = None,
     from_: From = DEFAULT_SERVER,
     states: States = "available",
@@ -60,14 +66,14 @@ def infer(
     from ..columns.contract import FIELD_TYPES
     from ..model.errors import LocalError
     from ..pipeline.contract import drift, headers_section, profile_topic
-    from ..pipeline.schema_columns import read_avro_file, write_schema_section
     from ..pipeline.settings import load_contract
+    from ..tables.schema_columns import read_field_schema, write_schema_section
     from .connection import open_source
 
     if against is not None and schema is not None:
         raise LocalError("--against compares with a contract, and --schema writes one; leave one of them out")
     contract = None if against is None else load_contract(against)
-    parsed = None if schema is None else read_avro_file(schema)
+    parsed = None if schema is None else read_field_schema(schema, schema_message or "")
     with open_source(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:
@@ -85,7 +91,7 @@ def infer(
             section = headers_section(found.statistics, topic)
             taken = {name.lower() for name in (*FIELD_TYPES, *tomllib.loads(section)["headers"])}
             # a contract may be kept in another directory than this one
-            before, columns = write_schema_section(parsed, str(schema.absolute()), taken)
+            before, columns = write_schema_section(parsed, str(schema.absolute()), taken, schema_message or "")
             typer.echo("\n".join([*before, section + "\n".join(columns)]))
         else:
             typer.echo(headers_section(found.statistics, topic, members=found.members), nl=False)

@@ -14,6 +14,7 @@ from ..model.extras import require_spark
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, TopicName, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
+from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .storage_option import Storage, parse_storage
 
 if TYPE_CHECKING:
@@ -83,27 +84,10 @@ def ingest(
             "--verify-checksum/--no-verify-checksum", help="End at a payload that is not what its checksum says."
         ),
     ] = True,
-    payload_format: Annotated[
-        str | None,
-        typer.Option(
-            "--payload-format",
-            metavar="FORMAT",
-            help="Format of payloads of which columns are members: json, avro, protobuf, text, or schema "
-            "for that of the schema that a payload names by its id. Default: json.",
-        ),
-    ] = None,
-    payload_schema: Annotated[
-        str | None,
-        typer.Option("--payload-schema", metavar="FILE", help="Schema of the payloads: a file .avsc or .proto."),
-    ] = None,
-    payload_message: Annotated[
-        str | None,
-        typer.Option("--payload-message", metavar="NAME", help="The message of a .proto file that payloads are."),
-    ] = None,
-    registry: Annotated[
-        str | None,
-        typer.Option("--registry", metavar="URL", help="Schema registry, for payloads with the id of their schema."),
-    ] = None,
+    payload_format: PayloadFormat = None,
+    payload_schema: PayloadSchema = None,
+    payload_message: PayloadMessage = None,
+    registry: PayloadRegistry = None,
     resume: Resume = False,
     local: Annotated[
         bool, typer.Option("--local", help="Work in processes of this machine, without Spark and Java.")
@@ -126,7 +110,6 @@ def ingest(
 
         lading ingest flights ./tables/today --starting 2026-01-31 --ending 2026-02-01
     """
-    from ..registry.payload_form import parse_payload_form
     from ..tables.formats.registry import split_target
     from ..tables.plan.offset_options import parse_offsets
     from ..tables.storage.files import check_directory, local_directory, table_location
@@ -137,11 +120,7 @@ def ingest(
     # before seconds go by in which Spark starts
     parse_offsets("--starting", starting)
     parse_offsets("--ending", ending)
-    given = {
-        "format": payload_format, "schema": payload_schema, "message": payload_message, "registry": registry,
-    }  # fmt: skip
-    payload = {name: value for name, value in given.items() if value is not None} or None
-    parse_payload_form(payload)
+    payload = gather_payload(payload_format, payload_schema, payload_message, registry)
     place = table_location("table", split_target(to)[1])
     references = parse_storage(storage)
     if references is not None:

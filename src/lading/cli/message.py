@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import randrange
@@ -21,6 +21,7 @@ from ..model.errors import LadingError, LocalError
 from .message_format import MEANINGS, compile_format, indent_json
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
+from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .topic import print_invisible
 from .units import parse_bound
 
@@ -227,6 +228,10 @@ def poll(
     ] = None,
     form: Form = None,
     headers_only: HeadersOnly = False,
+    payload_format: PayloadFormat = None,
+    payload_schema: PayloadSchema = None,
+    payload_message: PayloadMessage = None,
+    registry: PayloadRegistry = None,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -239,14 +244,17 @@ def poll(
         lading message poll flights --offset -5 --output json | jq .headers
 
         lading message poll flights --format '%o %k %h{carrier} %p{order.fare}'
+
+        lading message poll orders --registry http://127.0.0.1:8081 --where "payload.amount > 100"
     """
     found = 0
-    print_message = _printer(output, form, headers_only)
+    payload = gather_payload(payload_format, payload_schema, payload_message, registry)
+    print_message = _printer(output, form, headers_only, payload)
     from ..transports.open import is_queue
 
     # what a log has is there at once; a queue gives it when it has seen the reader
     wait_s = QUEUE_WAIT_S if is_queue(from_) else 0
-    for message in _messages(topic, from_, offset, partition, where, states, group, timeout_s=wait_s):
+    for message in _messages(topic, from_, offset, partition, where, states, group, payload, timeout_s=wait_s):
         print_message(message)
         found += 1
         if found >= count:
@@ -293,6 +301,10 @@ def tail(
     states: States = "available",
     form: Form = None,
     headers_only: HeadersOnly = False,
+    payload_format: PayloadFormat = None,
+    payload_schema: PayloadSchema = None,
+    payload_message: PayloadMessage = None,
+    registry: PayloadRegistry = None,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -302,29 +314,36 @@ def tail(
 
         lading message tail flights --where "delay > 60"
     """
-    print_message = _printer(output, form, headers_only)
-    for message in _messages(topic, from_, offset, partition, where, states, None, timeout_s=None):
+    payload = gather_payload(payload_format, payload_schema, payload_message, registry)
+    print_message = _printer(output, form, headers_only, payload)
+    for message in _messages(topic, from_, offset, partition, where, states, None, payload, timeout_s=None):
         print_message(message)
 
 
 def _messages(
     topic: str, from_: str, offset: str, partition: int | None, where: str | None, states: States, group: str | None,
-    *, timeout_s: float | None,
+    payload: Mapping[str, str] | None, *, timeout_s: float | None,
 ) -> Iterator[Message]:  # fmt: skip
     from ..client.consumer import Consumer
 
     bound = parse_bound("--offset", offset)
     start = bound if partition is None else {partition: bound}
-    with Consumer(from_, topic, group=group, where=where, states=states, start=start, timeout_s=timeout_s) as consumer:
+    with Consumer(
+        from_, topic, group=group, where=where, states=states, start=start, timeout_s=timeout_s, payload=payload
+    ) as consumer:
         yield from consumer
 
 
-def _printer(output: Output, form: str | None, headers_only: bool) -> Callable[[Message], None]:
+def _printer(
+    output: Output, form: str | None, headers_only: bool, payload: Mapping[str, str] | None
+) -> Callable[[Message], None]:
     """Return what prints a message: as ``--format`` says, or as text or JSON, with ``--headers-only`` less of it."""
     if form is not None:
         if output is Output.JSON or headers_only:
             raise LocalError("--format says all that is printed; leave --output json and --headers-only out")
-        to_text = compile_format(form)
+        from ..registry.payload_form import parse_payload_form
+
+        to_text = compile_format(form, parse_payload_form(payload))
 
         def print_message(message: Message) -> None:
             sys.stdout.write(to_text(message) + "\n")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..model.errors import CorruptError, LocalError
 from ..model.message import Message
 from ..model.printable import escape_unseen
+from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import PAYLOAD, parse_path
 
 PLACES: Final[dict[str, Callable[[Message], Any]]] = {
@@ -26,7 +27,7 @@ PLACES: Final[dict[str, Callable[[Message], Any]]] = {
 }
 MEANINGS: Final = (
     "%t topic, %p partition, %o offset, %k key, %s payload, %S its bytes, %T time in ms, %a state, %i id, "
-    "%h all headers, %h{KEY} one header, %p{order.amount} one member of a JSON payload"
+    "%h all headers, %h{KEY} one header, %p{order.amount} one member of the payload"
 )
 ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\r": "\r", "\\\\": "\\"}
 _PLACE: Final = re.compile(r"%(?P<part>[hp])\{(?P<name>[^}]+)\}|%(?P<letter>.?)|(?P<escape>\\[ntr\\])", re.DOTALL)
@@ -34,8 +35,11 @@ _INDENT: Final = "  "
 _JSON_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|[{}\[\],:]', re.DOTALL)
 
 
-def compile_format(text: str) -> Callable[[Message], str]:
-    """Return what prints a message as ``text`` says. Raises LocalError for a place that does not exist."""
+def compile_format(text: str, form: PayloadForm = JSON_FORM) -> Callable[[Message], str]:
+    """Return what prints a message as ``text`` says; ``form`` is how payloads are read.
+
+    Raises LocalError for a place that does not exist.
+    """
     parts: list[str | Callable[[Message], Any]] = []
     end = 0
     for found in _PLACE.finditer(text):
@@ -44,7 +48,7 @@ def compile_format(text: str) -> Callable[[Message], str]:
         if found["part"] == "h":
             parts.append(_header(found["name"]))
         elif found["part"] == "p":
-            parts.append(_member(text, found["name"]))
+            parts.append(_member(text, found["name"], form))
         elif found["escape"] is not None:
             parts.append(ESCAPES[found["escape"]])
         elif found["letter"] in PLACES:
@@ -64,7 +68,7 @@ def _header(key: str) -> Callable[[Message], Any]:
     return first_value
 
 
-def _member(text: str, name: str) -> Callable[[Message], Any]:
+def _member(text: str, name: str, form: PayloadForm) -> Callable[[Message], Any]:
     path = parse_path(f"{PAYLOAD}.{name}")
     if path is None:
         raise LocalError(f'--format {text!r}: %p{{{name}}} is no path; write %p{{order.amount}}, or %p{{"unit price"}}')
@@ -72,14 +76,22 @@ def _member(text: str, name: str) -> Callable[[Message], Any]:
     def read_member(message: Message) -> Any:
         import pyarrow as pa
 
-        from ..payloads.walk import walk_json
+        from ..columns.contract import PayloadColumn
+        from ..columns.locate import to_located
+        from ..columns.members import build_column
 
         payloads: pa.Array[Any] = pa.array([message.payload], pa.binary())
-        located, _ = walk_json(payloads, [path]).values[path].locate(whole_numbers=False)
-        start, length = int(located.start[0]), int(located.length[0])
-        return None if length < 0 else bytes(located.data[start : start + length])
+        located = {
+            key: to_located(pa.array([dict(_list_pairs(message)).get(key)], pa.binary())) for key in form.header_keys
+        }
+        values = form.walk(payloads, located, [path]).values[path]
+        return build_column(values, PayloadColumn("member", path, pa.string()))[0][0].as_py()
 
     return read_member
+
+
+def _list_pairs(message: Message) -> list[tuple[str, bytes | None]]:
+    return [(header.key, header.value) for header in message.headers]
 
 
 def indent_json(payload: bytes, lines_max: int) -> tuple[list[str], int] | None:

@@ -9,6 +9,7 @@ import typer
 from ..model.errors import SettingError
 from .options import DEFAULT_SERVER, AsOutput, From, States
 from .output import Output, json_line, print_first_rows
+from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .result_values import distinguish_names, read_rows
 from .storage_option import Storage, parse_storage
 
@@ -34,6 +35,10 @@ def sql(
     ] = None,
     states: States = "available",
     memory: Annotated[str, typer.Option(help="What the query may use before it spills to disk.")] = "1GB",
+    payload_format: PayloadFormat = None,
+    payload_schema: PayloadSchema = None,
+    payload_message: PayloadMessage = None,
+    registry: PayloadRegistry = None,
     storage: Storage = None,
     output: AsOutput = Output.TEXT,
 ) -> None:  # fmt: skip
@@ -56,7 +61,8 @@ def sql(
     from ..tables.query import QuerySource, run_query
 
     kept: Literal["all", "available"] = "all" if states == "all" else "available"
-    source = QuerySource(from_, _tables(table or []), columns, kept, memory, parse_storage(storage))
+    payload = gather_payload(payload_format, payload_schema, payload_message, registry)
+    source = QuerySource(from_, _tables(table or []), columns, kept, memory, parse_storage(storage), payload)
     with run_query(query, source) as result:
         # a result may have two columns of one name, such as a.delay and b.delay
         names = distinguish_names(result.schema.names)

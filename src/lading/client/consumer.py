@@ -41,6 +41,7 @@ class Consumer:
     the iteration if no new message arrives within that time; None waits for ever, 0 stops at the present end.
 
     ``where`` keeps the messages for which it is true; over ``lading://`` the broker evaluates it, else the client.
+    ``payload`` says how payloads are read, by the keys of ``[payload]`` in a contract; the client then evaluates it.
     ``states="all"`` includes unavailable, poisoned and marked messages. With ``verify_checksum`` a payload that does
     not match its CRC-32 is requested once more, then ChecksumMismatch names it.
 
@@ -76,6 +77,7 @@ class Consumer:
         timeout_s: float | None = None,
         on_loss: OnLoss = "fail",
         max_bytes: int = 1 << 20,
+        payload: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         require_choice("states", states, get_args(States))
@@ -83,7 +85,8 @@ class Consumer:
         self._key_deserializer = accept_deserializer("key_deserializer", key_deserializer)
         self._value_deserializer = accept_deserializer("value_deserializer", value_deserializer)
         group = find_group(group, channel, end)
-        self._selection = Selection.parse(None, where, states, verify_checksum, on_loss)
+        self._payload = payload
+        self._selection = Selection.parse(None, where, states, verify_checksum, on_loss, payload)
         self.transport: Transport = open_for(Consumer, url, options)
         names = [topics] if isinstance(topics, str) else list(topics)
         if not names:
@@ -155,7 +158,12 @@ class Consumer:
         selection = self._selection
         if columns is not None:
             selection = Selection.parse(
-                columns_text(columns), selection.where, selection.states, selection.verify, selection.on_loss
+                columns_text(columns),
+                selection.where,
+                selection.states,
+                selection.verify,
+                selection.on_loss,
+                self._payload,
             )
         self._forget_ready()
         declared = DeclaredHeaders(selection)

@@ -171,8 +171,8 @@ class PartitionReader:
             return []
         # a server of an earlier release would take a column of the payload for one of a header
         is_local = selection.projection is not None and bool(selection.projection.payload)
-        # and a server knows no schemas
-        is_local |= selection.filter is not None and selection.filter.form.has_schema
+        # and a server reads payloads as JSON
+        is_local |= selection.filter is not None and not selection.filter.form.reads_json
         if selection.where is not None and not is_local and isinstance(self._transport, Filtering):
             batches = self._query(self._transport, selection)
             if batches is not None:

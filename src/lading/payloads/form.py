@@ -101,6 +101,11 @@ class PayloadForm:
         return (ID_HEADER,) if self.has_schema and self.prefix == "auto" else ()
 
     @property
+    def reads_json(self) -> bool:
+        """Whether payloads are JSON without a schema, as servers take them for."""
+        return not self.has_schema and self.format == "json"
+
+    @property
     def has_schema(self) -> bool:
         """Whether payloads are read by a schema, which can be unknown, or not fit the columns."""
         return self.source is not None or self.schema is not None
@@ -285,6 +290,30 @@ def _walk_by_id(
             skipped = found.skipped[chosen]
             parts.append((chosen, walk(data, begin[chosen] + skipped, size[chosen] - skipped)))
     return _join_parts(len(size), parts, verdicts | wrong, found.skipped, notes, paths)
+
+
+def list_schemas(
+    form: PayloadForm, payloads: pa.Array[Any], located: Mapping[str, Located]
+) -> list[tuple[ParsedSchema, MessageType | None]]:
+    """Return the schemas, and messages of Protobuf, of a binary column that can be found; located as for ``walk``."""
+    reader = None if form.schema is None else form.schema.parse()
+    if form.source is None:
+        return [] if reader is None else [(reader, find_message(reader, form.message))]
+    ends, data = view_binary(payloads)
+    begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
+    ids = located.get(ID_HEADER)
+    found = _find_ids(data, begin, size, ids)
+    listed: list[tuple[ParsedSchema, MessageType | None]] = []
+    for name, rows in _group_rows(found):
+        schema = _find_schema(form, form.source, name)
+        if isinstance(schema, tuple):
+            continue
+        if schema.kind != KINDS["protobuf"]:
+            listed.append((schema, None))
+            continue
+        groups = _group_by_message(form, schema, reader, found, rows, data, begin, size, ids)
+        listed += [(schema, message) for _, message in groups if not isinstance(message, str)]
+    return listed
 
 
 def _group_rows(found: _FoundIds) -> Iterator[tuple[int | str, Indexes]]:

@@ -7,22 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from ..client.bulk import read_arrow, read_batches
+from ..columns.assemble import to_decoded
+from ..columns.contract import did_you_mean
 from ..columns.field_names import field_meant
 from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..model.extras import describe_install
-from ..payloads.paths import write_path
+from ..payloads.form import PayloadForm, list_schemas
+from ..payloads.paths import Path, write_path
+from ..registry.payload_form import parse_payload_form
 from ..transports.fetched import States
 from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.partitions import parse_value
 from .formats.registry import split_target
-from .query_payloads import PayloadFunctions, find_payload_uses
+from .query_payloads import PayloadFunctions, PayloadUse, find_payload_uses
+from .schema_columns import FieldSchema, find_field_schema, find_type_word
 from .storage.files import has_scheme, table_location
 from .storage.object_path import ObjectPath, TablePath, storage_options
 from .storage.storage import StorageReferences
@@ -37,6 +42,8 @@ BYTES: Final = ("key", "payload")
 """Those of them that are bytes."""
 SAMPLE_MESSAGES: Final = 20_000
 """At most this many messages are read to find the columns of a topic."""
+SCHEMA_MESSAGES: Final = 1_000
+"""At most this many messages are read to find the schemas of a topic's payloads."""
 MEMORY: Final = "1GB"
 _UNKNOWN_COLUMN: Final = re.compile(r'Referenced column "([^"]+)" not found')
 _SYNTAX_ERROR: Final = re.compile(r'syntax error at or near "([^"]+)"')
@@ -57,6 +64,8 @@ class QuerySource:
     """Memory that DuckDB may use before it spills to disk."""
     storage: StorageReferences | None = None
     """How tables on object stores are reached; None: as the environment says."""
+    payload: Mapping[str, str] | None = None
+    """How payloads of topics are read, by the keys of ``[payload]`` in a contract."""
 
 
 class TopicScan:
@@ -68,7 +77,9 @@ class TopicScan:
         self._columns = columns
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        reader: Any = read_batches(self._source.url, self._topic, self._columns, states=self._source.states)
+        reader: Any = read_batches(
+            self._source.url, self._topic, self._columns, states=self._source.states, payload=self._source.payload
+        )
         stream: object = reader.__arrow_c_stream__(requested_schema)
         return stream
 
@@ -218,6 +229,42 @@ class _Samples:
     def __init__(self, source: QuerySource) -> None:
         self._source = source
         self._known: dict[str, tuple[HeaderStatistics, PayloadStatistics]] = {}
+        self._schemas: dict[str, list[FieldSchema]] = {}
+        self.members: dict[str, dict[Path, tuple[str, str]]] = {}
+        """By topic, the columns that its scan has for members of payloads: path, to name and type."""
+
+    def find_member(self, topic: str, path: Path, form: PayloadForm) -> str:
+        """Return the name of the column of a scan that has a member of payloads with a schema; it is added to the scan.
+
+        Raises LocalError for a member that the schemas of the first messages do not have.
+        """
+        members = self.members.setdefault(topic, {})
+        if path not in members:
+            schemas = self._list_schemas(topic, form)
+            word = "string" if form.format == "text" else find_type_word(schemas, path)
+            if word is None:
+                known = [write_path(known) for schema in schemas for known, _, _ in schema.list_fields()]
+                text = write_path(path)
+                raise LocalError(
+                    f"query: the schemas of the first payloads of {topic!r} have no {text}{did_you_mean(text, known)}; "
+                    f"declare it by --columns '…, {path[-1]} string from {text}'"
+                )
+            members[path] = f"payload_member_{len(members) + 1}", word
+        return members[path][0]
+
+    def _list_schemas(self, topic: str, form: PayloadForm) -> list[FieldSchema]:
+        if topic not in self._schemas:
+            options: dict[str, Any] = {"limit": SCHEMA_MESSAGES, "verify_checksum": False}
+            sample = read_arrow(self._source.url, topic, "payload, headers", states=self._source.states, **options)
+            found: dict[int, FieldSchema] = {}
+            for batch in sample.to_batches():
+                located = to_decoded(batch, form.header_keys).located
+                for schema, message in list_schemas(form, batch.column("payload"), located):
+                    one = find_field_schema(schema, message)
+                    if one is not None:
+                        found[id(one.root)] = one
+            self._schemas[topic] = list(found.values())
+        return self._schemas[topic]
 
     def of_topic(self, topic: str) -> tuple[HeaderStatistics, PayloadStatistics]:
         """Return what is known of a topic, after reading it."""
@@ -248,6 +295,9 @@ def _rewrite_payloads(
     texts = columns is not None and "payload" in columns.texts
     uses = find_payload_uses(query.tree, topics, tables, texts)
     declared = {} if columns is None else {column.path: column.name for column in columns.payload}
+    form = parse_payload_form(source.payload)
+    if not form.reads_json:
+        return _rewrite_members(sql, uses, form, samples, declared, list(topics.values()), columns is not None)
     for use in uses:
         if use.path not in declared and columns is not None and ("payload" not in columns.fields or texts):
             text = use.column if use.path is None else write_path(use.path)
@@ -263,6 +313,31 @@ def _rewrite_payloads(
     return functions.rewrite(sql, uses, sample, declared)
 
 
+def _rewrite_members(
+    sql: str, uses: list[PayloadUse], form: PayloadForm, samples: _Samples, declared: Mapping[Path, str],
+    topics: list[str], are_declared: bool,
+) -> str:  # fmt: skip
+    """Return the query with columns of scans in the places that read members of payloads which are not JSON."""
+    for use in sorted(uses, reverse=True):
+        if use.path is None:
+            raise LocalError(
+                f"query: {use.column} is not JSON but {form.format}, which SQL cannot open; write {use.column}.NAME"
+            )
+        name = declared.get(use.path)
+        if name is None and are_declared:
+            text = write_path(use.path)
+            raise LocalError(f"query: {text} is not among --columns; add `{use.path[-1]} TYPE from {text}`")
+        for topic in topics if use.topic is None else [use.topic]:
+            name = name or samples.find_member(topic, use.path, form)
+        column = '"' + str(name).replace('"', '""') + '"'
+        qualifier = use.column.rpartition(".")[0]
+        column = f"{qualifier}.{column}" if qualifier else column
+        if use.is_item:
+            column += ' as "' + write_path(use.path).replace('"', '""') + '"'
+        sql = sql[: use.start] + column + sql[use.end :]
+    return sql
+
+
 def _open(name: str, source: QuerySource, wanted: frozenset[str] | None, samples: _Samples) -> object:
     if name in source.tables:
         form, place = split_target(source.tables[name])
@@ -274,7 +349,7 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None, samples
             if source.storage is not None:
                 source.storage.bind([location])
             return _open_in_store(form, catalog, location, wanted)
-        if not Path(place).is_dir():
+        if not FilePath(place).is_dir():
             raise LocalError(f"table {name!r}: directory {place} does not exist; name a table, NAME=DIRECTORY")
         if form == "iceberg":
             return _open_iceberg(place, wanted, catalog)
@@ -284,6 +359,9 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None, samples
     statistics, _ = samples.of_topic(name)
     columns = [*BEFORE, *statistics.suggest_columns(), *AFTER]
     kept = [one for one in columns if wanted is None or _name_of(one).lower() in wanted]
+    kept += [
+        f"{column} {word} from {write_path(path)}" for path, (column, word) in samples.members.get(name, {}).items()
+    ]
     # a scan without any column would have no rows either
     return TopicScan(source, name, ", ".join(kept or ["offset"]))
 
@@ -400,7 +478,7 @@ def _open_iceberg(place: str, wanted: frozenset[str] | None, catalog: str = "") 
     without a catalog.
     """
     _require_library("pyiceberg", "iceberg", place)
-    directory = Path(place).absolute()
+    directory = FilePath(place).absolute()
     table = IcebergTable(directory, None, catalog or None)
     if table.has_catalog():
         return _iceberg_scan(table.load(), wanted)

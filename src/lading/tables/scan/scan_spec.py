@@ -60,7 +60,7 @@ class ScanSpec:
         It does not report which header values were unreadable, and refuses header columns with a message field's name.
         One of an earlier release would take a column of the payload for one of a header, and none knows schemas.
         """
-        if self.projection.payload or self.projection.form.has_schema:
+        if self.projection.payload or not self.projection.form.reads_json:
             return False
         named = not any(column.name in FIELD_TYPES for column in self.projection.headers)
         return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)

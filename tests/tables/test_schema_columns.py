@@ -16,9 +16,9 @@ from lading.model.errors import LocalError
 from lading.model.run import Decoded
 from lading.payloads.avro_from_json import encode_json
 from lading.payloads.form import PayloadForm, SchemaText
-from lading.pipeline.schema_columns import list_schema_columns, read_avro_file, write_schema_section
 from lading.pipeline.settings import load_contract
 from lading.schemas.avro import parse_avro
+from lading.tables.schema_columns import FieldSchema, list_schema_columns, read_field_schema, write_schema_section
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 LINE = {
@@ -49,7 +49,7 @@ TEXT = {
 
 def test_the_columns_of_a_schema_read_what_it_encodes(tmp_path: Path) -> None:
     schema = parse_avro(json.dumps(ORDER))
-    columns = list_schema_columns(schema, {name.lower() for name in FIELD_TYPES})
+    columns = list_schema_columns(FieldSchema(schema.root, "avro"), {name.lower() for name in FIELD_TYPES})
     assert [(one.name, one.text, one.word, one.required) for one in columns] == [
         ("order_id", "payload.order_id", "string", True), ("payload_offset", "payload.offset", "bigint", True),
         ("at", "payload.at", "timestamp", True), ("day", "payload.day", "date", True),
@@ -68,6 +68,39 @@ def test_the_columns_of_a_schema_read_what_it_encodes(tmp_path: Path) -> None:
     assert made.bad == {}
     for column in columns:
         assert made.batch.column(column.name).null_count == (not column.required), column.name
+
+
+PROTOBUF = """syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Other { int32 x = 1; }
+message Order { string order_id = 1; Inner in = 2; google.protobuf.Timestamp at = 3; optional uint64 n = 4;
+  repeated Inner lines = 5; map<int32, Inner> m = 6; Order next = 7; google.protobuf.Int32Value w = 8;
+  oneof o { bool b = 9; }
+  message Inner { double amount = 1; Kind kind = 2; } enum Kind { A = 0; } }
+"""
+
+
+def test_the_columns_of_a_message_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "order.proto"
+    file.write_text(PROTOBUF)
+    schema = read_field_schema(file, "Order")
+    columns = list_schema_columns(schema, set())
+    assert [(one.name, one.text, one.word, one.required) for one in columns] == [
+        ("order_id", "payload.order_id", "string", True), ("amount", "payload.in.amount", "double", False),
+        ("kind", "payload.in.kind", "string", False), ("at", "payload.at", "timestamp", False),
+        ("n", "payload.n", "decimal(20,0)", False),
+        ("lines", "payload.lines", "array<struct<amount:double,kind:string>>", True),
+        ("m", "payload.m", "map<string,struct<amount:double,kind:string>>", True),
+        ("next", "payload.next", "json", False), ("w", "payload.w", "int", False), ("b", "payload.b", "boolean", False),
+    ]  # fmt: skip
+    form = PayloadForm("protobuf", SchemaText("PROTOBUF", PROTOBUF), message="Order")
+    made = assemble(
+        Decoded(1, {"payload": pa.array([b"\x12\x00"], pa.binary())}, {}), Projection(payload=tuple(columns), form=form)
+    )
+    assert made.bad == {}
+    assert made.batch.column("kind").to_pylist() == ["A"]
+    before, _ = write_schema_section(schema, "order.proto", set(), "Order")
+    assert before[:4] == ["[payload]", 'format = "protobuf"', 'schema = "order.proto"', 'message = "Order"']
 
 
 def test_infer_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +129,12 @@ def test_infer_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
         assert not left.value.code, capsys.readouterr()
     file.write_text('"string"')
     with pytest.raises(LocalError, match="a string has no fields; name the schema of a record"):
-        read_avro_file(file)
+        read_field_schema(file)
 
 
 def test_fields_beyond_the_most_are_noted() -> None:
     for fields, notes in ((1_000, 0), (1_001, 1)):
         listed = [{"name": f"f{number}", "type": "int"} for number in range(fields)]
         schema = parse_avro(json.dumps({"type": "record", "name": "r", "fields": listed}))
-        _, lines = write_schema_section(schema, "r.avsc", set())
+        _, lines = write_schema_section(FieldSchema(schema.root, "avro"), "r.avsc", set())
         assert (len(lines), lines.count("# only the first 1,000 fields are listed")) == (1_000 + notes, notes)

@@ -1,0 +1,214 @@
+"""Columns straight from a schema of Avro or Protobuf: each field as a member of the payload, with its type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from ..columns.contract import PayloadColumn, parse_payload_type, write_field_name
+from ..columns.field_names import choose_column_name
+from ..model.errors import LocalError, SettingError
+from ..model.lazy_dataclass import lazy_dataclass
+from ..model.toml import toml_key, toml_text
+from ..payloads.avro_datum import find_scale
+from ..payloads.avro_program import is_record
+from ..payloads.form import SchemaText, find_message
+from ..payloads.paths import PAYLOAD, Path
+from ..payloads.protobuf_json import WELL_KNOWN
+from ..registry.payload_form import PROTOBUF_SUFFIX, parse_schema_imports, read_schema_file
+from ..schemas.avro import AvroSchema, AvroType
+from ..schemas.parsed import InvalidSchema, ParsedSchema
+from ..schemas.protobuf_types import FieldType, MessageType
+
+_WORDS: Final = {
+    "null": "string", "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double",
+    "bytes": "binary", "fixed": "binary", "string": "string", "enum": "string",
+}  # fmt: skip
+_LOGICAL: Final = {
+    ("int", "date"): "date", ("long", "timestamp-millis"): "timestamp", ("long", "timestamp-micros"): "timestamp",
+}  # fmt: skip
+_DIGITS_MAX: Final = 38
+_FIELD_NAME: Final = re.compile(r"[^,<>()]+")
+COLUMNS_MAX: Final = 1_000
+
+
+Field = tuple[Path, str, bool]
+"""The path of a field, the word of its type, and whether it is always there."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class FieldSchema:
+    """A schema whose fields become columns: a record of Avro, or a message of Protobuf."""
+
+    root: AvroType | MessageType
+    format: str
+
+    def list_fields(self) -> Iterator[Field]:
+        """Yield the fields that are not records themselves, and those of records."""
+        if isinstance(self.root, AvroType):
+            return _list_fields(self.root, (), True, ())
+        return _list_message_fields(self.root, (), True, ())
+
+
+def read_field_schema(file: FilePath, message: str = "") -> FieldSchema:
+    """Return the schema of an .avsc or .proto file; ``message`` is the one of Protobuf, by default the first.
+
+    Raises LocalError if it cannot be read, or has no fields.
+    """
+    is_protobuf = file.suffix == PROTOBUF_SUFFIX
+    try:
+        text, imports = read_schema_file(file)
+        schema = SchemaText("PROTOBUF" if is_protobuf else "AVRO", text, parse_schema_imports(imports)).parse()
+        schema.require_valid()
+        found = find_field_schema(schema, find_message(schema, message))
+    except SettingError as error:
+        raise LocalError(f"--schema {file}: {error}") from None
+    except InvalidSchema as error:
+        raise LocalError(
+            f"--schema {file}: {error}; name a schema of {'Protobuf' if is_protobuf else 'Avro'}"
+        ) from None
+    if found is None:
+        what = f"a {schema.root.kind}" if isinstance(schema, AvroSchema) else "it"
+        raise LocalError(f"--schema {file}: {what} has no fields; name the schema of a record")
+    return found
+
+
+def find_field_schema(schema: ParsedSchema, message: MessageType | None) -> FieldSchema | None:
+    """Return a schema, or its message, as one with fields; None for another one."""
+    if message is not None:
+        return FieldSchema(message, "protobuf")
+    if isinstance(schema, AvroSchema) and is_record(schema.root):
+        return FieldSchema(schema.root, "avro")
+    return None
+
+
+def find_type_word(schemas: Iterable[FieldSchema], path: Path) -> str | None:
+    """Return the word of the type of a member in schemas that have it, string if it has several; None without any."""
+    words = {word for schema in schemas for known, word, _ in schema.list_fields() if known == path}
+    return None if not words else words.pop() if len(words) == 1 else "string"
+
+
+def list_schema_columns(schema: FieldSchema, taken: set[str]) -> list[PayloadColumn]:
+    """Return a column for each field that is not a record, and for those of records, up to COLUMNS_MAX.
+
+    Names in lower case are noted in ``taken``, and are not given twice. A field that cannot be null is required.
+    """
+    columns: list[PayloadColumn] = []
+    for path, word, required in schema.list_fields():
+        if len(columns) == COLUMNS_MAX:
+            break
+        arrow_type, is_json = parse_payload_type(word)
+        name = path[-1] if path[-1].lower() not in taken else "_".join((PAYLOAD, *path))
+        columns.append(PayloadColumn(choose_column_name(name, taken), path, arrow_type, required, None, is_json))
+    return columns
+
+
+def write_schema_section(
+    schema: FieldSchema, file: str, taken: set[str], message: str = ""
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the section [payload], and those of the columns in [headers]."""
+    lines = []
+    for column in list_schema_columns(schema, taken):
+        source = PAYLOAD if column.path == (column.name,) else column.text
+        words = [column.word, *(["required"] if column.required else []), "from", source]
+        lines.append(f"{toml_key(column.name)} = {toml_text(' '.join(words))}")
+    if next(islice(schema.list_fields(), COLUMNS_MAX, None), None) is not None:
+        lines.append(f"# only the first {COLUMNS_MAX:,} fields are listed")
+    named = [f"message = {toml_text(message)}"] if message else []
+    return ["[payload]", f'format = "{schema.format}"', f"schema = {toml_text(file)}", *named, ""], lines
+
+
+_MESSAGE_WORDS: Final = {
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), "int"),
+    **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), "bigint"),
+    **dict.fromkeys(("uint64", "fixed64"), "decimal(20,0)"), "float": "float", "double": "double", "bool": "boolean",
+    "string": "string", "bytes": "binary", "enum": "string",
+}  # fmt: skip
+_WELL_KNOWN_WORDS: Final = {
+    "Timestamp": "timestamp", "Duration": "string", "DoubleValue": "double", "FloatValue": "float",
+    "Int64Value": "bigint", "UInt64Value": "decimal(20,0)", "Int32Value": "int", "UInt32Value": "bigint",
+    "BoolValue": "boolean", "StringValue": "string", "BytesValue": "binary",
+}  # fmt: skip
+
+
+def _list_message_fields(
+    message: MessageType, path: Path, required: bool, above: tuple[MessageType, ...]
+) -> Iterator[Field]:
+    """Yield the same of a message; a field without presence is always there if its message is."""
+    messages = (*above, message)
+    for field in message.fields:
+        place = (*path, field.name)
+        inner = None if field.is_repeated else field.message
+        if inner is not None and inner.fields and not inner.name.startswith(WELL_KNOWN) and inner not in messages:
+            yield from _list_message_fields(inner, place, required and field.is_required, messages)
+        else:
+            needed = required and (not field.has_presence or field.is_required)
+            yield place, _propose_of_message(field, messages, nested=False), needed
+
+
+def _propose_of_message(field: FieldType, above: tuple[MessageType, ...], *, nested: bool) -> str:
+    text = "string" if nested else "json"
+    if field.is_map:
+        assert field.message is not None
+        return f"map<string,{_propose_of_message(field.message.by_number[2], above, nested=True)}>"
+    if field.is_repeated:
+        return f"array<{_propose_of_message(field.item, above, nested=True)}>"
+    message = field.message
+    if message is None:
+        return _MESSAGE_WORDS[field.kind]
+    if message.name.startswith(WELL_KNOWN):
+        return _WELL_KNOWN_WORDS.get(message.name.removeprefix(WELL_KNOWN), text)
+    if not message.fields or message in above:
+        return text
+    below = (*above, message)
+    fields = (f"{write_field_name(one.name)}:{_propose_of_message(one, below, nested=True)}" for one in message.fields)
+    return f"struct<{','.join(fields)}>"
+
+
+def _list_fields(
+    type_: AvroType, path: Path, required: bool, above: tuple[AvroType, ...]
+) -> Iterator[tuple[Path, str, bool]]:
+    """Yield path, type and whether it is always there, of each field; ``above`` are the records around ``type_``."""
+    records = (*above, type_)
+    for field in type_.fields:
+        inner, is_optional = _without_null(field.type)
+        place, needed = (*path, field.name), required and not is_optional
+        # a record inside of itself has no end
+        if is_record(inner) and inner.fields and not any(inner is one for one in records):
+            yield from _list_fields(inner, place, needed, records)
+        else:
+            yield place, _propose(inner, records, nested=False), needed
+
+
+def _without_null(type_: AvroType) -> tuple[AvroType, bool]:
+    """Return the one type of an optional value, and whether it is optional; else the type."""
+    if type_.kind != "union":
+        return type_, type_.kind == "null"
+    others = [branch for branch in type_.branches if branch.kind != "null"]
+    is_optional = len(others) < len(type_.branches)
+    return (others[0] if len(others) == 1 else type_), is_optional
+
+
+def _propose(type_: AvroType, above: tuple[AvroType, ...], *, nested: bool) -> str:
+    """Return the word of a column type; values of several types are JSON text, which inside others is a string."""
+    text = "string" if nested else "json"
+    inner, _ = _without_null(type_)
+    if any(inner is one for one in above) or inner.kind == "union":
+        return text
+    below = (*above, inner)
+    if inner.kind in ("array", "map"):
+        item = _propose(inner.branches[0], below, nested=True)
+        return f"array<{item}>" if inner.kind == "array" else f"map<string,{item}>"
+    if is_record(inner):
+        if not inner.fields or not all(_FIELD_NAME.fullmatch(field.name) for field in inner.fields):
+            return text
+        fields = (f"{write_field_name(one.name)}:{_propose(one.type, below, nested=True)}" for one in inner.fields)
+        return f"struct<{','.join(fields)}>"
+    attributes: dict[str, Any] = inner.attributes
+    scale = find_scale(inner)
+    if scale is not None and attributes["precision"] <= _DIGITS_MAX:
+        return f"decimal({attributes['precision']},{scale})"
+    return _LOGICAL.get((inner.kind, str(attributes.get("logicalType"))), _WORDS[inner.kind])
