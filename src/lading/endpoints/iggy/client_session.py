@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ...model.errors import Reason, Refusal
 from ..base.deadlines import Stage
 from ..base.responses import Bytes
 from ..base.session import ConnectionHandle, ProtocolSession, SessionLimits
@@ -18,8 +19,22 @@ REQUESTS_PER_TURN: Final = 64
 """Requests of one connection, also those that cost nothing, before others have their turn."""
 COMMANDS_PER_TURN: Final = 8
 """Commands other than sends and polls that are handled before others have their turn."""
+COMMAND_BYTES_INLINE: Final = 4 << 10
+"""A longer command is parsed by a worker: rights in 100,000 streams, a megabyte, kept the loop for 0.8 s."""
+COMMAND_BYTES_MAX: Final = 1 << 20
+"""The size limit of a request other than a send: its rows become fifty times as much memory."""
 UNANSWERED_MAX: Final = 64
 """Sends of one connection that may wait for the disk; more begin when some of them are completed."""
+
+
+def is_long_command(size_bytes: int) -> bool:
+    """Return whether a worker parses a command of this size. Raises Refusal if it is too large."""
+    if size_bytes > COMMAND_BYTES_MAX:
+        raise Refusal(
+            Reason.REQUEST_TOO_LARGE,
+            f"a command of {size_bytes} bytes; the limit is {COMMAND_BYTES_MAX} for all but messages; send it in parts",
+        )
+    return size_bytes > COMMAND_BYTES_INLINE
 
 
 class ClientSession(ProtocolSession):

@@ -131,6 +131,20 @@ class IggyHandlers:
             self.learn(code, payload, client)
         return client.release.commands.parse_request(code, payload)
 
+    async def parse_in_worker(self, code: int, payload: memoryview, client: Client) -> Any:
+        """Return the same of a long request, which a worker parses; the client's later requests wait."""
+        releases, release = client.releases, client.release
+
+        def parse() -> tuple[tuple[Release, ...], Release, Any]:
+            left = narrow(releases, code, payload)
+            found = release if len(left) == len(releases) else left[0]
+            return left, found, found.commands.parse_request(code, payload)
+
+        left, client.release, command = await self.service.parse_in_worker(parse)
+        if len(left) < len(releases):
+            client.releases = left if len(left) > 1 else ()
+        return command
+
     def learn(self, code: int, payload: memoryview, client: Client) -> bool:
         """Take a client for another release if its request fits none of its possible ones; return whether it did."""
         left = narrow(client.releases, code, payload)

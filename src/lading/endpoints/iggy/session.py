@@ -29,7 +29,7 @@ from ..base.responses import Parts, Slot
 from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ReceiveResult
 from .answers import Answer
-from .client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession
+from .client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession, is_long_command
 from .clients import Client, clients_of
 from .current.session import CurrentSession
 from .generations import NO_LENGTH, is_current
@@ -185,6 +185,10 @@ class IggySession(ClientSession):
     def _answer_command(self, code: int, payload: memoryview) -> None:
         handlers, client = self._handlers, self._client
         assert client is not None
+        if is_long_command(len(payload)):
+            answered = self._answer_long(code, memoryview(bytes(payload)), client)
+            self.connection.run(answered, self._hold_place(code, partial(self._finish_command, code)))
+            return
         command = handlers.parse(code, payload, client)
         if isinstance(command, LoginUser | LoginWithToken):
             login = handlers.log_in(command, client)
@@ -201,6 +205,17 @@ class IggySession(ClientSession):
         self._handling = handlers.of(client)
         self.responses.add(self._to_frame(code, body))
         self._commands_in_turn += 1
+
+    async def _answer_long(self, code: int, payload: memoryview, client: Client) -> bytes:
+        """Return the body of the response to a command that a worker parses."""
+        handlers = self._handlers
+        command = await handlers.parse_in_worker(code, payload, client)
+        if isinstance(command, LoginUser | LoginWithToken):
+            if (login := handlers.log_in(command, client)) is not None:
+                await login
+            return client.release.commands.encode_response(command, IdentityInfo(client.user_id))
+        answer = handlers.service.answer(command, client, partial(client.release.commands.encode_response, command))
+        return answer if isinstance(answer, bytes) else await answer
 
     def _finish_login(self, code: int, command: LoginUser | LoginWithToken, _none: None) -> Parts:
         client = self._client

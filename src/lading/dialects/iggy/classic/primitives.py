@@ -332,11 +332,13 @@ def map_values(codec: Codec[Any], read_value: Callable[[Any], T], write_value: C
     return Codec(read, lambda value: codec.write(write_value(value)))
 
 
-def repeat_counted(codec: Codec[T]) -> Codec[Sequence[T]]:
-    """Return the codec of a list: ``[count u32]`` and as many values."""
+def repeat_counted(codec: Codec[T], count_max: int = (1 << 32) - 1) -> Codec[Sequence[T]]:
+    """Return the codec of a list: ``[count u32]`` and as many values, at most ``count_max``."""
 
     def read(data: memoryview, at: int) -> tuple[Sequence[T], int]:
         count, at = U32.read(data, at)
+        if count > count_max:
+            raise MalformedMessage(f"a list of {count} entries; at most {count_max} are taken", at=at)
         if count > len(data) - at:
             raise MalformedMessage(f"a list claims {count} entries in {len(data) - at} bytes", at=at)
         values = []

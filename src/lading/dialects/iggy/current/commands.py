@@ -39,6 +39,7 @@ from .codecs import (
     FetchTarget,
     PatchedResource,
 )
+from .limits import TARGETS_MAX
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class FetchMessages:
     count: Annotated[int, U32]
     bytes_max: Annotated[int, U32]
     auto_commit: Annotated[bool, BOOL]
-    targets: Annotated[Sequence[FetchTarget], repeat_counted(TARGET)]
+    targets: Annotated[Sequence[FetchTarget], repeat_counted(TARGET, TARGETS_MAX)]
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ FRAME_BYTES_MAX: Final = 64 << 20
 """A request with its 256-byte header."""
 PARTITIONS_MAX: Final = 1000
 """Partitions that one request creates or deletes."""
+TARGETS_MAX: Final = 1000
+"""Partitions that one fetch names; more are refused before any is read."""
 OPTIONS_MAX: Final = 1024
 OPTIONS_BYTES_MAX: Final = 100_000
 NAME_BYTES_MAX: Final = 255

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....dialects.iggy.current import responses
 from ....dialects.iggy.current.commands import FetchMessages, PollDeferred
+from ....dialects.iggy.current.limits import TARGETS_MAX
 from ....model.errors import LadingError, Reason, Refusal
 from ...base.services import now_us as clock_us
 from ..poll import STRATEGIES
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ..clients import Client
     from .poll import CurrentPoller
 
-TARGETS_MAX: Final = 1_000
-"""Partitions of one fetch."""
 _OK: Final = 0
 
 

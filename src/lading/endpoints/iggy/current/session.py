@@ -13,7 +13,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ....dialects.iggy.classic.errors import GENERIC, StatusError
 from ....dialects.iggy.current import headers, limits, operations, responses
@@ -34,7 +34,7 @@ from ...base.metering import measure_request
 from ...base.responses import Parts, Slot
 from ...base.services import now_us as clock_us
 from ...base.session import ConnectionHandle, ReceiveResult
-from ..client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession
+from ..client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession, is_long_command
 from ..clients import Client, Clients
 from ..logins import Logins
 from ..rights import requirement_of
@@ -215,6 +215,11 @@ class CurrentSession(ClientSession):
 
     def _answer_command(self, header: FrameHeader, row: CommandSpec, body: memoryview) -> None:
         commands = self._caller.release.commands
+        is_plain = row.request not in WAITING and header.operation not in (REGISTER, operations.LOGOUT)
+        if is_long_command(len(body)) and is_plain:
+            answered = self._answer_long(header.operation, row, bytes(body))
+            self.connection.run(answered, self._hold_place(header, partial(self._to_frame, header)))
+            return
         command = commands.parse_request(row.code, body)
         if (wait := WAITING.get(row.request)) is not None:
             waiting = wait(self._handlers.poller, command, self._caller)
@@ -226,13 +231,23 @@ class CurrentSession(ClientSession):
         elif header.operation == operations.LOGOUT:
             answer = self._log_out()
         else:
-            command = to_update(command) if header.operation == operations.UPDATE_RESOURCE else command
-            answer = self._handlers.service.answer(command, self._caller, partial(commands.encode_response, command))
+            answer = self._carry_out(header.operation, command)
         if isinstance(answer, bytes):
             self.responses.add(self._to_frame(header, answer))
         else:
             self.connection.run(answer, self._hold_place(header, partial(self._to_frame, header)))
         self._commands_in_turn += 1
+
+    async def _answer_long(self, operation: int, row: CommandSpec, body: bytes) -> bytes:
+        """Return the body of the response to a command that a worker parses."""
+        parse = partial(self._caller.release.commands.parse_request, row.code, memoryview(body))
+        answer = self._carry_out(operation, await self._handlers.service.parse_in_worker(parse))
+        return answer if isinstance(answer, bytes) else await answer
+
+    def _carry_out(self, operation: int, command: Any) -> bytes | Awaitable[bytes]:
+        commands = self._caller.release.commands
+        command = to_update(command) if operation == operations.UPDATE_RESOURCE else command
+        return self._handlers.service.answer(command, self._caller, partial(commands.encode_response, command))
 
     def _register(self, command: Register) -> bytes | Awaitable[bytes]:
         spoken, rest = find_version(command.version), memoryview(command.rest)
