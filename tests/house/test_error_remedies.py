@@ -19,10 +19,12 @@ WITHOUT_REMEDY: Final = {
         "-H {}: {}",
         "header {}: {}",
         "line {}: {}",
+        "row {} of {}: {}",
         "{}: headers.{}: {}",
         "{}. That was {}, which reads {}: the driver and every executor read source.transport for themselves",
         "{}. That was {}, which opens {}: the driver and every executor read {} for themselves",
         "{} cannot be {}: {}",
+        "{} {}: {}",
     },
     "passes on what a checker, a parser or a process says, in its words": {
         "{}.{}.{}",

@@ -125,10 +125,14 @@ def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
             raise LocalError(f"--where {where!r}: it is not a condition; write one as after WHERE in SQL")
     except SqlglotError as error:
         raise LocalError(
-            f"--where {where!r}: it cannot be read as a condition: {str(error).partition('.')[0]}"
+            f"--where {where!r}: it cannot be read as a condition: {str(error).partition('.')[0]}; "
+            "write one as after WHERE in SQL"
         ) from None
     if not names:
-        raise LocalError(f"--where {where!r}: it names no column, so that it is true for every row or for none")
+        raise LocalError(
+            f"--where {where!r}: it names no column, so that it is true for every row or for none; name one, as in "
+            "\"customer = 'x'\""
+        )
 
     def selects(batch: pa.RecordBatch) -> pa.BooleanArray:
         known = {name.lower(): name for name in batch.schema.names}
@@ -142,7 +146,9 @@ def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
             rows = connection.from_arrow(pa.Table.from_batches([batch]))
             found = rows.select(duckdb.SQLExpression(where).cast(duckdb.type("BOOLEAN"))).to_arrow_table()
         except duckdb.Error as error:
-            raise LocalError(f"--where {where!r}: {str(error).partition(chr(10))[0]}") from None
+            raise LocalError(
+                f"--where {where!r}: {str(error).partition(chr(10))[0]}; write a condition that these columns can have"
+            ) from None
         mask: Any = found.column(0).combine_chunks()
         return mask  # type: ignore[no-any-return]
 
