@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
 from lading import read_arrow
 from lading.model.errors import LocalError, SettingError
-from lading.pipeline.replace import replace_range
+from lading.pipeline.replace import ReplaceReport, replace_range
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
+from lading.tables.formats.registry import open_table
+from lading.tables.upkeep.optimize import optimize_table
 from tests.tables.direct import DirectExecutor
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver, no_session
-from .flights import assert_every_message_once, found
+from .flights import assert_every_message_once, fate, found
 
 
 def test_a_run_ends_where_the_file_says_and_the_next_continues(place: Place) -> None:
@@ -69,8 +74,7 @@ def test_a_range_that_cannot_be_replaced_says_why(place: Place) -> None:
     assert "begins at 2026-02-01T00:00:00+00:00 and ends" in refused(same, "2026-02-01", "2026-01-01")
     assert "it takes earliest, latest" in refused(same, "yesterday", "now")
     assert "SQL steps" in refused(lambda text: f"{text}\n[[step]]\nsql = 'select * from messages'\n", "0", "now")
-    assert_same = sorted(found(place.tables))
-    assert len(assert_same) == PARTITIONS * 300
+    assert len(found(place.tables)) == PARTITIONS * 300
 
 
 def test_a_dry_run_changes_nothing_and_a_time_is_that_of_the_messages(place: Place) -> None:
@@ -93,3 +97,53 @@ def test_a_dry_run_changes_nothing_and_a_time_is_that_of_the_messages(place: Pla
     assert last.positions == state.manifests.read(2).positions
     assert_every_message_once(place.tables, PARTITIONS, ROWS)
     assert not list(place.tables.glob("*/_lading/staged/*"))
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
+def test_runs_go_on_between_the_steps_of_a_replacement(place: Place, form: str) -> None:
+    """A run begins, sweeps what nothing needs, publishes and ends after the range was staged; an optimize does, too."""
+
+    def change(text: str) -> str:
+        return text.replace('to = "parquet:./tables/flights"', f'to = "{form}:./tables/flights"')
+
+    Driver(place.write(lambda text: change(text).replace("[headers]", "ending = 600\n\n[headers]"))).run()
+    file = place.write(change)
+
+    def go_on(report: ReplaceReport) -> None:
+        assert report.read == PARTITIONS * 600
+        Driver(file).run()
+        optimize_table(open_table(place.tables / "flights"))
+
+    report = replace_range(PipelineSettings.load(file), DirectExecutor(), "earliest", "now", confirm=go_on)
+    assert report.read == PARTITIONS * 600
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
+    assert not list(place.tables.glob("*/_lading/staged/*"))
+    assert Driver(file).run() == {}
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
+
+
+def test_a_replacement_that_is_killed(place: Place) -> None:
+    """``kill -9`` of the command at moments spread over its run; the next command completes it, or nothing was done."""
+    Driver(place.write()).run()
+    file = place.write(lambda text: text.replace("delay > 60", "delay > 100"))
+    program = (
+        "import sys; from lading.pipeline.replace import ReplaceReport, replace_range\n"
+        "from lading.pipeline.settings import PipelineSettings\n"
+        "from tests.tables.direct import DirectExecutor\n"
+        "print('begun', flush=True)\n"
+        "replace_range(PipelineSettings.load(__import__('pathlib').Path(sys.argv[1])), DirectExecutor(), '0', '800')"
+    )
+    for delay_s in (0.05, 0.2, 0.4):
+        process = subprocess.Popen([sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(delay_s)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        Driver(file).run()
+        kinds = found(place.tables)
+        assert len(kinds) == PARTITIONS * ROWS and all(len(held) == 1 for held in kinds.values())
+        late = {row for (_, row), held in kinds.items() if held == ["late"] and row < 800}
+        assert late in ({row for row in range(800) if fate(row) == "late"},
+                        {row for row in range(800) if fate(row) == "late" and row % 200 > 100})  # fmt: skip
