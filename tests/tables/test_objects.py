@@ -11,10 +11,14 @@ import pytest
 from lading import testing
 from lading.model.errors import LocalError, RemoteError, SettingError
 from lading.tables.formats import delta, directory, iceberg
+from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.tables.query import QuerySource, run_query
 from lading.tables.storage.object_path import ObjectPath
+from lading.tables.upkeep.deletion import delete_where
+from lading.tables.upkeep.optimize import optimize_table
+from lading.tables.upkeep.vacuum import vacuum_table
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
@@ -231,3 +235,25 @@ def test_a_put_that_meets_another_one_of_which_nothing_comes_is_repeated(
         store.arm(0, "conflict")
         place.create_bytes(b"mine")
         assert store.heal() and place.read_bytes() == b"mine"
+
+
+@pytest.mark.turns(3)
+@forms
+def test_upkeep_of_a_table_in_a_bucket(
+    broker: testing.BrokerProcess, topic: str, bucket: str, tmp_path: Path, form: str
+) -> None:
+    table = f"{bucket}/tables/{topic}"
+    send(broker, topic, range(25))
+    run(broker, topic, FORMS[form][0] + table, tmp_path / "state")
+    place = ObjectPath.parse(table)
+    assert optimize_table(open_table(place)).added_files == 1
+    assert delays(form, table) == list(range(25))
+    assert delete_where(open_table(place), "delay >= 20", dry_run=False).rows == 5
+    assert delays(form, table) == list(range(20))
+    assert not list((place / "_lading" / "staged").glob("*"))
+    open_table(place).expire_snapshots(2e9, dry_run=False)
+    assert len(vacuum_table(open_table(place), -10.0, is_forced=True, dry_run=False)) >= 4
+    assert delays(form, table) == list(range(20))
+    send(broker, topic, range(25, 30))
+    assert run(broker, topic, FORMS[form][0] + table, tmp_path / "state") == 5
+    assert delays(form, table) == [*range(20), *range(25, 30)]

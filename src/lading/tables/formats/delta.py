@@ -134,7 +134,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         with self._translate_errors():
             table = self._load()
             return table.vacuum(
-                int(age_s // 3600), dry_run=dry_run, enforce_retention_duration=False, full=True
+                max(0, int(age_s // 3600)), dry_run=dry_run, enforce_retention_duration=False, full=True
             )  # fmt: skip
 
     def may_vacuum(self, name: str) -> bool:
