@@ -107,6 +107,8 @@ def test_kernel_and_twin_make_the_same_headers(monkeypatch: pytest.MonkeyPatch) 
         ('"a, b":int8 from "x"', ColumnHeader("a, b", "x", Kind.INT8)),
         ('"n:uint8"', ColumnHeader("n:uint8", "n:uint8")),
         ("`a from b`", ColumnHeader("a from b", "a from b")),
+        ("`a``b` from `c``d`", ColumnHeader("a`b", "c`d")),
+        ('"a""b" from "c""d"', ColumnHeader('a"b', 'c"d')),
     ],
 )
 def test_a_header_is_declared_with_kind_and_column(text: str, header: ColumnHeader) -> None:

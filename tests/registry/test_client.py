@@ -138,6 +138,23 @@ def test_references_that_cannot_be_fetched_are_the_fault_of_the_schema(
         open_client(url).schema_by_id(1)
 
 
+def test_a_schema_with_lost_references_is_not_fetched_with_each_batch(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]],
+) -> None:
+    url, waiting, seen = responses
+    waiting += [(200, REFERRING), (404, b'{"error_code":40402,"message":"Version not found"}')] * 2
+    clock = Clock()
+    client = open_client(url, clock=clock)
+    for _ in range(3):
+        with pytest.raises(InvalidSchema, match="Version not found"):
+            client.schema_by_id(1)
+    assert len(seen) == 2
+    clock.now_s += MISSING_S + 0.1
+    with pytest.raises(InvalidSchema, match="Version not found"):
+        client.schema_by_id(1)
+    assert len(seen) == 4
+
+
 def test_missing_schemas_are_forgotten_when_there_are_many(
     responses: tuple[str, list[tuple[int, bytes]], list[str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lading.schemas.avro import parse_avro
+from lading.schemas.avro import fits, parse_avro
 from lading.schemas.avro_compatibility import list_avro_incompatibilities
 from lading.schemas.formats import LEVELS, list_incompatibilities, parse_schema
 from lading.schemas.parsed import InvalidSchema, ResolvedReference
@@ -95,6 +95,18 @@ INVALID = [
 def test_invalid_schemas_are_refused(text: str) -> None:
     with pytest.raises(InvalidSchema):
         parse_schema("AVRO", text, is_new=False)
+
+
+def test_defaults_of_unions_inside_one_another_are_checked_once() -> None:
+    """Two branches at each of 60 levels lead to the same value, which fits neither."""
+    fork = (
+        '{"type":"record","name":"A","fields":[{"name":"x","type":["null","A",'
+        '{"type":"record","name":"B","fields":[{"name":"x","type":["null","A","B"]}]}]}]}'
+    )
+    value: Any = 7
+    for _ in range(60):
+        value = {"x": value}
+    assert not fits(parse_avro(fork).root, value)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def parse_column_header(text: str) -> ColumnHeader:
 def _unquote(name: str) -> str:
     if name[0] == name[-1] == '"' and len(name) > 2:
         return name[1:-1].replace('""', '"')
-    return name[1:-1] if name[0] == name[-1] == "`" and len(name) > 2 else name
+    return name[1:-1].replace("``", "`") if name[0] == name[-1] == "`" and len(name) > 2 else name
 
 
 def check_kind(name: str, type_: pa.DataType, kind: Kind) -> None:

@@ -34,7 +34,7 @@ PAUSE_S: Final = 0.2
 MISSING_S: Final = 5.0
 """How long a schema that did not exist is not asked for again."""
 MISSING_MAX: Final = 10_000
-"""Schemas that did not exist, remembered for that."""
+"""Schemas that did not exist, or have lost references, remembered for that."""
 RESPONSE_BYTES_MAX: Final = 32 << 20
 REFERENCES_MAX: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -126,6 +126,8 @@ class RegistryClient:
         self._known: dict[str, FetchedSchema] = {}
         self._missing: dict[str, float] = {}
         """By path, until when it is not asked for again."""
+        self._invalid: dict[str, tuple[float, str]] = {}
+        """By path, schemas whose references cannot be had: until when it is not asked for again, and why."""
         self._connection: http.client.HTTPConnection | None = None
 
     def schema_by_id(self, schema_id: int) -> FetchedSchema:
@@ -170,7 +172,15 @@ class RegistryClient:
             if found is None:
                 if self._missing.get(path, 0.0) > self._clock():
                     raise self._missing_error(path)
-                found = self._fetch(path)
+                if path in self._invalid and self._invalid[path][0] > self._clock():
+                    raise InvalidSchema(self._invalid[path][1])
+                try:
+                    found = self._fetch(path)
+                except InvalidSchema as error:
+                    # else each batch would fetch it, and what it refers to, anew
+                    self._invalid.pop(next(iter(self._invalid)) if len(self._invalid) >= MISSING_MAX else path, None)
+                    self._invalid[path] = self._clock() + MISSING_S, str(error)
+                    raise
                 self._store(path, found)
             self._known[path] = found
             return found

@@ -345,18 +345,30 @@ class _Writer:
 
 def fits(type_: AvroType, value: Any) -> bool:
     """Return whether a JSON value is a valid default of a type; of a union, of one of its branches."""
+    return _fits(type_, value, {})
+
+
+def _fits(type_: AvroType, value: Any, known: dict[tuple[int, int], bool]) -> bool:
+    """Return the same; ``known`` has what was decided, as branches of unions lead to the same values by many ways."""
     kind = type_.kind
+    if kind in _FITS:
+        return _FITS[kind](value)
+    key = id(type_), id(value)
+    if key in known:
+        return known[key]
+    found = False
     if kind == "union":
-        return any(fits(branch, value) for branch in type_.branches)
-    if kind in ("array", "map"):
+        found = any(_fits(branch, value, known) for branch in type_.branches)
+    elif kind in ("array", "map"):
         below = value if kind == "array" else list(value.values()) if isinstance(value, dict) else None
-        return isinstance(below, list) and all(fits(type_.branches[0], item) for item in below)
-    if kind in ("record", "error"):
-        return isinstance(value, dict) and all(
-            fits(field_.type, value[field_.name]) if field_.name in value else field_.default is not ABSENT
+        found = isinstance(below, list) and all(_fits(type_.branches[0], item, known) for item in below)
+    elif isinstance(value, dict):
+        found = all(
+            _fits(field_.type, value[field_.name], known) if field_.name in value else field_.default is not ABSENT
             for field_ in type_.fields
         )
-    return _FITS[kind](value)
+    known[key] = found
+    return found
 
 
 def _is_number(value: Any) -> bool:
