@@ -20,6 +20,7 @@ WITHOUT_REMEDY: Final = {
         "header {}: {}",
         "line {}: {}",
         "row {} of {}: {}",
+        "--schema {}: {}",
         "{}: headers.{}: {}",
         "{}. That was {}, which reads {}: the driver and every executor read source.transport for themselves",
         "{}. That was {}, which opens {}: the driver and every executor read {} for themselves",
