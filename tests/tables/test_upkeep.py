@@ -279,5 +279,10 @@ def test_files_of_an_interrupted_run_are_not_vacuumed(
             vacuum_table(open_table(kept.path), 0.0, is_forced=True, dry_run=False)
         kept.run()
         assert len(kept.delays) >= 5
+        staged = [kept.path / "_lading" / "staged" / name for name in ("replacing-range-1.parquet", "replacing-1.part")]
+        for path in staged:
+            path.touch()
         vacuum_table(open_table(kept.path), 0.0, is_forced=True, dry_run=False)
         assert len(kept.delays) >= 5
+        # a manifest may list the first, and nothing lists the second
+        assert [path.exists() for path in staged] == [True, False]

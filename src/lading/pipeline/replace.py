@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..model.errors import LocalError, SettingError
 from ..runtime.owned_directory import open_private
@@ -19,7 +19,7 @@ from ..tables.commit.state import PipelineStateDirectory
 from ..tables.commit.table_commit import StagedBatch, StagedRange, replace_ranges
 from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
-from ..tables.formats.directory import OWNER, REPLACING
+from ..tables.formats.directory import OWNER, REPLACING_RANGE
 from ..tables.formats.manifest import TABLE, Manifest
 from ..tables.formats.registry import open_table
 from ..tables.plan.planning import Planner
@@ -34,9 +34,6 @@ from .settings import PipelineSettings
 from .side_effects import apply_side_effects
 from .sink import PipelineWriter
 from .state import existing
-
-STEM: Final = f"{REPLACING}range-"
-"""The names of staged files of a replacement begin with this."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def replace_range(
         rows = RowsOfRanges(merge_ranges(ranges), by_topic=len(last.positions) > 1)
         _require_places(settings, plan, rows)
         _delete_leftovers(state, tables, last)
-        token = f"{STEM}{secrets.token_hex(8)}"
+        token = f"{REPLACING_RANGE}{secrets.token_hex(8)}"
         bounds = ensure_topics(settings, [planner.topic() for planner in planners])
         job = make_job(settings, state, token, planners, plan, (), bounds)
         writer = PipelineWriter(job)
@@ -211,7 +208,7 @@ def _delete_leftovers(state: PipelineStateDirectory, tables: set[TablePath], las
     needed = set() if last is None else {file.staged for file in last.files}
     places: list[Any] = [*tables, Path(state.directory)]
     for place in dict.fromkeys(places):
-        paths: list[TablePath] = list((place / OWN / STAGED).glob(f"{STEM}*"))
+        paths: list[TablePath] = list((place / OWN / STAGED).glob(f"{REPLACING_RANGE}*"))
         for path in paths:
             if path.name not in needed:
                 path.unlink(missing_ok=True)

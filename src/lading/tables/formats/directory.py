@@ -46,6 +46,8 @@ PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
 """The name of a file begins with its pipeline and manifest, then topic and partition, or task."""
 REPLACING: Final = "replacing-"
 """The names of staged files begin with this that a run does not delete when it begins: they replace published ones."""
+REPLACING_RANGE: Final = f"{REPLACING}range-"
+"""And those of a range: a manifest may list them, which a run that was interrupted has still to commit."""
 CHANGES, REPLACED, FINISHED = "changes", "replaced", "finished.json"
 """In the own directory of a table without a log: what replaced files, the files that were replaced, and the number of
 the last change that was carried out whole."""

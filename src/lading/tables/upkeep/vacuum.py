@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ...model.errors import LocalError, SettingError
-from ..formats.directory import REPLACING
+from ..formats.directory import REPLACING, REPLACING_RANGE
 from ..formats.interface import Table
 from ..storage.files import OWN, STAGED
 from ..storage.object_path import TablePath
@@ -83,5 +83,7 @@ def _list_paths(table: Table) -> Iterator[tuple[TablePath, str]]:
         else (name for name, _ in directory.walk())
     )
     for name in list(names):
-        if table.may_vacuum(name) or name.startswith(staged):
+        # files of a replaced range are for its own next run
+        is_given_up = name.startswith(staged) and not name.startswith(f"{OWN}/{STAGED}/{REPLACING_RANGE}")
+        if table.may_vacuum(name) or is_given_up:
             yield directory / name, name
