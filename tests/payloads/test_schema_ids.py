@@ -276,6 +276,43 @@ def test_a_pipeline_takes_unknown_and_other_schemas_to_quarantine_by_their_reaso
     assert found.details[2] == "the payload has a schema, id 999999, that does not exist in the registry"
 
 
+def test_a_contract_takes_a_message_of_a_file_with_those_that_it_imports(tmp_path: Path) -> None:
+    from lading.pipeline.classification import classify_messages
+    from lading.pipeline.plan import Plan
+
+    (tmp_path / "in.proto").write_text('syntax = "proto3"; message In { int32 n = 1; }')
+    (tmp_path / "order.proto").write_text(
+        'syntax = "proto3"; import "in.proto"; message Other {} message Order { string id = 1; In in = 2; }'
+    )
+    file = tmp_path / "orders.toml"
+    file.write_text(f"""
+        [source]
+        from = "lading://127.0.0.1:1"
+        topic = "any"
+        [payload]
+        format = "protobuf"
+        schema = "order.proto"
+        message = "Order"
+        prefix = "none"
+        [headers]
+        key_ = "string required from payload.id"
+        n = {{ type = "int", from = "payload.in.n", min = 2 }}
+        [good]
+        to = "parquet:{tmp_path}/good"
+    """)
+    settings = PipelineSettings.load(file)
+    # tasks elsewhere have no such files
+    for name in ("in.proto", "order.proto"):
+        (tmp_path / name).unlink()
+    plan = Plan.of(PipelineSettings(settings.raw, settings.base, settings.name))
+    batch = batch_of([b"\x0a\x01a\x12\x02\x08\x05", b"\x12\x02\x08\x01", b"\x0a\x01a\x12\x05", None, b""])
+    place: dict[str, str | int] = {"stream": "", "topic": "any", "partition": 0}
+    found = classify_messages(plan, to_decoded(batch, plan.keys), place)
+    reasons = [plan.failures[at].reason if at >= 0 else None for at in found.failure.tolist()]
+    assert reasons == [None, "out_of_range", "payload_malformed", None, None]
+    assert found.details[2] == "the payload ends too early (byte 5)"
+
+
 def test_a_producer_of_lading_sends_what_is_read_by_id(
     broker: testing.BrokerProcess, ids: list[int], tmp_path: Path
 ) -> None:
