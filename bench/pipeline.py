@@ -190,10 +190,10 @@ def _alone(directory: Path, data: str, case: Case, rounds: int) -> dict[str, Any
     """One task after the other in this process, and the commit of what they staged."""
     settings = _settings(directory, data, case)
     state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
-    source = SourcePlace(data, "", "available", True, {})
+    source = SourcePlace(data, "", "available", True, {}, [case.topic])
     job = PipelineJob(
         settings.raw, str(directory), "bench.toml", str(state.directory), state.pipeline, "bench", "", "",
-        {case.topic: source},
+        [source],
     )  # fmt: skip
     for place, schema in job.plan.schemas.items():
         table = new_table(job.plan.forms.get(place, "parquet"), place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,8 +57,8 @@ class MemoryTransport:
         self.sends = self.fetches = 0
         self.closed = False
 
-    def topics(self) -> list[TopicMeta]:
-        return [self.topic(name) for name in self.held]
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        return [self.topic(name) for name in self.held if wanted is None or wanted(name)]
 
     def topic(self, name: str) -> TopicMeta:
         from lading.transports.topics import unknown_topic_error

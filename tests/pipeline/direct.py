@@ -61,7 +61,7 @@ class Driver:
                 table_run = to_table_run(settings, state, plan, [planner])
                 with RunWithdrawal(table_run) as withdrawal:
                     withdrawal.claim_tables()
-                    bounds = ensure_topics(settings, [planner.topic()])
+                    bounds = ensure_topics(settings, [*planner.require_topics().values()])
                     start = engine.begin(table_run, resume=resume)
                 accepted = _read_accepted_ranges(state, accept_batch=accept_batch)
                 job = make_job(settings, state, token, [planner], plan, accepted, bounds)

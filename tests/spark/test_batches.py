@@ -14,10 +14,10 @@ from lading.model.errors import CorruptLog
 from lading.tables.commit.checkpoint import Checkpoint, PlannedBatch
 from lading.tables.formats.manifest import Manifest
 from lading.tables.micro_batches import MicroBatchPlanner, run_batches
-from lading.tables.plan.offsets import OffsetsDocument, PartitionOffset, document
+from lading.tables.plan.offsets import OffsetsDocument, PartitionOffset
 from lading.tables.plan.options import SourceOptions
-from lading.tables.plan.planning import Planner
 from lading.tables.plan.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
+from lading.tables.plan.source_planner import SourcePlanner
 
 from .conftest import HEADERS, NATIVE_ROWS, flights
 
@@ -37,11 +37,11 @@ class Runs:
         self.max_rows = max_rows
         self.published: list[list[OffsetRange]] = []
 
-    def run(self, planners: Sequence[Planner], *, crash: Callable[[int], bool] = lambda batch: False) -> None:
+    def run(self, planners: Sequence[SourcePlanner], *, crash: Callable[[int], bool] = lambda batch: False) -> None:
         """What was there at the start; ``crash`` says whether to end instead of publishing a batch."""
         starting: OffsetsDocument = {}
         for planner in planners:
-            starting |= document(planner.options.topic, planner.initial_offsets())
+            starting |= planner.initial_offsets()
 
         def publish(ranges: Sequence[OffsetRange]) -> None:
             if crash(len(self.published)):
@@ -64,8 +64,8 @@ class Runs:
         return [(piece.start, piece.end) for piece in merge_ranges(mine)]
 
 
-def planner(url: str, topic: str, starting: str = "earliest") -> Planner:
-    return Planner(SourceOptions.parse({"from": url, "topic": topic, "startingOffsets": starting}))
+def planner(url: str, topic: str, starting: str = "earliest") -> SourcePlanner:
+    return SourcePlanner(SourceOptions.parse({"from": url, "topic": topic, "startingOffsets": starting}))
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_batch_that_has_its_manifest_is_not_tried_again(runs: Runs, broker: te
     runs.run([source])
     assert runs.read(TOPIC, 0) == [(0, NATIVE_ROWS)]
     assert sum(piece.rows for batch in runs.published for piece in batch) == sum(
-        part.end_offset for part in source.topic().partitions
+        part.end_offset for part in source.require_topics()[TOPIC].partitions
     )
 
 

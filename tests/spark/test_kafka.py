@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import time
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,18 @@ from lading.spark.source import LadingReader, LadingSource
 from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
 from lading.tables.plan.options import SourceOptions
+from lading.tables.plan.source_planner import SourcePlanner
+from lading.transports.kafka.socket import KafkaSocket
 from tests.interop import kafka_broker, maven
-from tests.interop.kafka_clients import admin_of, confluent, made, producer, wait_until_known, wait_until_stable
+from tests.interop.kafka_clients import (
+    admin_of,
+    confluent,
+    fresh_name,
+    made,
+    producer,
+    wait_until_known,
+    wait_until_stable,
+)
 
 from . import connector
 from .test_sink import FaultySource
@@ -124,6 +135,44 @@ def test_a_stream_takes_what_was_admitted_in_pieces(kafka: kafka_broker.RunningK
     assert [(piece.partition, piece.start, piece.end) for piece in pieces] == [
         (part, low, low + 400) for part in (0, 1) for low in range(0, ROWS // 2, 400)
     ]
+
+
+def test_topics_that_match_a_pattern_with_few_requests(kafka: kafka_broker.RunningKafka) -> None:
+    sender = producer(kafka)
+    prefix = fresh_name()
+    topics = sorted(f"{prefix}-{number}" for number in range(20))
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
+    for created in admin.create_topics([admin_of.NewTopic(topic, 3, 1) for topic in topics]).values():
+        created.result(20)
+    for topic in topics:
+        wait_until_known(admin, topic)
+    for number, topic in enumerate(topics):
+        for partition in range(3):
+            sender.produce(topic, value=b"%d" % number, partition=partition)
+    assert sender.flush(30) == 0
+    planner = SourcePlanner(
+        SourceOptions.parse({"from": kafka.url, "subscribePattern": f"{prefix}-.*|__consumer_offsets"})
+    )
+    planner.transport.topics(lambda name: False)
+    asked: list[str] = []
+    ask = KafkaSocket.ask
+
+    def count(socket: KafkaSocket, api: str, **fields: Any) -> Any:
+        asked.append(api)
+        return ask(socket, api, **fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KafkaSocket, "ask", count)
+        ranges = planner.batch()
+        assert asked == ["Metadata", "ListOffsets", "ListOffsets"]
+        assert Counter(piece.topic for piece in ranges) == dict.fromkeys(topics, 3)
+        assert len(planner.end_offsets()) == 20
+    planner.close()
+    reader = LadingReader(
+        SourceOptions.parse({"from": kafka.url, "subscribe": ",".join(topics[:2])}), schema("topic, partition")
+    )
+    found = [row["topic"] for piece in reader.partitions() for batch in reader.read(piece) for row in batch.to_pylist()]
+    assert Counter(found) == dict.fromkeys(topics[:2], 3)
 
 
 def test_what_nobody_may_see_is_left_out(kafka: kafka_broker.RunningKafka) -> None:

@@ -108,6 +108,36 @@ def test_a_stream_takes_what_was_admitted(spark: SparkSession, place: str, tmp_p
     assert not [one for one in run().recentProgress if one["numInputRows"]]
 
 
+def test_topics_that_match_a_pattern(spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    columns = "stream string, topic string, partition int, offset bigint, delay int"
+    reader = spark.readStream.format("lading").schema(columns).option("from", broker.url)
+    stream = reader.option("subscribePattern", r"pattern_\d").load()
+
+    def run() -> Counter[str]:
+        query = (
+            stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        written = spark.read.schema(columns).parquet(str(tmp_path / "out")).collect()
+        assert len({(row.topic, row.partition, row.offset) for row in written}) == len(written)
+        return Counter(row.topic for row in written)
+
+    # nothing matches yet: a stream waits, a batch is an error with what exists
+    assert not run()
+    batch = spark.read.format("lading").schema(columns).option("from", broker.url)
+    text = told(spark, lambda: batch.option("topic_pattern", "pattern_.").load().count())
+    batch = spark.read.format("lading").schema(columns).option("from", broker.url)
+    assert "topic_pattern 'pattern_.': matches no topic at" in text and "'air.flights'" in text
+    for number in (1, 2):
+        write_arrow(flights(0, 100 * number), broker.url, f"pattern_{number}", headers=HEADERS)
+    assert run() == {"pattern_1": 100, "pattern_2": 200}
+    write_arrow(flights(0, 50), broker.url, "pattern_3", headers=HEADERS)
+    write_arrow(flights(0, 10), broker.url, "pattern_1", headers=HEADERS)
+    assert run() == {"pattern_1": 110, "pattern_2": 200, "pattern_3": 50}
+    assert batch.option("topics", "pattern_1, pattern_3").load().where("delay IS NOT NULL").count() > 0
+
+
 def test_the_time_of_the_sender_is_a_column_where_it_is_named(
     spark: SparkSession, broker: testing.BrokerProcess
 ) -> None:

@@ -144,7 +144,7 @@ def of_pipeline(state: PipelineStateDirectory, home: Path, catalog: str) -> Tabl
 
 def start(run: TableRun, leave_out: str = "") -> None:
     for table in [table for table in run.schemas if leave_out and str(table).endswith(leave_out)]:
-        del run.schemas[table]  # type: ignore[attr-defined]
+        del run.schemas[table]
     places = [run.state.directory, *run.schemas]
     with remove_made_directories(*places), run.state.running(), RunWithdrawal(run) as withdrawal:
         withdrawal.claim_tables()

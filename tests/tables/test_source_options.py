@@ -11,7 +11,6 @@ from lading.tables.plan.options import SourceOptions
 @pytest.mark.parametrize(
     ("option", "remedy"),
     [
-        ("subscribe", "here it is topic"),
         ("startingOffsetsByTimestamp", "here it is startingOffsets, as {"),
         ("kafka.security.protocol", "here it is transport.tls=true for SSL"),
         ("kafka.sasl.jaas.config", "here it is transport.username and transport.password_file"),

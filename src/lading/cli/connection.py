@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..transports.group_administration import GroupAdministration
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
     from ..transports.lading.transport import LadingTransport
+    from ..transports.topic_selection import TopicSelection
 
 
 def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
@@ -111,12 +112,14 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
     }
 
 
+TOPICS_LOOKED_AT = 20
+"""At most this many topics of several are looked at for their headers."""
 LOOKED_AT = 10_000
 """Number of messages searched for headers to explain why a filter found nothing."""
 
 
 def absent_headers(
-    from_: str, topic: str, where: str, states: States = "available", *, found: bool = False
+    from_: str, topic: str | Sequence[str], where: str, states: States = "available", *, found: bool = False
 ) -> Iterator[str]:
     """Yield a message for each header that a filter names and no message has, with the nearest one that exists.
 
@@ -130,14 +133,16 @@ def absent_headers(
     yield from _absent(from_, topic, keys, condition.unquoted, states)
 
 
-def absent_columns(from_: str, topic: str, columns: str, states: States = "available") -> Iterator[str]:
+def absent_columns(from_: str, topic: str | Sequence[str], columns: str, states: States = "available") -> Iterator[str]:
     """Yield a message for each header that becomes a column and that no message has."""
     from ..columns.contract import parse_columns
 
     yield from _absent(from_, topic, parse_columns(columns).header_keys, (), states)
 
 
-def _absent(from_: str, topic: str, keys: Sequence[str], unquoted: Sequence[str], states: States) -> Iterator[str]:
+def _absent(
+    from_: str, topic: str | Sequence[str], keys: Sequence[str], unquoted: Sequence[str], states: States
+) -> Iterator[str]:
     from ..columns.seen_headers import unseen_sentence
     from ..transports.open import is_queue
 
@@ -173,7 +178,8 @@ def absent_contract(settings: PipelineSettings) -> Iterator[str]:
             if is_queue(url):
                 return
             options = settings.transport(source)
-            seen.merge(header_statistics(url, source.topic, states=source.states, limit=LOOKED_AT, transport=options))
+            topics = find_topics(url, source.selection, options)
+            seen.merge(header_statistics(url, topics, states=source.states, limit=LOOKED_AT, transport=options))
         except LadingError:
             return
     if seen.messages:
@@ -182,11 +188,27 @@ def absent_contract(settings: PipelineSettings) -> Iterator[str]:
             yield unseen_sentence(key, list(seen.keys), among)
 
 
+def find_topics(from_: str, selection: TopicSelection, options: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the flat names of the topics that are selected, as they are now; none if nothing matches a pattern."""
+    if selection.pattern is None and len(selection.names) == 1:
+        return [*selection.names]
+    from ..transports.open import open_transport
+
+    transport = open_transport(from_, **(options or {}))
+    try:
+        return [meta.name for meta in selection.find(transport)]
+    finally:
+        transport.close()
+
+
 def header_statistics(
-    from_: str, topic: str, *, where: str | None = None, states: States = "available", limit: int | None = None,
+    from_: str, topic: str | Sequence[str], *, where: str | None = None, states: States = "available",
+    limit: int | None = None,
     on_rows: Callable[[int], None] = lambda rows: None, transport: Mapping[str, Any] | None = None,
 ) -> HeaderStatistics:  # fmt: skip
-    """Return the header statistics of a topic's messages. ``on_rows`` is called with how many more were read.
+    """Return the header statistics of the messages of a topic, or of the first topics of several.
+
+    ``on_rows`` is called with how many more were read.
 
     ``transport`` holds options of the connection.
     """
@@ -196,7 +218,9 @@ def header_statistics(
     statistics = HeaderStatistics()
     # a damaged payload hides no headers
     options: Any = {"where": where, "states": states, "start": "earliest", "timeout_s": 0, "verify_checksum": False}
-    with Consumer(from_, topic, **options, **(transport or {})) as consumer:
+    with Consumer(
+        from_, topic if isinstance(topic, str) else topic[:TOPICS_LOOKED_AT], **options, **(transport or {})
+    ) as consumer:
         for batch in consumer.batches():
             wanted = batch if limit is None else batch.slice(0, limit - statistics.messages)
             statistics.add(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ import typer
 from ..model.errors import LocalError
 from ..model.extras import require_spark
 from .interruption import Interruption
-from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, TopicName, Where
+from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
 from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .storage_option import Storage, parse_storage
@@ -27,13 +28,20 @@ SAMPLE_MESSAGES = 100_000
 
 
 def ingest(
-    topic: TopicName,
+    topic: Annotated[
+        str,
+        typer.Argument(
+            help="Topic, STREAM.TOPIC in another stream than default; several are separated by commas, and with "
+            "--pattern it is a regular expression."
+        ),
+    ],
     # a Path would make a directory s3: of s3://
     to: Annotated[
         str,
         typer.Argument(
             metavar="DIRECTORY",
-            help="Directory of the Parquet table; delta: or iceberg: before it for such a table. Created if missing.",
+            help="Directory of the Parquet table; delta: or iceberg: before it for such a table, {topic} in it for a "
+            "table of each topic. Created if missing.",
         ),
     ],
     columns: Annotated[
@@ -44,6 +52,12 @@ def ingest(
             "headers, and each header with the type that its values suggest.",
         ),
     ] = None,
+    pattern: Annotated[
+        bool,
+        typer.Option(
+            "--pattern", help="Read all topics whose whole names match TOPIC, with --follow also those created later."
+        ),
+    ] = False,
     where: Where = None,
     partition_by: Annotated[
         list[str] | None,
@@ -96,7 +110,7 @@ def ingest(
     storage: Storage = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Copy a topic into a table with typed header columns, exactly once. Rerun to continue.
+    """Copy a topic, or several, into a table with typed header columns, exactly once. Rerun to continue.
 
     Without --columns the inferred columns are printed as a proposal, with what was found as comments.
 
@@ -109,11 +123,15 @@ def ingest(
         lading ingest flights delta:./tables/flights --local
 
         lading ingest flights ./tables/today --starting 2026-01-31 --ending 2026-02-01
+
+        lading ingest 'flights[.].*' ./tables/all --pattern --local --follow
     """
     from ..tables.formats.registry import split_target
     from ..tables.plan.offset_options import parse_offsets
     from ..tables.storage.files import check_directory, local_directory, table_location
-    from .connection import absent_columns, absent_headers, header_statistics
+    from ..tables.topic_tables import has_topic, parent_of_topic_tables
+    from ..transports.topic_selection import TopicSelection
+    from .connection import absent_columns, absent_headers, find_topics, header_statistics
 
     if not local:
         require_spark("add --local to work without it")
@@ -122,22 +140,26 @@ def ingest(
     parse_offsets("--ending", ending)
     payload = gather_payload(payload_format, payload_schema, payload_message, registry)
     place = table_location("table", split_target(to)[1])
+    around = parent_of_topic_tables(str(place)) if has_topic(place) else str(place)
     references = parse_storage(storage)
     if references is not None:
-        references.bind([place])
-    check_directory("the table", place)
-    check_directory("the state directory", local_directory("the state directory (--state)", state or str(place)))
+        references.bind([around])
+    check_directory("the table", place if not has_topic(place) or "://" in around else Path(around))
+    check_directory("the state directory", local_directory("the state directory (--state)", state or around))
+    names = [] if pattern else [name.strip() for name in topic.split(",") if name.strip()]
+    selection = TopicSelection.parse(names or [topic], topic if pattern else None, "--pattern")
+    looked_at = find_topics(from_, selection)
     if columns is None:
-        statistics = header_statistics(from_, topic, limit=SAMPLE_MESSAGES)
+        statistics = header_statistics(from_, looked_at, limit=SAMPLE_MESSAGES)
         columns = infer_columns(statistics)
         if output is Output.TEXT:
             for text in proposal(statistics, columns):
                 print_note(f"[dim]{text}[/]")
     else:
-        for sentence in absent_columns(from_, topic, columns):
+        for sentence in absent_columns(from_, looked_at, columns):
             print_note(sentence)
     if where is not None:
-        for sentence in absent_headers(from_, topic, where):
+        for sentence in absent_headers(from_, looked_at, where):
             print_note(sentence)
     from ..columns.instants import unreadable_times_sentence
     from ..tables.formats.partitions import long_values_sentence
@@ -158,11 +180,12 @@ def ingest(
 
         with closing(LocalExecutor() if local else spark_executor(session(), topic, to)) as executor:
             report = ingest_topic(
-                executor, from_, topic, to,
+                executor, from_, topic if len(selection.names) == 1 else None, to,
                 IngestSettings(
                     columns=columns, where=where, state_dir=state, max_rows=max_rows, follow=follow, resume=resume,
                     verify_checksum=None if verify_checksum else False, partition_by=partition_by or (),
                     storage=references, starting=starting, ending=ending, payload=payload,
+                    topics=selection.names if len(selection.names) > 1 else (), topic_pattern=selection.pattern,
                 ),
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip

@@ -15,6 +15,7 @@ from ..payloads.form import KINDS
 from ..payloads.paths import Path
 from ..transports.fetched import States
 from ..transports.interface import Transport
+from ..transports.topic_selection import TopicSelection
 from .arguments import open_for
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
@@ -32,9 +33,11 @@ WRITE_ROWS = 32_768
 
 def read_arrow(
     url: str | Transport,
-    topic: str,
+    topic: str | None = None,
     columns: str | Sequence[str] | None = None,
     *,
+    topics: Sequence[str] = (),
+    topic_pattern: str | None = None,
     where: str | None = None,
     states: States = "available",
     start: Bound = "earliest",
@@ -45,7 +48,10 @@ def read_arrow(
     payload: Mapping[str, str] | None = None,
     **options: Any,
 ) -> pa.Table:
-    """Return the messages of a topic as a table: partition after partition, in offset order within each.
+    """Return the messages of a topic, or of several, as a table: by topic and partition, in offset order within each.
+
+    Several topics are named by ``topics``, or their whole names match the regular expression ``topic_pattern``; the
+    columns ``stream``, ``topic`` and ``partition`` say which one a message is of.
 
     ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
     (docs/reference/contract), or is a list of such parts; without it the table has the Batch schema. ``start``,
@@ -59,7 +65,8 @@ def read_arrow(
         raise SettingError(f"limit is 0 or more, not {limit}")
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_arrow, url, options)
-    found = list(_read(transport, topic, selection, start, end, limit, stacklevel=3))
+    wanted = _select_topics(topic, topics, topic_pattern)
+    found = list(_read(transport, wanted, selection, start, end, limit, stacklevel=3))
     timeless = any("timestamp" in batch.schema.names and batch.column("timestamp").null_count for batch in found)
     schema = _allow_null_times(selection.schema) if timeless else selection.schema
     return pa.Table.from_batches([_under_schema(batch, schema) for batch in found], schema).slice(0, limit)
@@ -67,9 +74,11 @@ def read_arrow(
 
 def read_batches(
     url: str | Transport,
-    topic: str,
+    topic: str | None = None,
     columns: str | Sequence[str] | None = None,
     *,
+    topics: Sequence[str] = (),
+    topic_pattern: str | None = None,
     where: str | None = None,
     states: States = "available",
     start: Bound = "earliest",
@@ -87,13 +96,23 @@ def read_batches(
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_batches, url, options)
     schema = _allow_null_times(selection.schema)
-    found = _read(transport, topic, selection, start, end, None, stacklevel=2)
+    wanted = _select_topics(topic, topics, topic_pattern)
+    found = _read(transport, wanted, selection, start, end, None, stacklevel=2)
     return pa.RecordBatchReader.from_batches(schema, (_under_schema(batch, schema) for batch in found))
+
+
+def _select_topics(topic: str | None, topics: Sequence[str], pattern: str | None) -> TopicSelection:
+    """Return the topics of a call. Raises SettingError unless one argument selects them."""
+    given = [name for name, value in (("topic", topic), ("topics", topics), ("topic_pattern", pattern)) if value]
+    if len(given) > 1:
+        raise SettingError(f"{' and '.join(given)}: both select topics; give one of them")
+    # an empty name is refused by the transport
+    return TopicSelection.parse(topics or [topic or ""], pattern or None)
 
 
 def _read(
     transport: Transport,
-    topic: str,
+    wanted: TopicSelection,
     selection: Selection,
     start: Bound,
     end: Bound,
@@ -101,11 +120,14 @@ def _read(
     *,
     stacklevel: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a topic, partition after partition, until there are ``limit`` rows; closes the transport."""
+    """Yield the batches, partition after partition, until there are ``limit`` rows; closes the transport."""
     declared = DeclaredHeaders(selection)
     rows = unreadable_times = 0
     try:
-        begun = spans(transport, [transport.topic(topic)], start, end).values()
+        metas = [transport.topic(*wanted.names)] if len(wanted.names) == 1 else wanted.find(transport)
+        if not metas:
+            raise wanted.nothing_found_error(transport)
+        begun = spans(transport, metas, start, end).values()
         for span in begun:
             reader = PartitionReader(
                 transport, span.meta, span.partition, span.offset, end=span.end, sure=span.sure, max_bytes=FETCH_BYTES
@@ -123,9 +145,10 @@ def _read(
                 if reader.position == before and not batches:
                     break
         if unreadable_times:
-            LOG.warning("topic %r: %s", topic, unreadable_times_sentence(unreadable_times, "the result"))
+            LOG.warning("%s: %s", wanted, unreadable_times_sentence(unreadable_times, "the result"))
         if limit != 0:
-            declared.warn_looking_at(transport, begun, topic, stacklevel=stacklevel)
+            shown = wanted.pattern or ", ".join(wanted.names)
+            declared.warn_looking_at(transport, begun, shown, stacklevel=stacklevel)
     finally:
         transport.close()
 

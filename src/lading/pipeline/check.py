@@ -64,7 +64,11 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
             options = source_options(settings, source)
             from_ = options.queue if isinstance(options, Spooled) else options.from_
             with open_server(from_, settings.transport(source)) as transport:
-                metas.append((source, transport.topic(source.topic)))
+                selection = source.selection
+                found = [transport.topic(source.topic)] if source.topic is not None else selection.find(transport)
+                if not found:
+                    raise selection.nothing_found_error(transport)
+                metas += [(source, meta) for meta in found]
         except LadingError as error:
             yield Problem("source", str(error))
     try:

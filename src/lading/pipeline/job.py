@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..tables.scan.scan_spec import ScanSpec
 from ..transports.open import capabilities_of
 from ..transports.secrets import name_process
 from ..transports.topic_address import TopicAddress
+from ..transports.topic_selection import TopicSelection
 from .plan import Plan
 from .settings import PipelineSettings
 
@@ -37,7 +38,7 @@ def schema_of_text(text: str) -> pa.Schema:
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """The source of one topic, and the broker that owns its messages."""
+    """The source of topics, and the broker that owns their messages."""
 
     from_: str
     server: str
@@ -45,11 +46,14 @@ class SourcePlace:
     fail_on_data_loss: bool
     transport: Mapping[str, Any] = field(repr=False)
     """How it is reached, as it stands in the file: references instead of secrets, which each process follows."""
+    topics: Sequence[str] | None = None
+    """The flat names of its topics; None if a pattern selects them."""
+    topic_pattern: str | None = None
 
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """One run of a pipeline; ``sources`` by flat topic name, ``accepted`` are the ranges that the breaker lets pass."""
+    """One run of a pipeline; ``accepted`` are the ranges that the breaker lets pass."""
 
     document: Mapping[str, Any] = field(repr=False)
     base: str
@@ -59,7 +63,7 @@ class PipelineJob:
     run: str
     resume_command: str
     accept_command: str
-    sources: Mapping[str, SourcePlace]
+    sources: Sequence[SourcePlace]
     accepted: tuple[Mapping[str, Any], ...] = ()
     step_schema: str | None = None
     """The columns that the steps return, as ``schema_text`` writes them."""
@@ -74,7 +78,7 @@ class PipelineJob:
     def parse(cls, text: str) -> PipelineJob:
         """Return the job that ``text`` wrote."""
         held = json.loads(text)
-        held["sources"] = {topic: SourcePlace(**row) for topic, row in held["sources"].items()}
+        held["sources"] = [SourcePlace(**row) for row in held["sources"]]
         held["accepted"] = tuple(held["accepted"])
         held["bounds"] = {url: MessageBound(*row) for url, row in held["bounds"].items()}
         return cls(**held)
@@ -101,9 +105,23 @@ class PipelineJob:
     def _capabilities(self) -> dict[str, Capabilities]:
         return {}
 
+    def source_of(self, topic: str) -> SourcePlace:
+        """Return the source of a topic, by its flat name: topics that match a pattern are found while a run goes on."""
+        if topic not in self._sources:
+            self._sources[topic] = next(
+                source
+                for source in self.sources
+                if TopicSelection.parse(source.topics or (), source.topic_pattern).matches(topic)
+            )
+        return self._sources[topic]
+
+    @cached_property
+    def _sources(self) -> dict[str, SourcePlace]:
+        return {}
+
     def reading(self, piece: OffsetRange) -> ScanSpec:
         """Return how a range is read."""
-        source = self.sources[piece.topic]
+        source = self.source_of(piece.topic)
         return ScanSpec(
             source.from_,
             Projection(("offset",)),

@@ -40,7 +40,11 @@ def to_odcs(settings: PipelineSettings, version: str) -> dict[str, Any]:
         "name": settings.id,
         "version": version,
         "status": "active",
-        "schema": [_object(settings, source.topic) for source in settings.document.source],
+        "schema": [
+            _object(settings, topic)
+            for source in settings.document.source
+            for topic in source.selection.names or [source.topic_pattern or ""]
+        ],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from ..tables.formats.partitions import Partitions
 from ..tables.scan.schema import table_schema
 from ..tables.storage.files import local_directory, table_location
 from ..tables.storage.object_path import TablePath
+from ..tables.topic_tables import has_topic, parent_of_topic_tables, table_of_topic
 from ..transports.topic_address import TopicAddress
 from .ready_contracts import CLOUDEVENTS, CONTENT_TYPE
 from .reasons import BREACHES, Failure, expectation_counter
@@ -156,7 +157,8 @@ class Plan:
             raise SettingError(problem)
         plan = _plan(settings, made, bounds or {})
         # in every process that has a plan: the driver, and each task
-        settings.storage.bind([*plan.forms, plan.quarantine])
+        places = [parent_of_topic_tables(str(place)) if has_topic(place) else place for place in plan.forms]
+        settings.storage.bind([*places, plan.quarantine])
         return replace(plan, partitions=_partitions(settings, plan.schemas))
 
     @property
@@ -190,6 +192,14 @@ class Plan:
         }
         made = {one.path: one.schema for one in self.results}
         return {**direct, **made, self.quarantine: self.quarantine_schema}
+
+    def schemas_of(self, topics: Iterable[str]) -> dict[TablePath, pa.Schema]:
+        """Return the columns of every table that messages of these topics may go to."""
+        return {
+            table_of_topic(place, topic): schema
+            for place, schema in self.schemas.items()
+            for topic in (topics if has_topic(place) else [""])
+        }
 
     @cached_property
     def projection(self) -> Projection:

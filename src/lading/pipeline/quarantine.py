@@ -240,7 +240,7 @@ class Quarantine:
 
     def _server(self, topic: str, to: str | None) -> str:
         sources = self._settings.document.source
-        mine = next((source for source in sources if source.topic in (topic, f"default.{topic}")), None)
+        mine = self._settings.find_source(topic)
         if mine is None and len(sources) > 1 and to is None:
             raise LocalError(f"no [[source]] of {self._settings.name} names the topic {topic!r} any more; use --to")
         return self._settings.server(mine or sources[0])

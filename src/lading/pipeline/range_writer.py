@@ -26,6 +26,7 @@ from ..tables.plan.ranges import OffsetRange
 from ..tables.scan.scan import FetchedRange, fetch_range
 from ..tables.storage.files import OWN, STAGED
 from ..tables.storage.object_path import TablePath
+from ..tables.topic_tables import table_of_topic
 from ..transports.fitting import find_refused
 from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob
@@ -81,7 +82,8 @@ class _Range:
 
         kind, stem = (PASSED, f"{self._stem}-{PASSED}") if job.settings.document.step else (TABLE, self._stem)
         self._files = {
-            table.path: files(table.path, table.schema, table.repeating, kind, stem) for table in self._plan.tables
+            table.path: files(table_of_topic(table.path, piece.topic), table.schema, table.repeating, kind, stem)
+            for table in self._plan.tables
         }
         failed = ("reason", "header", "detail")
         self._failed = files(self._plan.quarantine, self._plan.quarantine_schema, failed, TABLE, self._stem)
@@ -95,7 +97,7 @@ class _Range:
 
     def take(self, stretch: FetchedRange) -> None:
         """Classify and stage the messages of one fetch."""
-        source = self._job.sources[self._piece.topic]
+        source = self._job.source_of(self._piece.topic)
         request = ScanRequest(stretch.first, stretch.end, self._plan.fields, self._plan.keys, TASK_ROWS)
         for decoded in stretch.fetched.decode(request, states=source.states):
             if decoded.count:
@@ -181,7 +183,7 @@ class _Range:
         rows = np.flatnonzero(judged.failure >= 0)
         offsets = judged.batch.column("offset").to_numpy()[rows]
         request = ScanRequest(int(offsets[0]), int(offsets[-1]) + 1)
-        for decoded in stretch.fetched.decode(request, states=self._job.sources[self._piece.topic].states):
+        for decoded in stretch.fetched.decode(request, states=self._job.source_of(self._piece.topic).states):
             held = decoded.columns["offset"].to_numpy(zero_copy_only=False)
             at = np.searchsorted(offsets, held)
             mine = (at < len(offsets)) & (offsets[np.minimum(at, len(offsets) - 1)] == held)
@@ -221,7 +223,7 @@ class _Range:
             pa.repeat(pa.scalar(self._piece.partition, pa.int32()), rows),
             pa.array(first, pa.int64()), pa.array(end, pa.int64()), pa.array(state, pa.int8()),
         ]  # fmt: skip
-        server = self._job.sources[self._piece.topic].server
+        server = self._job.source_of(self._piece.topic).server
         staged = StagedArrow(Path(self._job.state), f"{self._stem}-states.arrow", STATE_SCHEMA, STATES, server)
         staged.add(pa.RecordBatch.from_arrays(columns, schema=STATE_SCHEMA))
         return staged.close()

@@ -89,19 +89,20 @@ def replace_range(
         last = state.manifests.last()
         if last is None:
             raise LocalError(f"pipeline {settings.id!r} has published nothing yet; run it first")
-        ranges = [piece for planner in planners for piece in _find_published_ranges(planner, last)]
+        by_topic = [planner for source in planners for planner in source.look_at_topics().values()]
+        ranges = [piece for planner in by_topic for piece in _find_published_ranges(planner, last)]
         if not ranges:
             raise LocalError(
                 f"no message from {starting} to {ending} is published by pipeline {settings.id!r}; name a range that "
                 "it has read, or run it first"
             )
-        tables = {resolve_name(state.directory, name) for name in last.schemas} | {*plan.schemas}
+        tables = {resolve_name(state.directory, name) for name in last.schemas} | {*plan.schemas_of(last.positions)}
         settings.storage.bind(tables)
         rows = RowsOfRanges(merge_ranges(ranges), by_topic=len(last.positions) > 1)
         _require_places(settings, plan, rows)
         _delete_leftovers(state, tables, last)
         token = f"{REPLACING_RANGE}{secrets.token_hex(8)}"
-        bounds = ensure_topics(settings, [planner.topic() for planner in planners])
+        bounds = ensure_topics(settings, [planner.topic() for planner in by_topic])
         job = make_job(settings, state, token, planners, plan, (), bounds)
         writer = PipelineWriter(job)
         try:

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +21,12 @@ from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
 from ..tables.ingest import require_no_end_of_following
 from ..tables.plan.options import SourceOptions
-from ..tables.plan.planning import Planner
+from ..tables.plan.source_planner import SourcePlanner
 from ..tables.plan.spooling import resolve_spool
 from ..tables.storage.files import resolve_name
 from ..tables.storage.object_path import TablePath
 from ..tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
+from ..tables.topic_tables import has_topic
 from ..tables.withdrawal import RunWithdrawal, remove_made_directories
 from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue
@@ -91,18 +91,18 @@ def run(
 
         plan = Plan.of(settings, resolve_step_schema(spark, settings))
     with translate_disk_errors(f"pipeline {settings.id!r}"), open_planners(settings) as planners:
-        metas = {planner.options.topic: planner.topic() for planner in planners}
-        check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
+        metas = look_at_topics(settings, planners, follow=follow)
+        check_servers(settings, plan, metas)
         with remove_made_directories(Path(settings.state_directory), *plan.schemas):
             state = open_state(
-                Path(settings.state_directory), settings.id, "pipeline", plan.schemas,
-                settings.command("--resume"), take_over=resume,
+                Path(settings.state_directory), settings.id, "pipeline",
+                plan.schemas_of([meta.name for _, meta in metas]), settings.command("--resume"), take_over=resume,
             )  # fmt: skip
             with state.running() as token:
                 table_run = to_table_run(settings, state, plan, planners)
                 with RunWithdrawal(table_run) as withdrawal:
                     withdrawal.claim_tables()
-                    bounds = ensure_topics(settings, list(metas.values()))
+                    bounds = ensure_topics(settings, [meta for _, meta in metas])
                     start = engine.begin(table_run, resume=resume)
                     accepted = _read_accepted_ranges(state, accept_batch=accept_batch)
                     job = make_job(settings, state, token, planners, plan, accepted, bounds)
@@ -134,52 +134,69 @@ def keep_in_shape(
 
 
 def to_table_run(
-    settings: PipelineSettings, state: PipelineStateDirectory, plan: Plan, planners: Sequence[Planner]
+    settings: PipelineSettings, state: PipelineStateDirectory, plan: Plan, planners: Sequence[SourcePlanner]
 ) -> TableRun:
     """Return the pipeline in the form that the engine runs."""
     if (last := state.manifests.last()) is not None:
         # a batch is finished in tables that the file does not name any more, too
         settings.storage.bind({resolve_name(state.directory, name) for name in last.schemas} - {*plan.schemas})
-    return TableRun(
-        f"pipeline {settings.id!r}", state, planners, plan.schemas, settings.command("--resume"),
-        lambda manifest: apply_side_effects(state, manifest, settings), plan.forms, plan.partitions,
-        frozenset({plan.quarantine}),
+    by_topic = {place: schema for place, schema in plan.schemas.items() if has_topic(place)}
+    table_run = TableRun(
+        f"pipeline {settings.id!r}", state, planners, plan.schemas_of(()), settings.command("--resume"),
+        lambda manifest: apply_side_effects(state, manifest, settings), dict(plan.forms), dict(plan.partitions),
+        by_topic, frozenset({plan.quarantine}),
     )  # fmt: skip
+    engine.add_known_tables(table_run)
+    return table_run
 
 
 @contextmanager
-def open_planners(settings: PipelineSettings) -> Iterator[list[Planner]]:
-    """Give a planner for each source, whose options have the flat name of its topic; close them at the end."""
-    planners: list[Planner] = []
+def open_planners(settings: PipelineSettings) -> Iterator[list[SourcePlanner]]:
+    """Give a planner for each source, under the flat names of its topics; close them at the end."""
+    planners: list[SourcePlanner] = []
     try:
         for source in settings.document.source:
-            options = source_options(settings, source)
-            planner = Planner(options)
+            planner = SourcePlanner(source_options(settings, source))
             planners.append(planner)
-            # the flat name of the topic, however it was spelled
-            planner.options = replace(options, topic=planner.topic().name)
-        names = [planner.options.topic for planner in planners]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise SettingError(
-                f"{settings.name}: two sources are the topic {twice!r}; positions are kept by topic: use two pipelines"
-            )
+            planner.resolve_name()
         yield planners
     finally:
         for planner in planners:
             planner.close()
 
 
+def look_at_topics(
+    settings: PipelineSettings, planners: Sequence[SourcePlanner], *, follow: bool
+) -> list[tuple[SourceSection, TopicMeta]]:
+    """Return each topic as it is now, with its source. Raises UnknownTopic if a run that does not follow has none."""
+    found: list[tuple[SourceSection, TopicMeta]] = []
+    names: set[str] = set()
+    for source, planner in zip(settings.document.source, planners, strict=True):
+        metas = (
+            [one.topic() for one in planner.look_at_topics().values()] if follow else planner.require_topics().values()
+        )
+        for meta in metas:
+            if meta.name in names:
+                raise SettingError(
+                    f"{settings.name}: two sources are the topic {meta.name!r}; positions are kept by topic: use two "
+                    "pipelines"
+                )
+            names.add(meta.name)
+            found.append((source, meta))
+    return found
+
+
 def source_options(settings: PipelineSettings, source: SourceSection) -> SourceOptions:
     """Return how a source is read. Raises SettingError for an invalid starting position or transport option."""
     try:
-        options = SourceOptions.parse(_options(settings, source, source.topic))
+        options = SourceOptions.parse(_options(settings, source))
     except SettingError as error:
         text = str(error).replace("startingOffsets is", "source.starting is")
         raise SettingError(text.replace("endingOffsets is", "source.ending is")) from None
     return resolve_spool(options)
 
 
-def _options(settings: PipelineSettings, source: SourceSection, topic: str) -> dict[str, str]:
+def _options(settings: PipelineSettings, source: SourceSection) -> dict[str, str]:
     place = {"from": settings.url(source.from_)}
     reached = {f"transport.{name}": str(value) for name, value in settings.transport(source).items()}
     if is_queue(place["from"]):
@@ -192,7 +209,9 @@ def _options(settings: PipelineSettings, source: SourceSection, topic: str) -> d
         )
     return {
         **place,
-        "topic": topic,
+        "topic": source.topic or "",
+        "topics": ",".join(source.topics or ()),
+        "topic_pattern": source.topic_pattern or "",
         "startingOffsets": _place_text(source.starting),
         "endingOffsets": _place_text(source.ending),
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
@@ -236,7 +255,7 @@ def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> d
     Returns the message bound of each, by URL, if its server reports it. Raises LocalError for one that takes no
     headers, and for one that is a source under another address.
     """
-    partitions = max(len(meta.partitions) for meta in sources)
+    partitions = max((len(meta.partitions) for meta in sources), default=1)
     bounds: dict[str, MessageBound] = {}
     for key, address in settings.topics.items():
         server, topic = address
@@ -263,18 +282,19 @@ def make_job(
     settings: PipelineSettings,
     state: PipelineStateDirectory,
     token: str,
-    planners: list[Planner],
+    planners: list[SourcePlanner],
     plan: Plan,
     accepted: tuple[Any, ...],
     bounds: Mapping[str, MessageBound],
 ) -> PipelineJob:
-    sources = {
-        planner.options.topic: SourcePlace(
+    sources = [
+        SourcePlace(
             planner.options.from_, settings.server(source), source.states, source.fail_on_data_loss,
             {} if is_queue(settings.url(source.from_)) else source.transport,
+            None if source.topic_pattern else planner.names, source.topic_pattern,
         )
         for source, planner in zip(settings.document.source, planners, strict=True)
-    }  # fmt: skip
+    ]  # fmt: skip
     return PipelineJob(
         settings.raw, str(settings.base), settings.name, str(state.directory), state.pipeline, token,
         settings.command("--resume"), settings.command("--accept-batch"), sources, accepted,

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
 from ..columns.contract import did_you_mean
+from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
 from ..settings.sections import Listen
+from ..transports.topic_selection import TopicSelection
 from .reasons import SENTENCES
 from .targets import QUARANTINE, parse_route_target, parse_target, table_of
 
@@ -82,10 +84,14 @@ class PipelineSection(PipelineFileSection):
 
 
 class SourceSection(PipelineFileSection):
-    """[source] or one of several [[source]]: a topic and its location."""
+    """[source] or one of several [[source]]: a topic, or several, and their location."""
 
     from_: NonEmpty = Field(alias="from")
-    topic: NonEmpty
+    topic: NonEmpty | None = None
+    topics: tuple[NonEmpty, ...] | None = Field(default=None, min_length=1)
+    """Several topics by name."""
+    topic_pattern: NonEmpty | None = None
+    """A regular expression that matches the whole names of topics, of later ones too."""
     starting: Place = "earliest"
     ending: Place = "latest"
     """Where a run ends that does not follow."""
@@ -100,6 +106,18 @@ class SourceSection(PipelineFileSection):
     """The minimum time in seconds that published messages stay in the spool. Default: a day."""
     channel: NonEmpty | None = None
     """The channel of a queue. Default: the pipeline's id."""
+
+    @property
+    def selection(self) -> TopicSelection:
+        """The topics of the source. Raises SettingError unless it names one, several or a valid pattern."""
+        given = [name for name in ("topic", "topics", "topic_pattern") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SettingError(f"source has {' and '.join(given)}, which both select topics; keep one of them")
+        if not given:
+            raise SettingError(
+                "source.topic is missing; it takes the name of a topic (topics and topic_pattern take several)"
+            )
+        return TopicSelection.parse(self.topics or [self.topic or ""], self.topic_pattern, "source.topic_pattern")
 
 
 class Quality(PipelineFileSection):

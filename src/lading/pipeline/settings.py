@@ -13,11 +13,13 @@ from pydantic import ValidationError
 
 from ..columns.contract import Projection
 from ..model.errors import SettingError
+from ..model.names import DEFAULT_STREAM
 from ..registry.payload_form import inline_schema, parse_payload_form
 from ..settings.toml_text import find_toml_remedy
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import OWN, has_scheme
 from ..tables.storage.storage import StorageReferences
+from ..tables.topic_tables import has_topic, parent_of_topic_tables
 from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
 from ..transports.topic_address import TopicAddress
 from .header_section import parse_headers
@@ -45,6 +47,11 @@ class PipelineSettings:
             self.document = Document.model_validate({**self.raw, **single})
         except ValidationError as error:
             raise SettingError(f"{name}: {_sentence(error, single)}") from None
+        for source in self.document.source:
+            try:
+                _ = source.selection
+            except SettingError as error:
+                raise SettingError(f"{name}: {error}") from None
         headers = include_contracts(self.document.headers, self.document.include, name)
         self.contract = _parse_contract(headers, self.document.payload, base, name)
         self.storage = StorageReferences.parse(self.document.storage, base, name)
@@ -150,13 +157,13 @@ class PipelineSettings:
     def state_directory(self) -> str:
         """The directory of manifests, checkpoint and ledger: as set, else next to the good table."""
         state = self.document.pipeline.state
-        return self.place(self.document.good.to) if state is None else self._relative(state)
+        return _around(self.place(self.document.good.to)) if state is None else self._relative(state)
 
     def spool(self, source: SourceSection) -> str:
         """Return the spool directory of a queue."""
         if source.spool is not None:
             return self._relative(source.spool)
-        return str(Path(self.state_directory) / OWN / "spools" / source.topic)
+        return str(Path(self.state_directory) / OWN / "spools" / (source.topic or ""))
 
     @property
     def quarantine_table(self) -> str:
@@ -164,7 +171,7 @@ class PipelineSettings:
         to, good = table_of(self.document.quarantine.to), self.document.good.table
         if to is not None:
             return self.place(to)
-        return f"{(self.state_directory if good is None else self.place(good)).rstrip('/')}_quarantine"
+        return f"{(self.state_directory if good is None else _around(self.place(good))).rstrip('/')}_quarantine"
 
     def place(self, to: str) -> str:
         """Return the directory of a table's target, made absolute; URLs of object stores stay unchanged."""
@@ -190,6 +197,14 @@ class PipelineSettings:
     def quarantine_server(self) -> str:
         """The server of the quarantine topic."""
         return self.document.quarantine.server or self.server(self.document.source[0])
+
+    def find_source(self, topic: str) -> SourceSection | None:
+        """Return the source of a topic, by its flat name; None if the file has no such source any more."""
+        plain = topic.removeprefix(f"{DEFAULT_STREAM}.")
+        sources = [(source, source.selection) for source in self.document.source]
+        named = (source for source, selection in sources if topic in selection.names or plain in selection.names)
+        matched = (source for source, selection in sources if selection.matches(topic))
+        return next(named, None) or next(matched, None)
 
     def command(self, *more: str) -> str:
         """Return the command that runs this pipeline."""
@@ -221,6 +236,11 @@ class PipelineSettings:
 
     def _relative(self, text: str) -> str:
         return text if has_scheme(text) else str((self.base / text).absolute())
+
+
+def _around(place: str) -> str:
+    """Return the directory of a table, or the one around the tables of all topics."""
+    return parent_of_topic_tables(place) if has_topic(place) else place
 
 
 def load_contract(file: Path) -> Projection:

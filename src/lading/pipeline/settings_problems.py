@@ -15,6 +15,7 @@ from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import local_directory, table_location
 from ..tables.storage.object_path import TablePath
+from ..tables.topic_tables import TOPIC, has_topic, require_topic_alone
 from ..transports.topic_address import TopicAddress
 from .sections import Good, Route
 from .settings import PipelineSettings
@@ -25,12 +26,14 @@ from .targets import table_of
 def problems(settings: PipelineSettings) -> Iterator[str]:
     """Yield every problem of the settings themselves, without a look at sources or tables."""
     document = settings.document
-    topics = [source.topic for source in document.source]
+    topics = [topic for source in document.source for topic in source.selection.names]
     for topic in {topic for topic in topics if topics.count(topic) > 1}:
         yield f"{settings.name}: two sources name the topic {topic!r}; positions are kept by topic: use two pipelines"
     for key, target in settings.topics.items():
         for source in document.source:
-            if target.is_same(TopicAddress(settings.server(source), source.topic)):
+            server, selection = settings.server(source), source.selection
+            named = any(target.is_same(TopicAddress(server, topic)) for topic in selection.names)
+            if named or (target.is_same(TopicAddress(server, target.topic)) and selection.matches(target.topic)):
                 yield (
                     f"{settings.name}: {key} {target.topic!r} is the topic that the pipeline reads, which would read "
                     "its own copies again and again; name another one"
@@ -53,6 +56,7 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
     for key, section in list_tables(settings):
         assert section.to is not None
         try:
+            require_topic_alone(f"{key}.to", section.to)
             path = table_location(f"{key}.to", settings.place(section.to))
         except SettingError as error:
             yield f"{settings.name}: {error}"
@@ -68,6 +72,10 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
                 f"({', '.join(differing)}); give them the same columns, or one of them another table"
             )
         places[path] = key
+        if document.step and has_topic(path):
+            yield f"{settings.name}: {key}.to: rows that the steps made are of no topic; name a table without {TOPIC}"
+    if document.quarantine.to is not None and has_topic(document.quarantine.to):
+        yield f"{settings.name}: quarantine.to: the quarantine is one table for all topics; name it without {TOPIC}"
     if (form := split_target(table_of(document.quarantine.to) or "")[0]) != DEFAULT_FORM:
         yield f"{settings.name}: quarantine.to: {form!r} is not supported; name {DEFAULT_FORM}:DIRECTORY"
     try:

@@ -49,11 +49,12 @@ class PipelineWriter:
     def publish(self, batch: StagedBatch) -> None:
         """Publish a batch, exactly once, unless too much of it failed."""
         job, state = self.job, self.state
+        topics = {result.piece.topic for result in batch.written}
         commit(
             state,
             job.run,
             batch,
-            {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()},
+            {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas_of(topics).items()},
             resume_command=job.resume_command,
             check_batch=lambda ranges, counts: check_failure_ratio(job, state, ranges, counts),
             deliver=lambda manifest: apply_side_effects(state, manifest, job.settings),

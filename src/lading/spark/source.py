@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from ..model.errors import SettingError
 from ..tables.plan.options import SinkOptions, SourceOptions, refuse_batch_options
-from ..tables.plan.planning import Planner
 from ..tables.plan.ranges import OffsetRange
+from ..tables.plan.source_planner import SourcePlanner
 from ..tables.plan.spooling import refuse_queue, resolve_spool
 from ..tables.scan.scan import read_range
 from .absent_headers import warn_once_of_absent_headers
@@ -100,7 +100,7 @@ class LadingReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges from startingOffsets to endingOffsets, for the present state of the topic."""
-        planner = Planner(self.options)
+        planner = SourcePlanner(self.options)
         try:
             ranges = self.prune(planner.batch())
             warn_once_of_absent_headers(self._frame, planner.transport, self.reading, ranges)

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from ..client.patience import Patience
 from ..model.errors import LadingError
-from ..tables.plan.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
+from ..tables.plan.offsets import OffsetsDocument
 from ..tables.plan.options import SourceOptions
-from ..tables.plan.planning import Planner
+from ..tables.plan.source_planner import SourcePlanner
 from ..tables.scan.scan import read_range
 from .absent_headers import warn_of_absent_headers
 from .scan import conform_batches, plan_scan
@@ -38,19 +38,19 @@ class LadingStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
-        self.planner = Planner(options)
+        self.planner = SourcePlanner(options)
         self.wanted = resolve_schema(schema, options.columns, options.encodings, options.payload)
         self.reading = plan_scan(options, self.wanted)
-        self._since: PartitionOffsets | None = None
+        self._since: OffsetsDocument | None = None
         self._headers_checked = False
-        self._patience = Patience(f"the server of {options.topic!r}", _pause, LOG)
+        self._patience = Patience(f"the server of {options.selection}", _pause, LOG)
         self._has_answer = False
 
     def initialOffset(self) -> OffsetsDocument:
         """Return the offsets at which the stream starts without a checkpoint."""
         self._since = self.planner.initial_offsets()
         self._has_answer = True
-        return document(self.options.topic, self._since)
+        return self._since
 
     def latestOffset(self) -> OffsetsDocument:  # type: ignore[override] # as before Spark 4.2
         """Return the end of the topic, or of the batch before if nothing is new or no server can be reached.
@@ -59,15 +59,15 @@ class LadingStreamReader(DataSourceStreamReader):
         """
         if self._since is None:
             # Spark does not pass the position of its checkpoint here: ``partitions`` is the first to know it
-            return document(self.options.topic, self.planner.end_offsets())
+            return self.planner.end_offsets()
         return self.advance(self._since, None, None)
 
     def advance(
         self,
-        since: PartitionOffsets,
+        since: OffsetsDocument,
         rows_max: int | None,
         bytes_max: int | None,
-        last: PartitionOffsets | None = None,
+        last: OffsetsDocument | None = None,
     ) -> OffsetsDocument:
         """Return the end of the batch after ``since``, within the limits; ``since`` itself if nothing is new.
 
@@ -81,28 +81,27 @@ class LadingStreamReader(DataSourceStreamReader):
             if last is not None or not self._has_answer:
                 raise
             self._patience.wait(error)
-            return document(self.options.topic, since)
+            return since
         self._has_answer = True
         self._patience.reset()
-        return document(self.options.topic, end)
+        return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return one Spark partition per offset range; the same for the same offsets."""
-        topic = self.options.topic
-        since, until = parse_document(topic, start), parse_document(topic, end)
-        ranges = self.planner.ranges(self.check_start(since), until)
-        self._since = until
+        self.planner.require_own(end)
+        ranges = self.planner.ranges(self.check_start(start), end)
+        self._since = end
         if not self._headers_checked:
             self._headers_checked = warn_of_absent_headers(self.planner.transport, self.reading, ranges)
         return [InputPartition(piece) for piece in ranges]
 
-    def check_start(self, since: PartitionOffsets) -> PartitionOffsets:
+    def check_start(self, since: OffsetsDocument) -> OffsetsDocument:
         """Return the start of a batch, after messages that were deleted, if ``latestOffset`` did not know its start."""
         return since if self._since is not None else self.planner.skip_losses(since)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one range."""
-        patience = Patience(f"the server of {self.options.topic!r}", log=LOG)
+        patience = Patience(f"the server of {self.options.selection}", log=LOG)
         batches = read_range(self.reading, partition.value, patience=patience)
         yield from conform_batches(batches, self.wanted.schema)
 

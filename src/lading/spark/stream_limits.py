@@ -13,14 +13,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..model.errors import Unreachable
-from ..tables.plan.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
+from ..tables.plan.offsets import OffsetsDocument
 from .stream import LadingStreamReader
 
 
 class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
     """A reader to which Spark passes the start of a batch, and its limit."""
 
-    _last: PartitionOffsets | None = None
+    _last: OffsetsDocument | None = None
     """Where a run with ``Trigger.AvailableNow`` ends."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -38,16 +38,17 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
 
         Raises DataLoss if messages after ``start`` were deleted and failOnDataLoss is on.
         """
-        return self.advance(parse_document(self.options.topic, start), *self._limits(limit), self._last)
+        self.planner.require_own(start)
+        return self.advance(start, *self._limits(limit), self._last)
 
-    def check_start(self, since: PartitionOffsets) -> PartitionOffsets:
+    def check_start(self, since: OffsetsDocument) -> OffsetsDocument:
         """Return ``since``: ``latestOffset`` looked for losses."""
         return since
 
     def reportLatestOffset(self) -> OffsetsDocument | None:
         """Return the present end of the topic, for the lag in Spark's progress; None if the server is unreachable."""
         try:
-            return document(self.options.topic, self.planner.end_offsets())
+            return self.planner.end_offsets()
         except Unreachable:
             return None
 

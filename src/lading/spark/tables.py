@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 def ingest(
     spark: SparkSession,
     from_: str | Path,
-    topic: str,
+    topic: str | None,
     to: str | Path,
     *,
     on_progress: Callable[[IngestProgress], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> IngestReport:
-    """Copy the messages of ``topic`` into the Parquet table ``to``; a later call continues there.
+    r"""Copy the messages of ``topic`` into the Parquet table ``to``; a later call continues there.
 
-    ``settings`` are the fields of ``lading.tables.ingest.IngestSettings``; for guarantees and errors see ``ingest``
-    there.
+    With ``topic`` None the settings select several, as ``topics=["flights", "orders"]`` or
+    ``topic_pattern=r"flights\..*"``. ``settings`` are the fields of ``lading.tables.ingest.IngestSettings``; for
+    guarantees and errors see ``ingest`` there.
     """
-    executor = SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
     chosen = IngestSettings(**settings)
+    topics = topic or chosen.topic_pattern or ",".join(chosen.topics)
+    executor = SparkExecutor(spark, f"lading ingest {topics}", f"the table {to}")
     return ingest_with(executor, from_, topic, to, chosen, on_progress=on_progress, stopped=stopped)

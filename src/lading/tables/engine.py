@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,19 +21,21 @@ from .commit.staging import schema_words
 from .commit.state import PipelineStateDirectory, table_in_state
 from .commit.table_commit import StagedBatch, check_schema, delete_uncommitted, find_changed_files, recover
 from .executor import LOOK_INTERVAL_S, Executor, Stage
-from .formats.directory import DEFAULT_FORM
+from .formats.directory import DEFAULT_FORM, OWNER
 from .formats.manifest import Manifest
 from .formats.partitions import Partitions
 from .formats.registry import new_table, open_table
 from .micro_batches import MicroBatchPlanner, run_batches
-from .plan.offsets import OffsetsDocument, document
+from .plan.offsets import OffsetsDocument
 from .plan.ranges import OffsetRange
+from .storage.files import OWN, make_directory, read_document
 from .storage.object_path import TablePath
+from .topic_tables import table_of_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .plan.planning import Planner
+    from .plan.source_planner import SourcePlanner
 
 
 LOG: Final = logging.getLogger("lading.tables")
@@ -45,19 +48,47 @@ class TableRun:
     name: str
     """Owner of the run, as messages to people begin: ``the table ./flights``, ``pipeline 'flights'``."""
     state: PipelineStateDirectory
-    planners: Sequence[Planner]
-    schemas: Mapping[TablePath, pa.Schema]
-    """Every table that the run writes, with its columns."""
+    planners: Sequence[SourcePlanner]
+    schemas: dict[TablePath, pa.Schema]
+    """Every table that the run writes, with its columns; tables of topics are added with their first messages."""
     resume_command: str
     deliver: Callable[[Manifest], None] = lambda manifest: None
     """Does what a published manifest holds besides tables; may be called again for the same one."""
-    forms: Mapping[TablePath, str] = field(default_factory=dict)
+    forms: dict[TablePath, str] = field(default_factory=dict)
     """The form of every table that is not of Parquet files."""
-    partitions: Mapping[TablePath, Partitions] = field(default_factory=dict)
+    partitions: dict[TablePath, Partitions] = field(default_factory=dict)
     """How tables are divided; those that are not named have no partitions."""
+    topic_schemas: Mapping[TablePath, pa.Schema] = field(default_factory=dict)
+    """Places with ``{topic}``, each of which stands for one table a topic, with its columns."""
 
     private: frozenset[TablePath] = frozenset()
     """Tables that are for their owner alone, whatever the umask is, if this run makes them on a file system."""
+
+    def add_tables_of(self, topic: str) -> list[TablePath]:
+        """Add the tables of a topic to those that the run writes; returns those that are new.
+
+        Raises LocalError for a name that a table cannot have, and for a table that the run writes already.
+        """
+        added = []
+        for place, schema in self.topic_schemas.items():
+            table = table_of_topic(place, topic)
+            if self._places_of_topics.setdefault(table, place) != place or (
+                table in self.schemas and table not in self._places_of_topics
+            ):
+                raise LocalError(
+                    f"{self.name}: the table {table} of topic {topic!r} is that of another destination, too; give one "
+                    "of them another directory"
+                )
+            if table not in self.schemas:
+                self.schemas[table] = schema
+                self.forms[table] = self.forms.get(place, DEFAULT_FORM)
+                self.partitions[table] = self.partitions.get(place, Partitions())
+                added.append(table)
+        return added
+
+    @cached_property
+    def _places_of_topics(self) -> dict[TablePath, TablePath]:
+        return dict.fromkeys(self.schemas, self.state.directory)
 
     @property
     def places(self) -> list[TablePath]:
@@ -84,6 +115,28 @@ def claim_table(run: TableRun, table: TablePath) -> None:
     new_table(run.forms.get(table, DEFAULT_FORM), table, run.partitions.get(table, Partitions())).claim(
         run.state.pipeline
     )
+
+
+def add_known_tables(run: TableRun) -> None:
+    """Add the tables of topics that earlier runs wrote."""
+    if not run.topic_schemas:
+        return
+    last = run.state.manifests.last()
+    for topic in dict.fromkeys([*run.state.begin, *({} if last is None else last.positions)]):
+        for table in run.add_tables_of(topic):
+            if read_document(table / OWN / OWNER) is None:
+                del run.schemas[table]
+
+
+def _prepare_tables(run: TableRun, ranges: Sequence[OffsetRange]) -> None:
+    """Create the tables of topics whose first messages are about to be written."""
+    for topic in dict.fromkeys(piece.topic for piece in ranges) if run.topic_schemas else ():
+        for table in run.add_tables_of(topic):
+            make_directory("the table", table)
+            claim_table(run, table)
+            # a run that ended before its first batch was published may have left files
+            open_table(table).sweep(())
+            open_table(table).prepare(run.schemas[table])
 
 
 def finish_last_batch(run: TableRun, *, take_over: bool = False) -> int:
@@ -123,8 +176,7 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
         state.checkpoint.archive()
     _note_begin(run)
     first, done = state.begin, {} if last is None else last.positions
-    topics = [planner.options.topic for planner in run.planners]
-    known = dict.fromkeys([*first, *done, *topics])
+    known = dict.fromkeys([*first, *done])
     return RunStart(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known}, missing)
 
 
@@ -139,8 +191,7 @@ def _note_begin(run: TableRun) -> None:
     known = run.state.begin
     fresh: OffsetsDocument = {}
     for planner in run.planners:
-        if planner.options.topic not in known:
-            fresh |= document(planner.options.topic, planner.initial_offsets())
+        fresh |= planner.initial_offsets(known)
     if fresh:
         run.state.note_begin({**known, **fresh})
 
@@ -176,6 +227,7 @@ def drive(
 
     def do_batch(ranges: Sequence[OffsetRange]) -> None:
         def work() -> None:
+            _prepare_tables(run, ranges)
             publish(StagedBatch(executor.write(stage, ranges)))
             # here already: a run that is stopped while it publishes does not get to its next pause
             patience.reset()

@@ -28,12 +28,13 @@ from .formats.directory import DEFAULT_FORM
 from .formats.partitions import Partitions
 from .formats.registry import split_target
 from .plan.options import SourceOptions
-from .plan.planning import Planner
 from .plan.ranges import OffsetRange
+from .plan.source_planner import SourcePlanner
 from .scan.schema import table_schema
 from .storage.files import local_directory, make_directory, table_location
 from .storage.object_path import TablePath
 from .storage.storage import StorageReferences
+from .topic_tables import has_topic, parent_of_topic_tables, require_topic_alone, table_of_topic
 from .upkeep.schedule import UpkeepRecord
 from .watch import ManifestWatch
 from .withdrawal import RunWithdrawal, remove_made_directories
@@ -100,6 +101,8 @@ class IngestSettings:
       (``{"region": "eu-west-1", "secret_access_key_env": "LAKE_SECRET", …}``), which each process follows.
     * ``transport``: options of the source's transport.
     * ``payload``: how payloads are read, by the keys of ``[payload]`` in a contract (``{"format": "avro", …}``).
+    * ``topics``, ``topic_pattern``: several topics instead of one, by name or by a regular expression that matches
+      whole names; topics that are created later and match are read from their beginning.
     """
 
     columns: str | None = None
@@ -122,6 +125,8 @@ class IngestSettings:
     partition_by: Sequence[str] = ()
     storage: StorageReferences | Mapping[str, str] | None = None
     payload: Mapping[str, str] | None = None
+    topics: Sequence[str] = ()
+    topic_pattern: str | None = None
 
     def check_counts(self) -> None:
         """Raise SettingError if a count is below 1, or if a run that follows is to end somewhere."""
@@ -131,12 +136,13 @@ class IngestSettings:
             if count is not None and count < 1:
                 raise SettingError(f"{name} is {count}; it takes a whole number from 1 on")
 
-    def source_options(self, from_: str, topic: str) -> SourceOptions:
-        """Return the options by which the planner reads ``topic``. Raises SettingError if a value is not allowed."""
+    def source_options(self, from_: str, topic: str | None) -> SourceOptions:
+        """Return the options by which the planner reads the topics. Raises SettingError if a value is not allowed."""
+        topics = {"topic": topic or "", "topics": ",".join(self.topics), "topic_pattern": self.topic_pattern or ""}
         options = SourceOptions.parse(
             {
                 "from": from_,
-                "topic": topic,
+                **topics,
                 "startingOffsets": self.starting,
                 "endingOffsets": self.ending,
                 "on_bad_value": self.on_bad_value,
@@ -146,20 +152,22 @@ class IngestSettings:
         )
         return replace(options, fail_on_data_loss=self.fail_on_data_loss, states=self.states)
 
-    def bind_storage(self, table: TablePath) -> StorageReferences | None:
-        """Reach the object store of ``table`` as said here from now on; returns how, None if nothing is said."""
+    def bind_storage(self, place: str) -> StorageReferences | None:
+        """Reach the object store of a place, and all below it, as said here; returns how, None if nothing is said."""
         if self.storage is None:
             return None
         given = self.storage
         references = (
             given if isinstance(given, StorageReferences) else StorageReferences.parse(given, Path.cwd(), "", "storage")
         )
-        references.bind([table])
+        references.bind([place])
         return references
 
-    def resume_command(self, from_: str, topic: str, target: str, references: StorageReferences | None) -> str:
+    def resume_command(self, options: SourceOptions, target: str, references: StorageReferences | None) -> str:
         """Return the command that a person types to go on after a lost checkpoint."""
-        words = ["lading", "ingest", topic, target, "--from", from_, "--resume"]
+        topics = options.topic_pattern or ",".join(options.topics) or options.topic
+        words = ["lading", "ingest", topics, target, "--from", options.from_, "--resume"]
+        words += ["--pattern"] if options.topic_pattern is not None else []
         words += ["--columns", self.columns] if self.columns is not None else []
         words += ["--where", self.where] if self.where is not None else []
         words += [word for level in self.partition_by for word in ("--partition-by", level)]
@@ -175,7 +183,7 @@ DEFAULT_SETTINGS: Final = IngestSettings()
 def ingest(
     executor: Executor,
     from_: str | Path,
-    topic: str,
+    topic: str | None,
     to: str | Path,
     settings: IngestSettings = DEFAULT_SETTINGS,
     *,
@@ -183,6 +191,9 @@ def ingest(
     stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
     """Copy the messages of ``topic`` into the table ``to``; a later call continues there.
+
+    Without ``topic`` the settings select several, and ``{topic}`` in ``to`` makes one table of each. Without any that
+    match, a run with ``settings.follow`` waits for one, and another one raises UnknownTopic.
 
     Returns when everything up to the end of the topic at the start is written, or with ``settings.follow`` when
     ``stopped`` returns true; any other run raises KeyboardInterrupt then.
@@ -196,9 +207,13 @@ def ingest(
     form, place = split_target(str(to))
     table = table_location("table", place)
     target = str(table) if form == DEFAULT_FORM else f"{form}:{table}"
-    state_dir = str(table) if settings.state_dir is None else settings.state_dir
+    require_topic_alone("table", place)
+    is_divided = has_topic(table)
+    # the directory around all tables if there is one a topic
+    around = parent_of_topic_tables(str(table)) if is_divided else str(table)
+    state_dir = around if settings.state_dir is None else settings.state_dir
     state_at = local_directory("the state directory (--state)", state_dir)
-    references = settings.bind_storage(table)
+    references = settings.bind_storage(around)
     text = settings.columns if settings.columns is not None else ALL_COLUMNS
     payload = None if settings.payload is None else inline_schema(settings.payload)
     projection = parse_columns(text, parse_payload_form(payload))
@@ -210,18 +225,25 @@ def ingest(
     verify_checksum = settings.verify_checksum
     if verify_checksum is None:
         verify_checksum = "payload" in projection.fields
-    planner = Planner(options)
+    planner = SourcePlanner(options)
     try:
-        # the flat name of the topic, however it was spelled
-        topic = planner.topic().name
-        planner.options = replace(options, topic=topic)
-        resume_command = settings.resume_command(from_, topic, target, references)
-        with remove_made_directories(table, state_at), translate_disk_errors(f"the table {table}"):
-            make_directory("the table", table)
-            state = open_state(state_at, topic, "topic", [table], resume_command, take_over=settings.resume)
+        planner.resolve_name()
+        options = planner.options
+        if not settings.follow:
+            planner.require_topics()
+        resume_command = settings.resume_command(options, target, references)
+        made = [Path(around)] if isinstance(table, Path) else [table]
+        with remove_made_directories(*made, state_at), translate_disk_errors(f"the table {table}"):
+            if isinstance(table, Path) or not is_divided:
+                make_directory("the table", *made)
+            known = [table_of_topic(table, name) for name in planner.names]
+            state = open_state(
+                state_at, _name_owner(options), "topic", dict.fromkeys(known), resume_command,
+                take_over=settings.resume,
+            )  # fmt: skip
             with state.running() as token:
                 job = TableJob(
-                    from_, topic, text, str(table), str(state.directory), state.pipeline, token,
+                    from_, text, str(table), str(state.directory), state.pipeline, token,
                     resume_command,
                     where=settings.where, states=settings.states, verify_checksum=verify_checksum,
                     fail_on_bad_value=settings.on_bad_value == "fail", fail_on_data_loss=settings.fail_on_data_loss,
@@ -229,9 +251,11 @@ def ingest(
                     storage=None if references is None else references.document(), payload=payload,
                 )  # fmt: skip
                 run = engine.TableRun(
-                    f"the table {table}", state, [planner], {table: job.schema}, job.resume_command,
+                    f"the table {table}", state, [planner], {} if is_divided else {table: schema}, job.resume_command,
                     forms={table: form}, partitions={table: partitions},
+                    topic_schemas={table: schema} if is_divided else {},
                 )  # fmt: skip
+                engine.add_known_tables(run)
                 with RunWithdrawal(run) as withdrawal:
                     job.reading.condition()
                     withdrawal.claim_tables()
@@ -270,7 +294,8 @@ class TableWriter:
     def publish(self, batch: StagedBatch) -> None:
         """Publish what the tasks of a batch staged, exactly once."""
         state = PipelineStateDirectory(Path(self.job.state), self.job.pipeline)
-        schemas = {self.job.table_in_state: schema_words(self.job.schema)}
+        words = schema_words(self.job.schema)
+        schemas = {self.job.table_in_state(result.piece.topic): words for result in batch.written}
         commit(state, self.job.run, batch, schemas, resume_command=self.job.resume_command)
 
 
@@ -291,6 +316,11 @@ def require_no_end_of_following(name: str, ending: object, *, follow: bool) -> N
     """Raise SettingError if a run that goes on until it is stopped has an end."""
     if follow and ending not in (None, "latest"):
         raise SettingError(f"{name} is {ending!r}, and a run with --follow has no end; leave one of them out")
+
+
+def _name_owner(options: SourceOptions) -> str:
+    """Return the owner of a table's state: the topic or the pattern; a list of topics may grow."""
+    return "several topics" if options.topics else options.topic_pattern or options.topic
 
 
 def _refuse_names_equal_but_for_case(names: Sequence[str]) -> None:

@@ -4,13 +4,13 @@ continues."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from .commit.checkpoint import Checkpoint, PlannedBatch
 from .formats.manifest import Manifest
-from .plan.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
-from .plan.planning import Planner
+from .plan.offsets import OffsetsDocument
 from .plan.ranges import OffsetRange
+from .plan.source_planner import SourcePlanner
 
 
 class MicroBatchPlanner:
@@ -19,34 +19,32 @@ class MicroBatchPlanner:
     Positions of topics that are not sources any more are kept as they are.
     """
 
-    def __init__(self, planners: Sequence[Planner], max_rows: int) -> None:
-        self._planners = {planner.options.topic: planner for planner in planners}
+    def __init__(self, planners: Sequence[SourcePlanner], max_rows: int) -> None:
+        self._planners = planners
         self._max_rows = max(1, max_rows // len(planners))
-        self._targets: Mapping[str, PartitionOffsets] = {}
+        self._targets: OffsetsDocument | None = None
 
     def freeze_targets(self) -> None:
         """Fix the current end of every source as the end of the run (Trigger.AvailableNow)."""
-        self._targets = {topic: planner.end_offsets() for topic, planner in self._planners.items()}
+        self._targets = {}
+        for planner in self._planners:
+            self._targets |= planner.end_offsets()
 
     def next_offsets(self, positions: OffsetsDocument) -> OffsetsDocument:
         """Return the end of the next batch: ``positions`` if nothing is new. Raises DataLoss if messages are gone."""
         ends = dict(positions)
-        for topic, planner in self._planners.items():
-            since = parse_document(topic, positions)
-            ends |= document(topic, planner.next_offsets(since, self._max_rows, None, self._targets.get(topic)))
+        for planner in self._planners:
+            ends |= planner.next_offsets(positions, self._max_rows, None, self._targets)
         return ends
 
     def ranges(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
         """Return the offset ranges between two positions, each the work of one task."""
-        return [
-            piece
-            for topic, planner in self._planners.items()
-            for piece in planner.ranges(parse_document(topic, start), parse_document(topic, end))
-        ]
+        return [piece for planner in self._planners for piece in planner.ranges(start, end)]
 
     def drop_removed_sources(self, batch: PlannedBatch) -> PlannedBatch:
-        """Return ``batch`` for the present sources: those removed since it was begun stay at its start."""
-        ends = {topic: marks for topic, marks in batch.end.items() if topic in self._planners}
+        """Return ``batch`` for the present sources: those removed or deleted since stay at its start."""
+        present = {topic for planner in self._planners for topic in planner.look_at_topics()}
+        ends = {topic: marks for topic, marks in batch.end.items() if topic in present}
         return PlannedBatch(batch.start, {**batch.start, **ends})
 
 

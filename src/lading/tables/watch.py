@@ -11,7 +11,7 @@ from ..model.errors import LadingError
 from .commit.state import PipelineStateDirectory
 from .formats.manifest import Manifest
 from .plan.offsets import OffsetsDocument, parse_document
-from .plan.planning import Planner
+from .plan.source_planner import SourcePlanner
 
 
 class ManifestWatch:
@@ -20,7 +20,7 @@ class ManifestWatch:
     def __init__(
         self,
         state: PipelineStateDirectory,
-        planners: Sequence[Planner],
+        planners: Sequence[SourcePlanner],
         last: Manifest | None,
         positions: OffsetsDocument,
         on_manifest: Callable[[Manifest], None],
@@ -71,14 +71,15 @@ class ManifestWatch:
     def _forget(self) -> None:
         """Let the planners forget what lies before the batch that was published last: a replay begins there."""
         for planner in self._planners:
-            if planner.options.topic in self._positions:
-                planner.commit(parse_document(planner.options.topic, self._positions))
+            planner.commit(self._positions)
 
 
-def _lag(planner: Planner, positions: OffsetsDocument) -> int:
-    topic = planner.options.topic
-    done = parse_document(topic, positions) if topic in positions else {}
-    return sum(
-        max(0, mark.offset - (done[number].offset if number in done else mark.resumed_at or 0))
-        for number, mark in planner.latest_offsets({}).items()
-    )
+def _lag(source: SourcePlanner, positions: OffsetsDocument) -> int:
+    lag = 0
+    for topic, planner in source.look_at_topics().items():
+        done = parse_document(topic, positions) if topic in positions else {}
+        lag += sum(
+            max(0, mark.offset - (done[number].offset if number in done else mark.resumed_at or 0))
+            for number, mark in planner.latest_offsets({}).items()
+        )
+    return lag

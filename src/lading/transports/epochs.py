@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -13,10 +13,11 @@ from .interface import TopicMeta, Transport
 class EpochQueryTransport(Protocol):
     """A transport whose servers are asked for the end of an epoch."""
 
-    def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
-        """Ask the servers for the present end of the log written under an epoch or those before it, by partition.
+    def epoch_ends(self, epochs: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], int]:
+        """Ask the servers for the present end of the log written under an epoch or those before it.
 
-        0 if the log does not know the epoch: it is another log. Partitions for which no server responds are left out.
+        Both are by topic and partition. 0 if the log does not know the epoch: it is another log. Partitions for which
+        no server responds are left out.
         """
         ...  # fmt: skip
 
@@ -27,13 +28,34 @@ def fill_epochs(transport: Transport, meta: TopicMeta, epochs: Mapping[int, int]
     Servers are asked only about partitions whose epoch has changed, and only if the transport does not know epochs by
     itself.
     """
+    (filled,) = fill_epochs_of_all(transport, [meta], {meta.name: epochs})
+    return filled
+
+
+def fill_epochs_of_all(
+    transport: Transport, metas: Sequence[TopicMeta], epochs: Mapping[str, Mapping[int, int]]
+) -> list[TopicMeta]:
+    """Return the topics as ``fill_epochs`` does, with ``epochs`` by topic, and one request for all of a server."""
     if not isinstance(transport, EpochQueryTransport):
-        return meta
-    parts = {part.number: part for part in meta.partitions}
-    older = {number: epoch for number, epoch in epochs.items() if number in parts and 0 < epoch != parts[number].epoch}
-    ends = transport.epoch_ends(meta.name, older) if older else {}
-    for number, end in ends.items():
-        # a log that was begun anew counts its epochs anew
-        now = max(parts[number].epoch, older[number] + 1)
-        parts[number] = replace(parts[number], epochs=((now, end),))
-    return replace(meta, partitions=tuple(parts.values())) if ends else meta
+        return list(metas)
+    older = {
+        (meta.name, part.number): epoch
+        for meta in metas
+        for part in meta.partitions
+        # epochs that are there were filled in before
+        if not part.epochs and 0 < (epoch := epochs.get(meta.name, {}).get(part.number, 0)) != part.epoch
+    }
+    ends = transport.epoch_ends(older) if older else {}
+    return [_with_ends(meta, older, ends) for meta in metas] if ends else list(metas)
+
+
+def _with_ends(meta: TopicMeta, older: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> TopicMeta:
+    parts = []
+    for part in meta.partitions:
+        place = meta.name, part.number
+        if place in ends:
+            # a log that was begun anew counts its epochs anew
+            now = max(part.epoch, older[place] + 1)
+            part = replace(part, epochs=((now, ends[place]),))
+        parts.append(part)
+    return replace(meta, partitions=tuple(parts))

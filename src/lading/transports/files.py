@@ -6,7 +6,7 @@ Read-only and without a lock. Readers stop at the offset in the watermark file, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -49,10 +49,10 @@ class FilesTransport:
         self._topics: dict[str, _Topic] = {}
         self._look()
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all topics with their partitions."""
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics with their partitions, or those whose flat name is wanted."""
         self._look()
-        return [self._meta(topic) for topic in self._topics.values()]
+        return [self._meta(topic) for topic in self._topics.values() if wanted is None or wanted(topic.name)]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""

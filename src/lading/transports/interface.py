@@ -5,7 +5,7 @@ Topic names are flat everywhere here (design.md Names), partitions count from 0,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -209,7 +209,9 @@ class Transport(Protocol):
         """Return what one message keeps here without a carrier."""
         ...
 
-    def topics(self) -> list[TopicMeta]: ...
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return the topics for whose flat name ``wanted`` returns true, or all but the server's own."""
+        ...
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,7 +37,7 @@ class ToyTransport:
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
 
-    def topics(self) -> list[TopicMeta]:
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
         """Nothing: the toy cannot ask."""
         raise LocalError(f"{self.url} does not list topics")
 

@@ -31,6 +31,7 @@ from ..scan.schema import as_field, table_schema
 from ..storage.files import OWN, STAGED, create_file, make_local_directory, name_from, sync_file, table_location
 from ..storage.object_path import TablePath
 from ..storage.storage import bind_document
+from ..topic_tables import table_of_topic
 from .table_commit import StagedRange
 
 TASK_ROWS = 65_536
@@ -50,7 +51,6 @@ class TableJob:
     """Description of a table to write, for executors; it travels to them as JSON."""
 
     from_: str
-    topic: str
     columns: str
     table: str
     state: str
@@ -105,20 +105,17 @@ class TableJob:
             transport=self.transport,
         )
 
-    @property
-    def table_in_state(self) -> str:
-        """The table as manifests name it."""
-        return name_from(Path(self.state), self._place)
+    def table_in_state(self, topic: str) -> str:
+        """Return the table of a topic as manifests name it."""
+        return name_from(Path(self.state), self._table_of(topic))
 
-    @property
-    def _place(self) -> TablePath:
-        return table_location("table", self.table)
+    def _table_of(self, topic: str) -> TablePath:
+        return table_of_topic(table_location("table", self.table), topic)
 
-    @property
-    def target(self) -> Target:
-        """Return the table that the files are staged for."""
+    def target(self, topic: str) -> Target:
+        """Return the table that the files of a topic are staged for."""
         text = tuple(column.name for column in self.projection.typed)
-        return Target(self._place, Path(self.state), self.schema, text, self.file_bytes, self.compression)
+        return Target(self._table_of(topic), Path(self.state), self.schema, text, self.file_bytes, self.compression)
 
 
 @dataclass(frozen=True)
@@ -145,8 +142,9 @@ def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
     """
     counts = Counts()
-    bind_document(job.storage, [job.table])
-    writer = TableFiles(job.target, piece.start, staging_stem(job.run, piece, attempt))
+    target = job.target(piece.topic)
+    bind_document(job.storage, [target.table])
+    writer = TableFiles(target, piece.start, staging_stem(job.run, piece, attempt))
     try:
         for part in read_range(job.reading, piece, counts):
             writer.add(dict(zip(part.batch.schema.names, part.batch.columns, strict=True)))

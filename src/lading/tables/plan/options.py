@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from ...model.errors import SettingError
 from ...transports.interface import States
+from ...transports.open import is_queue
 from ...transports.option_values import parse_option
+from ...transports.topic_selection import TopicSelection
 from .offset_options import OffsetsOption, parse_offsets
 from .ranges import ROWS_PER_PARTITION
 
@@ -29,6 +31,7 @@ class SourceOptions:
 
     from_: str
     topic: str
+    """The topic, as it is written; empty if ``topics`` or ``topic_pattern`` select several."""
     starting: OffsetsOption = "earliest"
     ending: OffsetsOption = "latest"
     fail_on_data_loss: bool = True
@@ -51,15 +54,20 @@ class SourceOptions:
     payload: Mapping[str, str] = field(default_factory=dict)
     """How payloads are read: the options ``payload.*``."""
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
         values = _normal(options, SOURCE)
         where = values.get("where")
+        names, pattern = _parse_topics(values)
         return cls(
             from_=_require_option(values, "from", "a URL such as lading://127.0.0.1:7070 or a directory"),
-            topic=_require_option(values, "topic", "the name of a topic"),
+            topic=names[0] if len(names) == 1 else "",
+            topics=names if len(names) > 1 else (),
+            topic_pattern=pattern,
             starting=parse_offsets("startingOffsets", values.get("startingoffsets", "earliest")),
             ending=parse_offsets("endingOffsets", values.get("endingoffsets", "latest")),
             fail_on_data_loss=_flag("failOnDataLoss", values.get("failondataloss", "true")),
@@ -82,6 +90,16 @@ class SourceOptions:
             payload=_take_prefixed(values, "payload."),
             transport=transport_options(values),
         )
+
+    @property
+    def selection(self) -> TopicSelection:
+        """The topics that are read."""
+        return TopicSelection.parse(self.topics or [self.topic], self.topic_pattern)
+
+    @property
+    def has_several_topics(self) -> bool:
+        """Whether there may be other topics than one."""
+        return bool(self.topics) or self.topic_pattern is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +155,24 @@ class SinkOptions:
 
 
 SOURCE = (
-    "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
-    "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
-    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
+    "from", "topic", "topics", "topic_pattern", "startingOffsets", "endingOffsets", "failOnDataLoss", "states",
+    "maxRowsPerTrigger", "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch",
+    "on_bad_value", "headers", "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header", "payload.format")
 WRITTEN_PAYLOAD = ("format", "schema", "message", "registry", "subject")
 """Keys of ``payload.*`` for writing."""
-SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger", "starting": "startingOffsets", "ending": "endingOffsets"}
-"""Names for the same in Spark's Kafka connector, and on the command line."""
+SYNONYMS = {
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "starting": "startingOffsets",
+    "ending": "endingOffsets",
+    "subscribe": "topics",
+    "subscribepattern": "topic_pattern",
+    "topicpattern": "topic_pattern",
+}
+"""Names that Spark's Kafka connector has for the same, and other spellings of ours."""
 INSTEAD = {
-    "subscribe": "topic",
     "assign": "topic, and startingOffsets by partition",
-    "subscribepattern": "topic: one topic a source",
     "kafka.bootstrap.servers": 'from, as "kafka://host:9092"',
     "includeheaders": "nothing: there always is a column headers, and a header can be a column of the schema",
     "minpartitions": "maxRowsPerPartition",
@@ -200,6 +223,35 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
             raise SettingError(f"unknown option {name!r}; {hint}There are {', '.join(words.values())}")
         values[low] = value
     return values
+
+
+def _parse_topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    """Return the names of the topics, or a pattern. Raises SettingError unless exactly one option selects them."""
+    given = [name for name in ("topic", "topics", "topic_pattern") if values.get(name, "").strip()]
+    if len(given) > 1:
+        raise SettingError(f"options {' and '.join(given)}: both select topics; give one of them")
+    if given == ["topic_pattern"]:
+        _require_log(values, "topic_pattern")
+        pattern = values["topic_pattern"].strip()
+        TopicSelection.parse((), pattern)
+        return (), pattern
+    if given == ["topics"]:
+        names = tuple(dict.fromkeys(filter(None, (name.strip() for name in values["topics"].split(",")))))
+        if not names:
+            raise SettingError(f"option topics {values['topics']!r}: names no topic; write for example flights,orders")
+        if len(names) > 1:
+            _require_log(values, "topics")
+        return names, None
+    return (_require_option(values, "topic", "a name (topics and topic_pattern take several)"),), None
+
+
+def _require_log(values: Mapping[str, str], option: str) -> None:
+    """Raise SettingError for a queue, of which a source reads one topic: each has a spool of its own."""
+    if is_queue(values.get("from", "")):
+        raise SettingError(
+            f"option {option}: {values['from']} is a queue, and a source reads one topic of a queue; name it with "
+            "topic, and give each topic a source of its own"
+        )
 
 
 def transport_options(values: Mapping[str, str]) -> dict[str, Any]:

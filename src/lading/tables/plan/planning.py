@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -130,16 +130,14 @@ class Planner:
 
         Everything before ``since`` is committed. Raises DataLoss if messages after it were deleted and losses fail.
         """
+        end = self.reachable_offsets(since, target)
+        return keep_unchanged(since, self.apply_limits(since, end, rows_max, bytes_max))
+
+    def reachable_offsets(self, since: PartitionOffsets, target: PartitionOffsets | None) -> PartitionOffsets:
+        """Return the end of what can be read after ``since``, within ``target``; what is before is committed."""
         self.commit(since)
         end = self.latest_offsets(since)
-        if target is not None:
-            end = clip_offsets(end, target)
-        end = self.apply_limits(since, end, rows_max, bytes_max)
-        unchanged = {
-            number: mark for number, mark in since.items()
-            if number not in end or (end[number].offset <= mark.offset and end[number].resumed_at is None)
-        }  # fmt: skip
-        return {**end, **unchanged}
+        return end if target is None else clip_offsets(end, target)
 
     def apply_limits(
         self, start: PartitionOffsets, end: PartitionOffsets, rows_max: int | None, bytes_max: int | None
@@ -172,14 +170,28 @@ class Planner:
         LOG.warning("%s (failOnDataLoss=false)", sentence)
 
     def _bytes_per_row(self) -> float:
-        """Return the average size of a message of the topic in the log; 1 KiB if the server does not report it."""
-        sizes = [
-            (part.size_bytes, part.end_offset - part.first_offset)
-            for part in self.topic().partitions
-            if part.size_bytes is not None
-        ]
-        rows = sum(count for _, count in sizes)
-        return max(1.0, sum(size for size, _ in sizes) / rows) if rows else 1024.0
+        return bytes_per_row([self.topic()]) or 1024.0
+
+
+def bytes_per_row(metas: Iterable[TopicMeta]) -> float | None:
+    """Return the average size of a message of topics in the log; None if the server does not report it."""
+    sizes = [
+        (part.size_bytes, part.end_offset - part.first_offset)
+        for meta in metas
+        for part in meta.partitions
+        if part.size_bytes is not None
+    ]
+    rows = sum(count for _, count in sizes)
+    return max(1.0, sum(size for size, _ in sizes) / rows) if rows else None
+
+
+def keep_unchanged(since: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
+    """Return ``end`` with the marks of ``since`` for partitions that have nothing new."""
+    unchanged = {
+        number: mark for number, mark in since.items()
+        if number not in end or (end[number].offset <= mark.offset and end[number].resumed_at is None)
+    }  # fmt: skip
+    return {**end, **unchanged}
 
 
 def clip_offsets(end: PartitionOffsets, target: Mapping[int, PartitionOffset]) -> PartitionOffsets:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from .offsets import PartitionOffset, PartitionOffsets
+
+K = TypeVar("K")
 
 ROWS_PER_PARTITION = 500_000
 """Messages of one Spark partition unless ``maxRowsPerPartition`` says otherwise: large enough to make starting it
@@ -67,17 +69,20 @@ def split_ranges(
     return ranges
 
 
-def limit_rows(start: PartitionOffsets, end: PartitionOffsets, rows_max: int) -> PartitionOffsets:
+def limit_rows(
+    start: Mapping[K, PartitionOffset], end: Mapping[K, PartitionOffset], rows_max: int
+) -> dict[K, PartitionOffset]:
     """``end`` moved back so that about ``rows_max`` offsets lie before it, shared in proportion to what waits.
 
-    Every partition with anything waiting moves on by at least one offset, so that none starves.
+    Keys are partitions, of one topic or of several. Every partition with anything waiting moves on by at least one
+    offset, so that none starves.
     """
     begin = {number: _first(number, start, until) for number, until in end.items()}
     waiting = {number: until.offset - begin[number] for number, until in end.items()}
     total = sum(count for count in waiting.values() if count > 0)
     if total <= rows_max:
         return dict(end)
-    admitted: PartitionOffsets = {}
+    admitted: dict[K, PartitionOffset] = {}
     for number, until in end.items():
         if waiting[number] <= 0:
             admitted[number] = until
@@ -87,7 +92,7 @@ def limit_rows(start: PartitionOffsets, end: PartitionOffsets, rows_max: int) ->
     return admitted
 
 
-def _first(number: int, start: PartitionOffsets, until: PartitionOffset) -> int:
+def _first(number: K, start: Mapping[K, PartitionOffset], until: PartitionOffset) -> int:
     """Return the first offset of the range that ends at ``until``; the end itself if the start has reached it."""
     since = start.get(number)
     if since == until:

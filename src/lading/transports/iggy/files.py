@@ -7,7 +7,7 @@ directory is in iggy.md A9; streams and topics are found by the names in their `
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import unquote
@@ -55,10 +55,10 @@ class IggyFilesTransport:
         self._topics: dict[str, TopicDirectory] = {}
         self._look()
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all topics with their partitions."""
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics with their partitions, or those whose flat name is wanted."""
         self._look()
-        return [topic.describe() for topic in self._topics.values()]
+        return [topic.describe() for topic in self._topics.values() if wanted is None or wanted(topic.name)]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""

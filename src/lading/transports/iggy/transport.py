@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -111,14 +111,21 @@ class IggyTransport:
 
     # topics
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all topics with their partitions; only those of the URL's stream, if it names one."""
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics with their partitions; only those of the URL's stream, if it names one.
+
+        With ``wanted`` those whose flat name is wanted: each takes a request.
+        """
         found: list[TopicMeta | None] = []
         for stream in self._streams.list_all():
             if self._stream in (None, stream.name):
                 topics: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream.name))
                 # one that was listed may be deleted by now
-                found += [self._find((stream.name, topic.name)) for topic in topics]
+                found += [
+                    self._find((stream.name, topic.name))
+                    for topic in topics
+                    if wanted is None or wanted(flat_name(stream.name, topic.name))
+                ]
         return [meta for meta in found if meta is not None]
 
     def topic(self, name: str) -> TopicMeta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...dialects.kafka import errors
@@ -28,10 +28,10 @@ class KafkaTopics:
         self._url = url
         self.ids: dict[str, bytes | None] = {}
 
-    def list_topics(self) -> list[TopicMeta]:
-        """Return all topics but Kafka's own."""
-        answer = self._cluster.metadata(None)
-        return self.describe([row for row in answer.topics if not row.is_internal and not row.error_code])
+    def list_topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics but Kafka's own, or those whose name is wanted; offsets are requested of these alone."""
+        rows = [row for row in self._cluster.metadata(None).topics if not row.is_internal and not row.error_code]
+        return self.describe([row for row in rows if wanted is None or wanted(row.name)])
 
     def look_up(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if it does not exist."""

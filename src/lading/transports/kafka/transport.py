@@ -117,9 +117,9 @@ class KafkaTransport:
 
     # topics
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all topics but Kafka's own."""
-        return self._topics.list_topics()
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics but Kafka's own, or those whose name is wanted."""
+        return self._topics.list_topics(wanted)
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if it does not exist."""
@@ -295,10 +295,9 @@ class KafkaTransport:
         """Close all connections."""
         self._cluster.close()
 
-    def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
-        """Return the present end of the log written under each epoch, by partition (KIP-320)."""
-        ends = epoch_ends(self._cluster, {(topic, number): epoch for number, epoch in epochs.items()})
-        return {number: end for (_, number), end in ends.items()}
+    def epoch_ends(self, epochs: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], int]:
+        """Return the present end of the log written under each epoch, by topic and partition (KIP-320)."""
+        return epoch_ends(self._cluster, epochs)
 
 
 def bootstrap(url: str) -> list[Address]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -74,8 +74,8 @@ class LadingTransport(UserAdministration):
 
     # topics
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all topics with their partitions."""
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics with their partitions, or those whose flat name is wanted."""
         try:
             rows = self._http.get("topics").json()
         except RemoteError as error:
@@ -85,7 +85,7 @@ class LadingTransport(UserAdministration):
         # an nsqlookupd has a page of this name, too
         if not isinstance(rows, list):
             raise self._other_server_error()
-        return [read_topic(row) for row in rows]
+        return [read_topic(row) for row in rows if wanted is None or wanted(row["name"])]
 
     def _other_server_error(self) -> LocalError:
         return LocalError(

@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import unquote
@@ -72,10 +72,10 @@ class NsqFilesTransport:
                 f"name the directory that nsqd has as -data-path, such as {_SCHEME}/var/lib/nsq"
             )
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all queues, by name: topics, and upstream's channels as ``TOPIC:CHANNEL``."""
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all queues, or those wanted, by name: topics, and upstream's channels as ``TOPIC:CHANNEL``."""
         self._look()
-        return [self._describe(name) for name in sorted(self._queues)]
+        return [self._describe(name) for name in sorted(self._queues) if wanted is None or wanted(name)]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the queue as it is now. Raises LocalError with similar names if it does not exist."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -108,12 +108,15 @@ class NsqTransport:
 
     # -- topics
 
-    def topics(self) -> list[TopicMeta]:
-        """Return all topics that the nsqlookupd knows. Raises LocalError if the URL names an nsqd, which cannot say."""
+    def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
+        """Return all topics that the nsqlookupd knows, or those wanted.
+
+        Raises LocalError if the URL names an nsqd, which cannot say.
+        """
         names = self._discovery.topics()
         if names is None:
             raise LocalError(f"{self.url} is an nsqd, which does not list topics; give an nsqlookupd's URL")
-        return [self._meta(name) for name in names]
+        return [self._meta(name) for name in names if wanted is None or wanted(name)]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as one partition; its offsets number what was received.
