@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, DecimalType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from lading import testing
 from lading.client.bulk import read_arrow
+from lading.client.outgoing import as_field
 from lading.model.errors import SettingError
 from lading.spark.sink import ColumnMapping, TaskCommit
 from lading.spark.source import LadingSource
@@ -158,12 +168,35 @@ def test_a_column_of_origin_times_is_part_of_the_messages() -> None:
     assert batch.column("origin_timestamp").equals(origins)
 
 
+def test_a_map_is_written_as_headers_in_order_of_key(caplog: pytest.LogCaptureFixture) -> None:
+    maps = pa.array(
+        [[("b", "2"), ("a", "1")], None, [], [("z", None), ("ä", "x"), ("c", "3")]], pa.map_(pa.string(), pa.string())
+    )
+    expected = [
+        [("a", 2, b"1"), ("b", 2, b"2")], [], [], [("c", 2, b"3"), ("z", 2, None), ("ä", 2, b"x")]
+    ]  # fmt: skip
+    schema = StructType().add("payload", BinaryType()).add("headers", MapType(StringType(), StringType()))
+    written = ColumnMapping.of(schema, ())
+    assert "headers are written in order of key" in caplog.text
+    for low, high in ((0, 4), (1, 4), (3, 4), (0, 0)):
+        rows = pa.RecordBatch.from_pydict({"payload": pa.array([b"x"] * (high - low)), "headers": maps[low:high]})
+        found = written.batch(rows).column("headers").to_pylist()
+        assert [[tuple(header.values()) for header in headers] for headers in found] == expected[low:high]
+    binary = pa.array([[("k", b"\xff")]], pa.map_(pa.string(), pa.binary()))
+    assert as_field(binary, "headers", "headers").to_pylist() == [[{"key": "k", "kind": 1, "value": b"\xff"}]]
+
+
 @pytest.mark.parametrize(
     ("schema", "headers", "sentence"),
     [
         ("payload binary, carrier string", (), r"column 'carrier' is not a part of a message"),
         ("value binary", (), r"column 'value' is not a part of a message; call it payload: value AS payload"),
-        ("payload binary, headers map<string,string>", (), r"make them of a map by transform\(map_entries\(headers\)"),
+        (
+            "payload binary, headers map<string,int>",
+            (),
+            r"column 'headers' is map.*or a map<string,string> in order of",
+        ),
+        ("payload binary, headers array<string>", (), r"column 'headers' is list.*or a map<string,string> in order of"),
         ("payload int", (), r"column 'payload' is int32 and cannot be the payload of a message"),
         ("payload binary", ("carrier",), r"headers names the column 'carrier'"),
         ("payload binary, x array<int>", ("x",), r"column 'x' is list"),

@@ -114,6 +114,30 @@ def form_of(name: str, type_: pa.DataType) -> ColumnEncoder:
     return found
 
 
+def is_header_map(type_: pa.DataType) -> bool:
+    """Return whether values of a type are headers as a map: of texts, or of bytes, by text."""
+    of = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return pa.types.is_map(type_) and of[0](type_.key_type) and any(is_one(type_.item_type) for is_one in of)
+
+
+def headers_of_map(column: Any) -> Any:
+    """Return maps of headers as the headers of messages: in order of key, since a map has none; a null has none."""
+    held = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    bounds = np.asarray(held.offsets)
+    lengths = np.where(np.asarray(held.is_valid()), np.diff(bounds), 0)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    # where each entry is: what is sliced off, or in a null, has none
+    places = pa.array(np.arange(ends[-1]) + np.repeat(bounds[:-1] - ends[:-1], lengths))
+    keys, items = held.keys.take(places).cast(pa.string()), held.items.take(places)
+    by_key = {"row": pa.array(np.repeat(np.arange(len(held)), lengths)), "key": keys}
+    order = pc.sort_indices(pa.table(by_key), sort_keys=[("row", "ascending"), ("key", "ascending")])
+    encoder = form_of("headers", items.type)
+    kinds = pa.array(np.full(len(keys), int(encoder.kind), np.int8))
+    values = encoder.binary(items.take(order))
+    headers = pa.StructArray.from_arrays([keys.take(order), kinds, values], fields=list(HEADER_TYPE))
+    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), headers, type=HEADERS_TYPE)
+
+
 KIND_TYPES: dict[Kind, pa.DataType] = {
     Kind.RAW: pa.binary(),
     Kind.STRING: pa.string(),

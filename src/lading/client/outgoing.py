@@ -12,6 +12,7 @@ from ..model.errors import LimitExceeded, LocalError
 from ..model.headers import Headers
 from ..model.protocol import KIND_MAX, Capabilities
 from ..model.state import State
+from .header_columns import headers_of_map, is_header_map
 
 OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp", pa.timestamp("us", tz="UTC")))
 """The Batch schema as it is sent: a null timestamp means the time of the append."""
@@ -169,6 +170,8 @@ def as_field(column: Any, shown: str, field: str) -> Any:
     wanted = OUT_SCHEMA_WITH_ORIGIN.field(field).type
     if column.type == wanted:
         return column
+    if field == "headers" and is_header_map(column.type):
+        return headers_of_map(column)
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

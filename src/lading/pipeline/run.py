@@ -25,8 +25,8 @@ from ..tables.plan.source_planner import SourcePlanner
 from ..tables.plan.spooling import resolve_spool
 from ..tables.storage.files import resolve_name
 from ..tables.storage.object_path import TablePath
-from ..tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
 from ..tables.topic_tables import has_topic
+from ..tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
 from ..tables.withdrawal import RunWithdrawal, remove_made_directories
 from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue

@@ -6,6 +6,7 @@ transactional id; else at least once, with a header by which duplicates are foun
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,11 +21,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_protocol
-from ..client.header_columns import ColumnHeader, check_kind, form_of, headers_of, parse_column_header
+from ..client.header_columns import (
+    ColumnHeader,
+    check_kind,
+    form_of,
+    headers_of,
+    headers_of_map,
+    is_header_map,
+    parse_column_header,
+)
 from ..client.outgoing import OUT_SCHEMA_WITH_ORIGIN, complete
 from ..client.partitioning import KeyPartitioner, choose_key_partitioner, partitions_of
 from ..client.payload_columns import check_payload_columns, encode_payloads, parse_payload_columns
-from ..model.batch import ORIGIN_TIMESTAMP
+from ..model.batch import HEADER_TYPE, ORIGIN_TIMESTAMP
 from ..model.errors import LadingError, LocalError, SettingError
 from ..payloads.form import KINDS
 from ..payloads.paths import PAYLOAD, Path, write_path
@@ -38,13 +47,10 @@ from .workers import freeze_modules
 
 OWN = ("payload", "key", "timestamp", "headers", "id", ORIGIN_TIMESTAMP)
 """Columns that are parts of a message; the column ``partition`` chooses the partition it goes to."""
+HEADER_FIELDS = [field.name for field in HEADER_TYPE]
 READ_ONLY = ("stream", "topic", "offset", "state", "checksum")
 """Columns that reading adds and the target sets itself: ignored, so that a frame can be written as it was read."""
-HEADERS_OF_MAP = (
-    "transform(map_entries(headers), h -> struct(h.key AS key, CAST(2 AS TINYINT) AS kind, "
-    "CAST(h.value AS BINARY) AS value))"
-)
-"""Spark SQL: headers of a message, strings, from a map of strings."""
+LOG = logging.getLogger("lading.spark")
 Messages = list[WriterCommitMessage | None]
 
 
@@ -109,6 +115,8 @@ class ColumnMapping:
             raise SettingError(f"nothing in {', '.join(names)} is a part of a message; name columns as headers")
         for name in fields:
             _check(name, arrow.field(name).type)
+        if "headers" in fields and is_header_map(arrow.field("headers").type):
+            LOG.warning("column 'headers' is a map, which has no order: headers are written in order of key")
         return cls(fields, declared, "partition" in names, members, form, writer)
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -162,19 +170,22 @@ def _check(name: str, type_: pa.DataType) -> None:
     wanted = OUT_SCHEMA_WITH_ORIGIN.field(name).type
     texts = (pa.string(), pa.binary())
     if name == "headers":
-        fits = pa.types.is_list(type_) and [field.name for field in type_.value_type] == ["key", "kind", "value"]
+        is_list = pa.types.is_list(type_) and pa.types.is_struct(type_.value_type)
+        fits = is_header_map(type_) or (is_list and [field.name for field in type_.value_type] == HEADER_FIELDS)
     else:
         fits = type_ == wanted or (name in ("payload", "key") and type_ in texts) or (name == "id" and type_ in texts)
     if not fits and name == "headers":
         raise SettingError(
             f"column 'headers' is {type_}, and those of a message are array<struct<key string, kind tinyint, value "
-            f"binary>>; make them of a map by {HEADERS_OF_MAP}"
+            "binary>>, or a map<string,string> in order of key; cast it to one of them"
         )
     if not fits:
         raise SettingError(f"column {name!r} is {type_} and cannot be the {name} of a message ({wanted}); cast it")
 
 
 def _part(column: Any, wanted: pa.DataType) -> Any:
+    if pa.types.is_map(column.type):
+        return headers_of_map(column)
     return with_field_names(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
 
 

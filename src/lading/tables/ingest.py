@@ -275,7 +275,7 @@ def ingest(
                 engine.finish_last_batch(run)
                 engine.require_files(run, start)
                 if watch.batches:
-                    UpkeepRecord(state.own).hint_small_files([table], state.manifests.last())
+                    UpkeepRecord(state.own).hint_small_files([*run.schemas], state.manifests.last())
                 return _report(watch, table, state)
     finally:
         planner.close()
