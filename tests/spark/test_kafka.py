@@ -122,8 +122,8 @@ def test_places_to_begin_and_end(kafka: kafka_broker.RunningKafka, flights: str)
         read(kafka, flights, startingOffsets='{"7": 0}')
     with pytest.raises(DataLoss, match="ends at offset"):
         read(kafka, flights, startingOffsets=f'{{"0": {ROWS}}}')
-    with pytest.raises(SettingError, match="option of Spark's Kafka connector; here it is topic"):
-        SourceOptions.parse({"from": kafka.url, "subscribe": "t"})
+    with pytest.raises(SettingError, match="option of Spark's Kafka connector; here it is topic, and startingOffsets"):
+        SourceOptions.parse({"from": kafka.url, "assign": "t"})
 
 
 def test_a_stream_takes_what_was_admitted_in_pieces(kafka: kafka_broker.RunningKafka, flights: str) -> None:

@@ -83,7 +83,7 @@ def test_topics_are_created_described_and_deleted(transport: IggyTransport, topi
         transport.create_topic(f"ships.{topic}")
     assert raised.value.reason is Reason.TOPIC_NAME_EXISTS
     transport.delete_topic(f"ships.{topic}")
-    with pytest.raises(LocalError, match="no topic"):
+    with pytest.raises(LocalError, match="does not exist"):
         transport.topic(f"ships.{topic}")
 
 
