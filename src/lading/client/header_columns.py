@@ -122,7 +122,7 @@ def is_header_map(type_: pa.DataType) -> bool:
 
 def headers_of_map(column: Any) -> Any:
     """Return maps of headers as the headers of messages: in order of key, since a map has none; a null has none."""
-    held = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    held: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     bounds = np.asarray(held.offsets)
     lengths = np.where(np.asarray(held.is_valid()), np.diff(bounds), 0)
     ends = np.concatenate([[0], np.cumsum(lengths)])
@@ -135,7 +135,8 @@ def headers_of_map(column: Any) -> Any:
     kinds = pa.array(np.full(len(keys), int(encoder.kind), np.int8))
     values = encoder.binary(items.take(order))
     headers = pa.StructArray.from_arrays([keys.take(order), kinds, values], fields=list(HEADER_TYPE))
-    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), headers, type=HEADERS_TYPE)
+    bounds_of_rows: Any = pa.array(ends.astype(np.int32))
+    return pa.ListArray.from_arrays(bounds_of_rows, headers, type=HEADERS_TYPE)
 
 
 KIND_TYPES: dict[Kind, pa.DataType] = {

@@ -170,8 +170,9 @@ def _check(name: str, type_: pa.DataType) -> None:
     wanted = OUT_SCHEMA_WITH_ORIGIN.field(name).type
     texts = (pa.string(), pa.binary())
     if name == "headers":
-        is_list = pa.types.is_list(type_) and pa.types.is_struct(type_.value_type)
-        fits = is_header_map(type_) or (is_list and [field.name for field in type_.value_type] == HEADER_FIELDS)
+        inner: Any = type_.value_type if pa.types.is_list(type_) else None
+        is_list = inner is not None and pa.types.is_struct(inner)
+        fits = is_header_map(type_) or (is_list and [field.name for field in inner] == HEADER_FIELDS)
     else:
         fits = type_ == wanted or (name in ("payload", "key") and type_ in texts) or (name == "id" and type_ in texts)
     if not fits and name == "headers":
