@@ -47,7 +47,10 @@ def test_figures_of_a_run_that_follows(spark: SparkSession, place: Place) -> Non
     first, last = scraped[0], scraped[-1]
     assert first["lading_pipeline_messages_total", "read"] == 1500
     assert first["lading_pipeline_lag_messages",] == PARTITIONS * ROWS - 1500
-    assert last["lading_pipeline_lag_messages",] == 0
+    assert first["lading_pipeline_topic_lag_messages", place.topic] == PARTITIONS * ROWS - 1500
+    assert first["lading_pipeline_topic_lag_bytes", place.topic] > PARTITIONS * ROWS - 1500
+    assert first["lading_pipeline_topic_lag_seconds", place.topic] > 0
+    assert last["lading_pipeline_lag_messages",] == last["lading_pipeline_topic_lag_seconds", place.topic] == 0
     assert last["lading_pipeline_manifests_total",] == last["lading_pipeline_batch_seconds_count",] == 3
     of = {outcome: last["lading_pipeline_messages_total", outcome]
           for outcome in ("read", "good", "routed", "quarantined")}  # fmt: skip

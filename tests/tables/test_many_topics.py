@@ -197,6 +197,34 @@ def test_a_stream_finds_topics_and_notices_those_that_were_deleted_or_made_again
         other.read()
 
 
+def test_the_progress_of_a_stream_has_the_lag_by_topic(server: testing.BrokerProcess) -> None:
+    send(server, "lag_a", 100, partitions=3)
+    send(server, "lag_b", 5)
+    stream = Stream(server.url, topic_pattern="lag_.", maxRowsPerTrigger=40)
+    stream.read()
+    send(server, "lag_b", 10)
+    reported = json.loads(json.dumps(stream.reader.reportLatestOffset()))
+    left = {
+        topic: sum(int(reported[topic][number]["offset"]) - mark["offset"] for number, mark in marks.items())
+        for topic, marks in stream.at.items()
+    }
+    lags = {topic: marks["lag"] for topic, marks in reported.items()}
+    assert {topic: lag["messages"] for topic, lag in lags.items()} == left
+    assert left["lag_a"] > 50 and left["lag_b"] >= 10
+    assert lags["lag_a"]["source"] == f"{server.url} lag_a (3 partitions)"
+    for lag in lags.values():
+        assert 0 < lag["seconds"] < 600 and lag["bytes"] > 10 * lag["messages"]
+    # a position may be copied with the lag beside it
+    every = read(server.url, topics="lag_a,lag_b", startingOffsets=json.dumps(reported))
+    assert not every
+    while stream.read():
+        pass
+    done = stream.reader.reportLatestOffset()
+    assert done is not None
+    for marks in done.values():
+        assert (marks["lag"]["messages"], marks["lag"]["bytes"], marks["lag"]["seconds"]) == (0, 0, 0.0)
+
+
 def test_a_batch_is_limited_over_all_topics(server: testing.BrokerProcess) -> None:
     send(server, "limit_a", 900)
     send(server, "limit_b", 100)

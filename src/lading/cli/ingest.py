@@ -176,7 +176,8 @@ def ingest(
         def on_progress(now: IngestProgress) -> None:
             progress.reach(now.rows, now.rows + now.lag)
             if output is Output.JSON:
-                json_line({"event": "progress", "rows": now.rows, "lag": now.lag, "rows_per_s": round(now.rows_per_s)})
+                facts = {"rows": now.rows, "lag": now.lag, "rows_per_s": round(now.rows_per_s)}
+                json_line({"event": "progress", **facts, "lag_by_topic": now.lag_by_topic})
 
         with closing(LocalExecutor() if local else spark_executor(session(), topic, to)) as executor:
             report = ingest_topic(

@@ -126,7 +126,7 @@ def headers_of_map(column: Any) -> Any:
     bounds = np.asarray(held.offsets)
     lengths = np.where(np.asarray(held.is_valid()), np.diff(bounds), 0)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    # where each entry is: what is sliced off, or in a null, has none
+    # the place of each entry: a null, and rows that were sliced off, have none
     places = pa.array(np.arange(ends[-1]) + np.repeat(bounds[:-1] - ends[:-1], lengths))
     keys, items = held.keys.take(places).cast(pa.string()), held.items.take(places)
     by_key = {"row": pa.array(np.repeat(np.arange(len(held)), lengths)), "key": keys}

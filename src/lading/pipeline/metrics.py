@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from ..model.errors import LocalError
 from ..runtime.metrics import Counter, Gauge, Histogram
 from ..settings.settings import Address
 from ..tables.formats.manifest import Manifest
+from ..tables.plan.lag import TopicLag
 from .reasons import expectation_of, reason_of
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ OUTCOMES = ("read", "passed", "good", "routed", "quarantined")
 
 
 class PipelineMetrics:
-    """Progress of a run; PipelineWatch sets ``lag`` and ``published_us``."""
+    """Progress of a run; PipelineWatch sets ``lags`` and ``published_us``."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = (pipeline,)
-        self.lag = self.published_us = 0
+        self.published_us = 0
+        self.lags: Mapping[str, TopicLag] = {}
         self._rows_per_s = 0.0
         of = ("pipeline",)
         self._messages = Counter(
@@ -54,7 +56,13 @@ class PipelineMetrics:
             self._messages, self._failures, self._violations, self._rows, self._manifests, self._files, self._bytes,
             self._seconds,
             Gauge("lading_pipeline_lag_messages", "Source messages not yet processed, hidden ones included.", of,
-                  lambda: [(self._pipeline, float(self.lag))]),
+                  lambda: [(self._pipeline, float(sum(lag.messages for lag in self.lags.values())))]),
+            Gauge("lading_pipeline_topic_lag_messages", "Messages of a topic not yet processed.", (*of, "topic"),
+                  lambda: self._by_topic(lambda lag: lag.messages)),
+            Gauge("lading_pipeline_topic_lag_bytes", "Their bytes, by the topic's average.",
+                  (*of, "topic"), lambda: self._by_topic(lambda lag: lag.size_bytes)),
+            Gauge("lading_pipeline_topic_lag_seconds", "Age of the oldest message of a topic not yet processed.",
+                  (*of, "topic"), lambda: self._by_topic(lambda lag: lag.seconds)),
             Gauge("lading_pipeline_rows_per_second", "Messages read per second in the last batch.", of,
                   lambda: [(self._pipeline, self._rows_per_s)]),
             Gauge("lading_pipeline_last_publish_timestamp_seconds", "When the last batch was published, since 1970.",
@@ -63,6 +71,10 @@ class PipelineMetrics:
         for outcome in ("read", "good", "routed", "quarantined"):
             self._messages.values[(pipeline, outcome)] += 0
         self._manifests.values[self._pipeline] += 0
+
+    def _by_topic(self, read: Callable[[TopicLag], float | None]) -> list[tuple[tuple[str, ...], float]]:
+        values = ((topic, read(lag)) for topic, lag in self.lags.items())
+        return [((*self._pipeline, topic), float(value)) for topic, value in values if value is not None]
 
     def add(self, manifest: Manifest, seconds: float) -> None:
         """Count one published batch that took ``seconds``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..tables.engine import RunStart, TableRun
 from ..tables.formats.manifest import Manifest
@@ -19,7 +20,10 @@ LAG_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """Progress of a run; ``lag`` is the number of source messages not yet processed."""
+    """Progress of a run; ``lag`` is the number of source messages not yet processed.
+
+    ``lag_by_topic`` has ``messages``, ``bytes``, ``seconds`` (age of the oldest message that waits) and ``source``.
+    """
 
     read: int
     good: int
@@ -29,6 +33,7 @@ class PipelineProgress:
     rows_per_s: float
     batches: int
     seconds: float
+    lag_by_topic: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,13 +106,13 @@ class PipelineWatch:
         run, counts, seconds = self._manifests, self._manifests.counts, self._manifests.seconds
         progress = PipelineProgress(
             counts["read"], counts["good"], counts["routed"], counts["quarantined"], run.lag,
-            counts["read"] / seconds, run.batches, seconds,
+            counts["read"] / seconds, run.batches, seconds, run.lag_by_topic,
         )  # fmt: skip
         self._on_progress(progress)
 
     def _show_lag(self, figures: PipelineMetrics) -> None:
         self._lag_due = time.monotonic() + LAG_INTERVAL_S
-        figures.lag = self._manifests.lag
+        figures.lags = self._manifests.lags
 
     def _batch_seconds(self, manifest: Manifest) -> float:
         """Return the seconds from the start of a batch, or of this run if that is later, to its manifest."""

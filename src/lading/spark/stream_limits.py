@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pyspark.sql.streaming.datasource import (
@@ -13,7 +14,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..model.errors import Unreachable
-from ..tables.plan.offsets import OffsetsDocument
+from ..tables.plan.lag import TopicLag, measure_lag
+from ..tables.plan.offsets import LAG, OffsetsDocument
 from .stream import LadingStreamReader
 
 
@@ -46,11 +48,17 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
         return since
 
     def reportLatestOffset(self) -> OffsetsDocument | None:
-        """Return the present end of the topic, for the lag in Spark's progress; None if the server is unreachable."""
+        """Return the present end of the topics, and by topic the ``lag`` of what was planned, for Spark's progress.
+
+        Spark has no metrics for sources in Python, and no description of them. Returns None if the server is
+        unreachable.
+        """
         try:
-            return self.planner.end_offsets()
+            ends = self.planner.end_offsets()
+            lags = {} if self._since is None else measure_lag(self.planner, self._since, time.time_ns() // 1000)
         except Unreachable:
             return None
+        return {topic: {**marks, **_lag_of(lags.get(topic))} for topic, marks in ends.items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end of the topic as the end of this run."""
@@ -62,3 +70,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
             return None, None
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_rows_per_trigger
         return rows, limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes_per_trigger
+
+
+def _lag_of(lag: TopicLag | None) -> dict[str, dict[str, Any]]:
+    return {} if lag is None else {LAG: lag.document()}

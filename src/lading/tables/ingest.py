@@ -49,7 +49,10 @@ FOLLOW_INTERVAL_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """Progress of an ingest: rows written by this run, messages still waiting, rows per second, batches."""
+    """Progress of an ingest: rows written by this run, messages still waiting, rows per second, batches.
+
+    ``lag_by_topic`` has ``messages``, ``bytes``, ``seconds`` (age of the oldest message that waits) and ``source``.
+    """
 
     rows: int
     lag: int
@@ -58,6 +61,7 @@ class IngestProgress:
     files: int
     size_bytes: int
     seconds: float
+    lag_by_topic: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +305,9 @@ class TableWriter:
 
 def _progress(watch: ManifestWatch) -> IngestProgress:
     rows, seconds = watch.counts["written"], watch.seconds
-    return IngestProgress(rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds)
+    return IngestProgress(
+        rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds, watch.lag_by_topic
+    )
 
 
 def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirectory) -> IngestReport:

@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from ..model.errors import LadingError
 from .commit.state import PipelineStateDirectory
 from .formats.manifest import Manifest
-from .plan.offsets import OffsetsDocument, parse_document
+from .plan.lag import TopicLag, measure_lag
+from .plan.offsets import OffsetsDocument
 from .plan.source_planner import SourcePlanner
 
 
@@ -31,7 +33,8 @@ class ManifestWatch:
         self._on_manifest = on_manifest
         self.first_number = self.number = 0 if last is None else last.number
         self.counts: Counter[str] = Counter()
-        self.files = self.size_bytes = self.lag = 0
+        self.files = self.size_bytes = 0
+        self.lags: dict[str, TopicLag] = {}
         self.begun_s = time.time()
         self._begun = time.monotonic()
 
@@ -39,6 +42,16 @@ class ManifestWatch:
     def batches(self) -> int:
         """Batches published by this run."""
         return self.number - self.first_number
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait in all topics."""
+        return sum(lag.messages for lag in self.lags.values())
+
+    @property
+    def lag_by_topic(self) -> dict[str, dict[str, Any]]:
+        """The lag in each topic, as JSON: ``messages``, ``bytes``, ``seconds`` and ``source``."""
+        return {topic: lag.document() for topic, lag in self.lags.items()}
 
     @property
     def seconds(self) -> float:
@@ -63,23 +76,15 @@ class ManifestWatch:
             self._on_manifest(manifest)
 
     def measure_lag(self) -> None:
-        """Ask the sources how many messages wait; an unreachable source leaves the number as it was."""
+        """Ask the sources what waits; an unreachable source leaves the numbers as they were."""
         # a broker that restarts is the affair of planning, which waits for it
         with suppress(LadingError, OSError):
-            self.lag = sum(_lag(planner, self._positions) for planner in self._planners)
+            lags: dict[str, TopicLag] = {}
+            for planner in self._planners:
+                lags |= measure_lag(planner, self._positions, time.time_ns() // 1000)
+            self.lags = lags
 
     def _forget(self) -> None:
         """Let the planners forget what lies before the batch that was published last: a replay begins there."""
         for planner in self._planners:
             planner.commit(self._positions)
-
-
-def _lag(source: SourcePlanner, positions: OffsetsDocument) -> int:
-    lag = 0
-    for topic, planner in source.look_at_topics().items():
-        done = parse_document(topic, positions) if topic in positions else {}
-        lag += sum(
-            max(0, mark.offset - (done[number].offset if number in done else mark.resumed_at or 0))
-            for number, mark in planner.latest_offsets({}).items()
-        )
-    return lag

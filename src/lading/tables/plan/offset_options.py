@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ...client.read_bounds import parse_place, require_order, resolve_offset
 from ...model.errors import SettingError
 from ...transports.interface import PartitionMeta, TopicMeta, Transport
-from .offsets import PartitionOffset, PartitionOffsets, to_partition_offset
+from .offsets import LAG, PartitionOffset, PartitionOffsets, to_partition_offset
 
 Word = Literal["earliest", "latest"]
 OffsetsOption = Word | int | Mapping[str, Any]
@@ -89,11 +89,12 @@ def require_ordered_range(
 
 def _for_topic(option: str, value: Mapping[str, Any], meta: TopicMeta) -> Mapping[str, Any]:
     """Return the partitions' part of a document that may be headed by the topic's name."""
+    value = {key: mark for key, mark in value.items() if key != LAG or not isinstance(mark, Mapping)}
     if all(isinstance(key, str) and key.isdigit() for key in value):
         return value
     for name in (meta.name, f"{meta.stream}.{meta.topic}", meta.topic):
         if isinstance(found := value.get(name), Mapping):
-            return found
+            return {number: mark for number, mark in found.items() if number != LAG}
     raise SettingError(f"{option} does not mention topic {meta.name!r}; it takes {EXAMPLES}")
 
 

@@ -14,6 +14,8 @@ from ...model.errors import SettingError
 from ...transports.interface import PartitionMeta, TopicMeta
 from ...transports.losses import LogState, LossCause, ReaderPosition, find_log_loss
 
+LAG = "lag"
+"""The entry beside a topic's partitions that says what waits; readers of positions ignore it."""
 OffsetsDocument = dict[str, dict[str, dict[str, Any]]]
 """Topic → partition → mark, as JSON."""
 
@@ -67,7 +69,7 @@ def parse_document(topic: str, offsets: Mapping[str, Any]) -> PartitionOffsets:
             f"the checkpoint holds positions of topic {others}, not of {topic!r}; "
             "name that topic again or use a new checkpoint directory"
         )
-    return {int(number): PartitionOffset.parse(mark) for number, mark in offsets[topic].items()}
+    return {int(number): PartitionOffset.parse(mark) for number, mark in offsets[topic].items() if number != LAG}
 
 
 def parse_documents(offsets: Mapping[str, Any]) -> dict[str, PartitionOffsets]:
