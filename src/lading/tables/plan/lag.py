@@ -76,7 +76,7 @@ def _of_topic(
 
 
 def _read_times(transport: Transport, waiting: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-    """Return the time of the first message that waits in the partitions where most do; errors leave a time out."""
+    """Return the time of the first message that waits, of the partitions with most of them; errors leave it out."""
     found: dict[tuple[str, int], int] = {}
     most = sorted(waiting, key=lambda place: -waiting[place][1])[:PARTITIONS_ASKED_MAX]
     for topic, partition in most:
