@@ -49,6 +49,28 @@ def lead_with_own_errors() -> None:
         kind.__str__ = _own_text(kind.__str__)  # type: ignore[method-assign]
 
 
+def lead_with_own_errors_of_connect() -> None:
+    """Do the same for a client of Spark Connect, which gets the text of an error and the server's stack. Idempotent."""
+    from pyspark.errors.exceptions import connect
+
+    kind: Any = connect.SparkConnectGrpcException
+    if not isinstance(kind.getMessage, _OwnMessage):
+        kind.getMessage = _OwnMessage(kind.getMessage)
+
+
+class _OwnMessage:
+    """The message of an exception of Spark Connect; an error of ours is shown alone."""
+
+    def __init__(self, read: Callable[[Any], str]) -> None:
+        self._read = read
+
+    def __get__(self, error: Any, owner: type | None = None) -> Any:
+        return self if error is None else lambda: self._show(error)
+
+    def _show(self, error: Any) -> str:
+        return _own(f"{error._message}\n\n{error.getStackTrace() or ''}") or self._read(error)
+
+
 class _OwnFirst:
     """PySpark's conversion of a JVM exception; an error of ours is shown without the frames around it."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.errors import LocalError
 from ..model.extras import describe_install
-from .failures import lead_with_own_errors
+from .failures import lead_with_own_errors, lead_with_own_errors_of_connect
 from .java import Java, find_java, require_java
 from .jvm import starting
 from .workers import worker_python
@@ -123,7 +123,15 @@ def register(spark: SparkSession) -> None:
         _register_source(spark)
     if Feature.SQL_FUNCTIONS.is_offered:
         register_functions(spark)
-    lead_with_own_errors()
+    if is_connect(spark):
+        lead_with_own_errors_of_connect()
+    else:
+        lead_with_own_errors()
+
+
+def is_connect(spark: object) -> bool:
+    """Return whether a session is one of Spark Connect: a client of a server, without a JVM of its own."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _register_source(spark: SparkSession) -> None:

@@ -27,10 +27,12 @@ class SparkExecutor:
 
         Raises LocalError for a session of Spark Connect, which has no SparkContext.
         """
-        if type(spark).__module__.startswith("pyspark.sql.connect."):
+        from .session import is_connect
+
+        if is_connect(spark):
             raise LocalError(
                 f"{run_name}: a session of Spark Connect has no tasks of its own; run it in a session of the cluster's "
-                "driver, or without Spark (--local on the command line)"
+                "driver (spark-submit), or without Spark: lading ingest … --local, lading pipeline run … --local"
             )
         self.spark = spark
         self._description = description
