@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
-from lading import testing
+from lading import Producer, testing
 from lading.model.errors import LocalError
 from lading.tables.formats.directory import DirectoryTable
 from lading.tables.formats.interface import Overtaken
@@ -286,3 +286,46 @@ def test_files_of_an_interrupted_run_are_not_vacuumed(
         assert len(kept.delays) >= 5
         # a manifest may list the first, and nothing lists the second
         assert [path.exists() for path in staged] == [True, False]
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_partitions_of_any_text_are_kept_apart(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: str
+) -> None:
+    """The log of Delta has paths as URLs, and the text None is another partition than null."""
+    values = ["None", None, "x y/z%"]
+    with Producer(broker.url) as producer:
+        for at in range(12):
+            value = values[at % 3]
+            producer.send(topic, b"{}", headers={"delay": at} | ({} if value is None else {"carrier": value}))
+    kept = Kept(form, broker, topic, tmp_path / "table", ("carrier",))
+    kept.run()
+    kept.sent = 12
+
+    def read_carriers() -> dict[Any, Any]:
+        found = DeltaTable(kept.path).to_pyarrow_table() if form == "delta" else loaded(kept.path).scan().to_arrow()
+        return dict(zip(found["delay"].to_pylist(), found["carrier"].to_pylist(), strict=True))
+
+    assert read_carriers() == {at: values[at % 3] for at in range(12)}
+    optimize_table(open_table(kept.path))
+    assert read_carriers() == {at: values[at % 3] for at in range(12)}
+    assert len(open_table(kept.path).list_files().files) == 3
+    assert delete_where(open_table(kept.path), "carrier IS NULL AND delay < 6", dry_run=False).rows == 2
+    assert read_carriers() == {at: values[at % 3] for at in range(12) if at not in (1, 4)}
+
+
+def test_a_staged_file_that_is_missing_never_takes_the_place_of_others(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept("parquet", broker, topic, tmp_path / "table", ())
+    kept.add(20)
+    replace = StagedRewrite.replace
+
+    def delete_and_replace(self: StagedRewrite, *given: Any) -> None:
+        vacuum_table(open_table(kept.path), 0.0, is_forced=True, dry_run=False)
+        replace(self, *given)
+
+    monkeypatch.setattr(StagedRewrite, "replace", delete_and_replace)
+    with pytest.raises(LocalError, match="was deleted before it took the place of other files"):
+        optimize_table(open_table(kept.path))
+    assert kept.delays == list(range(20))

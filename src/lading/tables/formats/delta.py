@@ -7,6 +7,7 @@ log's actions are those of the protocol (https://github.com/delta-io/delta/blob/
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +27,7 @@ from .directory import visible_names
 from .interface import ALL, Listing, LiveFile, Replacement, Wanted
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
+from .partitions import name_level
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
 
     def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
         """Return the values of columns that are not in a file because they are its partition."""
-        return {key: None if value is None else str(value) for key, value in file.native.items()}
+        return _partition_texts(file)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Create the table if it is missing, and add the columns that it lacks, in a transaction of their own.
@@ -133,8 +136,9 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         """Delete files that no version of this age needs, as deltalake does it; returns their names."""
         with self._translate_errors():
             table = self._load()
+            # deltalake takes whole hours; with fewer than asked for a reader could miss its files
             return table.vacuum(
-                max(0, int(age_s // 3600)), dry_run=dry_run, enforce_retention_duration=False, full=True
+                max(0, math.ceil(age_s / 3600)), dry_run=dry_run, enforce_retention_duration=False, full=True
             )  # fmt: skip
 
     def may_vacuum(self, name: str) -> bool:
@@ -164,13 +168,11 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         with_vectors = {row["filepath"].rpartition("/")[2] for row in pa.table(table.deletion_vectors()).to_pylist()}
         files = []
         for row in pa.table(table.get_add_actions()).to_pylist():
-            values, name = row.get("partition") or {}, row["path"]
-            files.append(
-                LiveFile(
-                    name, "/".join(f"{key}={value}" for key, value in values.items()), row["size_bytes"], values,
-                    name.rpartition("/")[2] in with_vectors,
-                )
-            )  # fmt: skip
+            # the log has paths as URLs
+            values, name = row.get("partition") or {}, unquote(row["path"])
+            file = LiveFile(name, "", row["size_bytes"], values, name.rpartition("/")[2] in with_vectors)
+            partition = "/".join(name_level(*level) for level in _partition_texts(file).items())
+            files.append(file._replace(partition=partition))
         return Listing(sorted(files, key=lambda file: file.name), table)
 
     def _try_replace(self, table: deltalake.DeltaTable, change: Replacement) -> bool:
@@ -181,13 +183,17 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         now_ms = time.time_ns() // 1_000_000
         actions: list[Any] = []
         for file in change.removed:
-            texts = {key: None if value is None else str(value) for key, value in file.native.items()}
-            actions.append(RemoveAction(file.name, change.changes_rows, now_ms, file.size_bytes, texts))
+            removed = RemoveAction(
+                file.name, change.changes_rows, now_ms, file.size_bytes, {**_partition_texts(file)}
+            )  # fmt: skip
+            actions.append(removed)
         for one in change.added:
             metadata = read_footer(self.directory / one.name)
-            table = self._add_columns(table, metadata.schema.to_arrow_schema())
+            if self._add_columns(table, metadata.schema.to_arrow_schema()) is not table:
+                # another writer may have replaced the files before the version with the new columns
+                return False
             values = (
-                {key: None if value is None else str(value) for key, value in one.like.native.items()}
+                {**_partition_texts(one.like)}
                 if one.like is not None
                 else self.partitions.values_of(one.partition) if one.partition else {}
             )  # fmt: skip
@@ -350,6 +356,14 @@ def _column(field: deltalake.Field) -> Column:
     type_: Any = field.type
     word = f"{getattr(type_, 'type', type_)}{'' if field.nullable else ' not null'}"
     return Column(field.name, type_, field.nullable, word)
+
+
+def _partition_texts(file: LiveFile) -> dict[str, str | None]:
+    """Return the values of the partition of a file as the log writes them."""
+    return {
+        key: None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in file.native.items()
+    }
 
 
 def _read_history(table: deltalake.DeltaTable) -> Iterator[Mapping[str, Any]]:

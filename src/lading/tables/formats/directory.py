@@ -338,6 +338,11 @@ class DirectoryTable:
                 make_local_directory(directory)
         while True:
             number = self.finish_changes() + 1
+            if missing := next((one.staged for one in change.added if not one.staged.exists()), None):
+                raise LocalError(
+                    f"the table {self.directory}: {missing} was deleted before it took the place of other files; "
+                    "nothing was changed, run this again, and no vacuum with --unsafe at the same time"
+                )
             for name in removed:
                 if not (self.directory / name).exists():
                     raise Overtaken(
@@ -372,11 +377,19 @@ class DirectoryTable:
         for row in document["added"]:
             staged, final = self._own / row["staged"], self.directory / row["name"]
             # another process may be doing the same
-            if not final.exists() and staged.exists():
+            if final.exists():
+                continue
+            if staged.exists():
                 if isinstance(final, Path):
                     final.parent.mkdir(parents=True, exist_ok=True)
                 _move(staged, final)
                 touched.add(final.parent)
+            elif not self._is_removed_later(row["name"], document["number"]):
+                raise CorruptLog(
+                    f"the table {self.directory}: change {document['number']} puts {row['name']} in the place of other "
+                    f"files, but neither it nor {staged} exists; restore one of them, or delete "
+                    f"{self._change_path(document['number'])} to keep the files of before"
+                )
         for name in document["removed"]:
             source = self.directory / name
             if source.exists():
@@ -386,6 +399,13 @@ class DirectoryTable:
                 touched |= {source.parent, self._own / REPLACED}
         for directory in touched:
             sync_directory(directory)
+
+    def _is_removed_later(self, name: str, number: int) -> bool:
+        """Return whether a later change takes this file out, so that its own was carried out by another process."""
+        while (document := read_document(self._change_path(number := number + 1))) is not None:
+            if name in document["removed"]:
+                return True
+        return False
 
     def _change_path(self, number: int) -> TablePath:
         return self._own / CHANGES / f"{number:08d}.json"
@@ -426,7 +446,8 @@ def read_batches(source: Any, want: Wanted) -> Iterator[pa.RecordBatch]:
     """Yield rows of a Parquet file, of which a row group is in memory at a time."""
     file = pq.ParquetFile(source)
     names = file.schema_arrow.names
-    columns = None if want.columns is None else [name for name in want.columns if name in names]
+    wanted = None if want.columns is None else {name.lower() for name in want.columns}
+    columns = None if wanted is None else [name for name in names if name.lower() in wanted]
     try:
         for group in range(file.num_row_groups):
             if _may_have(file.metadata.row_group(group), want):

@@ -25,12 +25,12 @@ from .directory import OWNER, describe_partitioning, read_batches, visible_names
 from .interface import ALL, Listing, LiveFile, Replacement, Wanted
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
 from .manifest import DataFile
-from .partitions import COUNTED, Partitions
+from .partitions import COUNTED, Partitions, name_level
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
 
@@ -338,7 +338,10 @@ class IcebergTable(LoggedTable["Table"]):
         for task in table.scan().plan_files():
             held = task.file
             name = held.file_path.removeprefix(lead)
-            levels = [f"{field.name}={held.partition[at]}" for at, field in enumerate(specs[held.spec_id].fields)]
+            levels = [
+                name_level(field.name, _describe_value(table, field, held.partition[at]))
+                for at, field in enumerate(specs[held.spec_id].fields)
+            ]
             # files of different specs are never written as one
             levels = levels if held.spec_id == table.spec().spec_id else [f"spec {held.spec_id}", *levels]
             partition = "/".join(levels)
@@ -366,7 +369,10 @@ class IcebergTable(LoggedTable["Table"]):
         from .iceberg_partitions import replace_files
 
         for one in change.added:
-            table = self._add_columns(table, read_footer(self.directory / one.name).schema.to_arrow_schema())
+            schema = read_footer(self.directory / one.name).schema.to_arrow_schema()
+            if self._add_columns(table, schema) is not table:
+                # another writer may have replaced the files before the metadata with the new columns
+                return False
         try:
             with table.transaction() as transaction:
                 if change.key is not None:
@@ -535,6 +541,17 @@ class IcebergTable(LoggedTable["Table"]):
 
 def _number_property(pipeline: str) -> str:
     return f"{MANIFEST}.{pipeline}"
+
+
+def _describe_value(table: Table, field: PartitionField, value: Any) -> str | None:
+    """Return a value of a partition as people write it, such as a day and not its number; None for null."""
+    if value is None:
+        return None
+    try:
+        return field.transform.to_human_string(table.schema().find_type(field.source_id), value)
+    except (ValueError, TypeError):
+        # its column was dropped
+        return str(value)
 
 
 def _column(field: pa.Field[Any]) -> Column:

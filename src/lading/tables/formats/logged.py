@@ -122,7 +122,11 @@ class LoggedTable(ParquetTable, Generic[T]):
             for left in reversed(range(COMMIT_ATTEMPTS)):
                 if self._try_replace(listing.snapshot, change):
                     return
-                fresh = self._list(self._load())
+                table = self._load()
+                if change.key is not None and self._read_last_number(table, change.key[0]) >= change.key[1]:
+                    # a commit whose response was lost
+                    return
+                fresh = self._list(table)
                 found = {file.name: file for file in fresh.files}
                 if not removed <= found.keys() or any(found[name].has_deletes for name in removed):
                     raise Overtaken(f"the table {self.directory}: another writer replaced its files; run this again")

@@ -188,10 +188,7 @@ class Partitions:
 
     def name_of(self, values: Sequence[str | None]) -> str:
         """Return the name of the partition with these values."""
-        return "/".join(
-            f"{field.name}={NULL if value is None else _quote_value(value)}"
-            for field, value in zip(self.fields, values, strict=True)
-        )
+        return "/".join(name_level(field.name, value) for field, value in zip(self.fields, values, strict=True))
 
     def values_of(self, name: str) -> dict[str, str | None]:
         """Return the values of the partition of this name, by the names of the levels."""
@@ -258,9 +255,12 @@ def _shorten_level(level: str, bytes_max: int) -> str:
     return f"{column}={xxhash.xxh3_128_hexdigest(value.encode())}"
 
 
-def _quote_value(value: str) -> str:
+def name_level(name: str, value: str | None) -> str:
+    """Return the name of one level of a partition; different values have different names."""
+    if value is None:
+        return f"{name}={NULL}"
     # quoting alone would leave the word for null as it is
-    return f"%5F{NULL[1:]}" if value == NULL else quote(value, safe="")
+    return f"{name}=%5F{NULL[1:]}" if value == NULL else f"{name}={quote(value, safe='')}"
 
 
 def _check_form(field: PartitionField, text: str, key: str) -> None:

@@ -99,7 +99,7 @@ class StagedRewrite:
                     dropped: Any = pc.fill_null(drop(batch), pa.scalar(False))
                     batch = batch.filter(pc.invert(dropped))
                 if batch.num_rows:
-                    yield batch
+                    yield _decode_dictionaries(batch)
 
     def _add(self, rows: pa.Table, schema: pa.Schema, like: LiveFile) -> None:
         if self._open is not None and (self._open[3] != schema or self._open[1].tell() >= self._file_bytes):
@@ -203,6 +203,16 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, p
         yield pa.Table.from_batches(waiting), waiting[0].schema
 
 
+def _decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows without dictionaries, which other writers of a table note in their files."""
+    columns: list[Any] = batch.columns
+    if not any(pa.types.is_dictionary(column.type) for column in columns):
+        return batch
+    plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in columns]
+    fields = [pa.field(one.name, column.type, one.nullable) for one, column in zip(batch.schema, plain, strict=True)]
+    return pa.RecordBatch.from_arrays(plain, schema=pa.schema(fields))
+
+
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the same columns without metadata: a log refuses files that number their fields."""
     return pa.schema([pa.field(field.name, _plain_type(field.type), field.nullable) for field in schema])
@@ -212,6 +222,11 @@ def _plain_type(type_: Any) -> Any:
     if pa.types.is_list(type_):
         inner = type_.value_field
         return pa.list_(pa.field(inner.name, _plain_type(inner.type), inner.nullable))
+    if pa.types.is_map(type_):
+        item = type_.item_field
+        return pa.map_(
+            _plain_type(type_.key_type), pa.field(item.name, _plain_type(item.type), item.nullable), type_.keys_sorted
+        )
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(one.name, _plain_type(one.type), one.nullable) for one in type_])
     if pa.types.is_dictionary(type_):

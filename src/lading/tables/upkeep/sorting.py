@@ -16,8 +16,8 @@ PIECE_BYTES: Final = 128 << 20
 MERGE_ROWS: Final = 8_192
 """Rows of each piece that are in memory while the pieces are merged."""
 
-Key = tuple[tuple[bool, Any], ...]
-"""The values of a row that order it; null and NaN come after all others."""
+Key = tuple[tuple[int, Any], ...]
+"""The values of a row that order it; NaN comes after all others, and null after NaN, as Arrow sorts them."""
 
 
 def sort_batches(
@@ -110,9 +110,9 @@ class _Piece:
         return taken if taken.num_rows else None
 
 
-def _order(value: Any) -> tuple[bool, Any]:
+def _order(value: Any) -> tuple[int, Any]:
     held = None if value is None else value.value if hasattr(value, "value") else value.as_py()
-    return (True, 0) if held is None or held != held else (False, held)
+    return (2, 0) if held is None else (1, 0) if held != held else (0, held)
 
 
 def _merge(pieces: Sequence[Path], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
