@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lading import read_arrow
+from lading import Producer, read_arrow
 from lading.model.errors import LocalError, SettingError
 from lading.pipeline.replace import ReplaceReport, replace_range
 from lading.pipeline.run import run
@@ -75,6 +75,26 @@ def test_a_range_that_cannot_be_replaced_says_why(place: Place) -> None:
     assert "it takes earliest, latest" in refused(same, "yesterday", "now")
     assert "SQL steps" in refused(lambda text: f"{text}\n[[step]]\nsql = 'select * from messages'\n", "0", "now")
     assert len(found(place.tables)) == PARTITIONS * 300
+
+
+def test_offsets_that_a_topic_gave_twice_are_not_replaced(place: Place) -> None:
+    """Rows of the topic of before have the same places, and nothing can read them again."""
+
+    def change(text: str) -> str:
+        return text.replace("[headers]", "fail_on_data_loss = false\n\n[headers]")
+
+    Driver(place.write(lambda text: change(text).replace("[headers]", "ending = 100\n\n[headers]"))).run()
+    place.transport.delete_topic(place.topic)
+    place.transport.create_topic(place.topic, PARTITIONS)
+    with Producer(place.url) as producer:
+        for number in range(20):
+            producer.send(place.topic, b"{}", partition=0, headers={"carrier": f"U{number}"})
+    file = place.write(change)
+    assert Driver(file).run()["read"] == 20
+    with pytest.raises(LocalError, match="its offsets from 0 to 99 were given to other messages before") as refused:
+        replace_range(PipelineSettings.load(file), DirectExecutor(), "0", "now")
+    assert "begin at offset 100 or later" in str(refused.value)
+    assert len(found(place.tables)) == PARTITIONS * 100
 
 
 def test_a_dry_run_changes_nothing_and_a_time_is_that_of_the_messages(place: Place) -> None:

@@ -206,6 +206,9 @@ def test_a_full_disk_loses_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) 
         ("1 = 1", "it names no column"),
         ("delay in (select 1)", "it is not a condition"),
         ("delay = 'x'", "Could not convert string 'x' to INT32"),
+        ("max(delay) > 1", "see more than one row"),
+        ("row_number() OVER () < 2 AND delay > 0", "see more than one row"),
+        ("unnest([true, false]) AND delay = 1", "see more than one row"),
     ],
 )
 def test_conditions_that_are_refused(
@@ -329,3 +332,15 @@ def test_a_staged_file_that_is_missing_never_takes_the_place_of_others(
     with pytest.raises(LocalError, match="was deleted before it took the place of other files"):
         optimize_table(open_table(kept.path))
     assert kept.delays == list(range(20))
+
+
+def test_a_condition_on_a_column_that_came_later(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
+    """Readers see null in the rows of before, and so does the condition; case of names does not matter."""
+    send(broker, topic, range(5))
+    for columns in ("partition, offset, delay int", "partition, offset, delay int, carrier string"):
+        ingest(DirectExecutor(), broker.url, topic, tmp_path / "table", IngestSettings(columns=columns))
+        send(broker, topic, range(5, 10))
+    table = open_table(tmp_path / "table")
+    assert delete_where(table, "Carrier = 'UA' AND delay = 7", dry_run=False).rows == 1
+    assert delete_where(table, "carrier IS NULL", dry_run=False).rows == 5
+    assert all_equal("parquet", tmp_path / "table") == [5, 6, 8, 9]

@@ -20,7 +20,7 @@ from ..tables.commit.table_commit import StagedBatch, StagedRange, replace_range
 from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
 from ..tables.formats.directory import OWNER, REPLACING_RANGE
-from ..tables.formats.manifest import TABLE, Manifest
+from ..tables.formats.manifest import TABLE, Manifest, same_ranges
 from ..tables.formats.registry import open_table
 from ..tables.plan.planning import Planner
 from ..tables.plan.ranges import OffsetRange, merge_ranges, split_ranges
@@ -98,6 +98,7 @@ def replace_range(
             )
         tables = {resolve_name(state.directory, name) for name in last.schemas} | {*plan.schemas_of(last.positions)}
         settings.storage.bind(tables)
+        _require_single(state, ranges)
         rows = RowsOfRanges(merge_ranges(ranges), by_topic=len(last.positions) > 1)
         _require_places(settings, plan, rows)
         _delete_leftovers(state, tables, last)
@@ -173,6 +174,32 @@ def _find_published_ranges(planner: Planner, last: Manifest) -> list[OffsetRange
             stops = {part.number: dataclasses.replace(until, offset=stop)}
             ranges += split_ranges(meta.name, positions, stops, planner.options.max_rows_per_partition)
     return ranges
+
+
+def _require_single(state: PipelineStateDirectory, ranges: Sequence[OffsetRange]) -> None:
+    """Raise LocalError if tables have rows of two messages for an offset of the ranges, of which one is left.
+
+    A topic that was deleted and made again counts from 0, and one that a recovery cut back gives offsets again.
+    """
+    ends: dict[tuple[str, int], tuple[str | None, int]] = {}
+    before: Sequence[OffsetRange] = ()
+    for number in state.manifests.numbers():
+        manifest = state.manifests.read(number)
+        if manifest.replaces or same_ranges(manifest.ranges, before):
+            continue
+        before = manifest.ranges
+        for piece in manifest.ranges:
+            topic_id, end = ends.get((piece.topic, piece.partition), (piece.topic_id, 0))
+            if piece.resumed or piece.topic_id != topic_id:
+                for wanted in ranges:
+                    is_same = (wanted.topic, wanted.partition) == (piece.topic, piece.partition)
+                    if is_same and wanted.start < end and piece.start < wanted.end:
+                        raise LocalError(
+                            f"topic {piece.topic!r}, partition {piece.partition}: its offsets from {piece.start} to "
+                            f"{end - 1} were given to other messages before, as the topic was made anew or cut back; "
+                            f"their rows have the same places, and would be lost; begin at offset {end} or later"
+                        )
+            ends[piece.topic, piece.partition] = piece.topic_id, max(end, piece.end)
 
 
 def _require_places(settings: PipelineSettings, plan: Plan, rows: RowsOfRanges) -> None:

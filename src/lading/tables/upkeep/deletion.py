@@ -120,9 +120,14 @@ def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
     connection.execute("SET TimeZone = 'UTC'")
     try:
         tree: Any = parse_one(where, dialect="duckdb")
-        names = tuple(dict.fromkeys(column.name for column in tree.find_all(exp.Column)))
+        names = tuple(dict.fromkeys(column.parts[0].name for column in tree.find_all(exp.Column)))
         if tree.find(exp.Query) or not isinstance(tree, exp.Condition | exp.Predicate):
             raise LocalError(f"--where {where!r}: it is not a condition; write one as after WHERE in SQL")
+        if tree.find(exp.Window, exp.AggFunc, exp.Explode):
+            raise LocalError(
+                f"--where {where!r}: aggregates, windows and unnest see more than one row, and each row is decided by "
+                "itself; write a condition on the columns of one row"
+            )
     except SqlglotError as error:
         raise LocalError(
             f"--where {where!r}: it cannot be read as a condition: {str(error).partition('.')[0]}; "
@@ -134,14 +139,15 @@ def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
             "\"customer = 'x'\""
         )
 
+    types = dict[str, Any]()
+
     def selects(batch: pa.RecordBatch) -> pa.BooleanArray:
-        known = {name.lower(): name for name in batch.schema.names}
+        known = {name.lower() for name in batch.schema.names}
         for name in names:
             if name.lower() not in known:
-                raise LocalError(
-                    f"--where {where!r}: the table {table.directory} has no column {name!r}; its files have "
-                    f"{', '.join(batch.schema.names) or 'none of these columns'}"
-                )
+                # the column came later, and readers see null in the rows of before
+                type_ = types.get(name) or types.setdefault(name, _find_type(table, name, where))
+                batch = batch.append_column(name, pa.nulls(batch.num_rows, type_))
         try:
             rows = connection.from_arrow(pa.Table.from_batches([batch]))
             found = rows.select(duckdb.SQLExpression(where).cast(duckdb.type("BOOLEAN"))).to_arrow_table()
@@ -150,6 +156,26 @@ def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
                 f"--where {where!r}: {str(error).partition(chr(10))[0]}; write a condition that these columns can have"
             ) from None
         mask: Any = found.column(0).combine_chunks()
+        if len(mask) != batch.num_rows:
+            raise LocalError(
+                f"--where {where!r}: it has {len(mask)} results for {batch.num_rows} rows; write a condition on the "
+                "columns of one row"
+            )
         return mask  # type: ignore[no-any-return]
 
     return selects, Wanted(names)
+
+
+def _find_type(table: Table, name: str, where: str) -> Any:
+    """Return the type of a column that some files do not have. Raises LocalError if no file of the table has it."""
+    listing, known = table.list_files(), dict[str, None]()
+    for file in listing.files:
+        for batch in table.read_file(listing, file):
+            for field in batch.schema:
+                if field.name.lower() == name.lower():
+                    return field.type
+            known |= dict.fromkeys([*batch.schema.names, *table.read_partition(file)])
+            break
+    raise LocalError(
+        f"--where {where!r}: the table {table.directory} has no column {name!r}; its files have {', '.join(known)}"
+    )
