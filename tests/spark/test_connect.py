@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lading import testing
+from tests.interop.kafka_broker import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
@@ -20,8 +21,8 @@ from pyspark.sql import SparkSession
 from lading.spark import register
 from lading.spark.tables import ingest
 
-url, directory = sys.argv[1:]
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+url, directory, port = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").config("spark.connect.grpc.binding.port", port).getOrCreate()
 found = {"session": type(spark).__module__}
 register(spark)
 
@@ -52,7 +53,11 @@ found["unknown option"] = say(lambda: read(topic="flights", startingOffset="x").
 found["unknown target"] = say(
     lambda: frame.write.format("lading").mode("append").options(to=url, topic="nowhere").save()
 )
-found["ingest"] = say(lambda: ingest(spark, url, "flights", directory + "/table"))
+table = directory + "/table"
+report = ingest(spark, url, None, table, topic_pattern="flights", max_rows_per_partition=4)
+again = ingest(spark, url, None, table, topic_pattern="flights")
+found["ingested"] = [report.rows, report.files, again.rows]
+found["bad value"] = say(lambda: ingest(spark, url, "words", directory + "/bad", columns="n int", on_bad_value="fail"))
 spark.stop()
 print("FOUND", json.dumps(found))
 """
@@ -71,9 +76,11 @@ def test_a_client_of_a_server_reads_streams_and_writes(tmp_path: Path) -> None:
         transport = open_transport(broker.url)
         transport.create_topic("copies")
         transport.close()
+        write_arrow(pa.table({"payload": [b"x"], "n": ["word"]}), broker.url, "words", headers=["n"])
+        (port,) = free_ports(1)
         environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
         done = subprocess.run(
-            [sys.executable, "-c", CLIENT, broker.url, str(tmp_path)],
+            [sys.executable, "-c", CLIENT, broker.url, str(tmp_path), str(port)],
             capture_output=True, text=True, timeout=280, env=environment, cwd=tmp_path, check=False,
         )  # fmt: skip
     lines = [line.partition("FOUND ")[2] for line in done.stdout.splitlines() if "FOUND " in line]
@@ -81,14 +88,15 @@ def test_a_client_of_a_server_reads_streams_and_writes(tmp_path: Path) -> None:
     found = json.loads(lines[0])
     assert found["session"].startswith("pyspark.sql.connect")
     assert (found["rows"], found["pattern"], found["written"], found["streamed"]) == (10, 4, 10, 10)
+    assert found["ingested"][0] == 10 and found["ingested"][1] >= 3 and found["ingested"][2] == 0
     for name, sentence in (
         ("unknown topic", "lading.transports.topics.UnknownTopic: topic 'flight' does not exist"),
         (
             "unknown option",
             "lading.model.errors.SettingError: unknown option 'startingoffset'; did you mean startingOffsets",
         ),
+        ("bad value", "topic 'words', partition 0, offset 0: header 'n' has the value b'word'"),
         ("unknown target", "lading.transports.topics.UnknownTopic: topic 'nowhere' does not exist"),
-        ("ingest", "a session of Spark Connect has no tasks of its own"),
     ):
         assert sentence in found[name]
         assert "Traceback" not in found[name] and "\tat " not in found[name] and "\n" not in found[name], found[name]

@@ -218,9 +218,9 @@ def ingest(
 
 def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:
     """Return the executor that runs tasks on Spark."""
-    from ..spark.tasks import SparkExecutor
+    from ..spark.connect_executor import make_executor
 
-    return SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
+    return make_executor(spark, f"lading ingest {topic}", f"the table {to}")
 
 
 def infer_columns(statistics: HeaderStatistics) -> str:

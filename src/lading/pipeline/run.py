@@ -87,7 +87,14 @@ def run(
     if settings.document.step:
         # before the import, which needs PySpark: without it this raises a sentence
         spark = session()
+        from ..spark.session import is_connect
         from .sql import resolve_step_schema
+
+        if is_connect(spark):
+            raise SettingError(
+                f"{settings.name}: SQL steps need a session of this process, not one of Spark Connect; leave them out, "
+                "or run this by spark-submit"
+            )
 
         plan = Plan.of(settings, resolve_step_schema(spark, settings))
     with translate_disk_errors(f"pipeline {settings.id!r}"), open_planners(settings) as planners:
@@ -317,10 +324,10 @@ def _drive(
     options = settings.document.pipeline
     publish = writer.publish
     if executor is None:
-        from ..spark.tasks import SparkExecutor
+        from ..spark.connect_executor import make_executor
 
         spark = session()
-        executor = SparkExecutor(spark, f"lading pipeline {settings.id}", table_run.name)
+        executor = make_executor(spark, f"lading pipeline {settings.id}", table_run.name)
         if settings.document.step:
             from .sql import Steps
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..tables.ingest import IngestProgress, IngestReport, IngestSettings
 from ..tables.ingest import ingest as ingest_with
-from .tasks import SparkExecutor
+from .connect_executor import make_executor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,5 +36,5 @@ def ingest(
     """
     chosen = IngestSettings(**settings)
     topics = topic or chosen.topic_pattern or ",".join(chosen.topics)
-    executor = SparkExecutor(spark, f"lading ingest {topics}", f"the table {to}")
+    executor = make_executor(spark, f"lading ingest {topics}", f"the table {to}")
     return ingest_with(executor, from_, topic, to, chosen, on_progress=on_progress, stopped=stopped)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..model.errors import LocalError
 from ..tables.commit.table_commit import StagedRange
 from ..tables.executor import Stage, watch_thread
 from ..tables.plan.ranges import OffsetRange
@@ -23,17 +22,7 @@ class SparkExecutor:
     """Runs tasks on Spark, which schedules, distributes and retries them."""
 
     def __init__(self, spark: SparkSession, description: str, run_name: str) -> None:
-        """``description`` is for Spark's UI, ``run_name`` is how messages about the run start.
-
-        Raises LocalError for a session of Spark Connect, which has no SparkContext.
-        """
-        from .session import is_connect
-
-        if is_connect(spark):
-            raise LocalError(
-                f"{run_name}: a session of Spark Connect has no tasks of its own; run it in a session of the cluster's "
-                "driver (spark-submit), or without Spark: lading ingest … --local, lading pipeline run … --local"
-            )
+        """``description`` is for Spark's UI, ``run_name`` is how messages about the run start."""
         self.spark = spark
         self._description = description
         self._run_name = run_name
