@@ -344,3 +344,17 @@ def test_a_condition_on_a_column_that_came_later(broker: testing.BrokerProcess, 
     assert delete_where(table, "Carrier = 'UA' AND delay = 7", dry_run=False).rows == 1
     assert delete_where(table, "carrier IS NULL", dry_run=False).rows == 5
     assert all_equal("parquet", tmp_path / "table") == [5, 6, 8, 9]
+
+
+def test_files_of_other_writers_have_other_types_of_text(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """Polars notes views of texts in its files, which Arrow does not put together with plain ones."""
+    kept = Kept("delta", broker, topic, tmp_path / "table", ())
+    send(broker, topic, range(10))
+    settings = IngestSettings(columns="partition, offset, carrier string, delay int")
+    ingest(DirectExecutor(), broker.url, topic, f"delta:{kept.path}", settings)
+    polars.read_delta(str(kept.path)).write_delta(kept.path, mode="append")
+    assert optimize_table(open_table(kept.path)).removed_files == 2
+    assert kept.delays == sorted([*range(10), *range(10)])
+    assert delete_where(open_table(kept.path), "carrier = 'UA' AND delay > 4", dry_run=False).rows == 10

@@ -189,7 +189,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             actions.append(removed)
         for one in change.added:
             metadata = read_footer(self.directory / one.name)
-            if self._add_columns(table, metadata.schema.to_arrow_schema()) is not table:
+            if self._add_columns(table, self._schema_of(one, metadata)) is not table:
                 # another writer may have replaced the files before the version with the new columns
                 return False
             values = (

@@ -444,7 +444,8 @@ def describe_partitioning(words: Sequence[str]) -> str:
 
 def read_batches(source: Any, want: Wanted) -> Iterator[pa.RecordBatch]:
     """Yield rows of a Parquet file, of which a row group is in memory at a time."""
-    file = pq.ParquetFile(source)
+    # times of Spark's files, in their old form, are in microseconds; nanoseconds would not reach the year 9999
+    file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
     names = file.schema_arrow.names
     wanted = None if want.columns is None else {name.lower() for name in want.columns}
     columns = None if wanted is None else [name for name in names if name.lower() in wanted]

@@ -369,7 +369,7 @@ class IcebergTable(LoggedTable["Table"]):
         from .iceberg_partitions import replace_files
 
         for one in change.added:
-            schema = read_footer(self.directory / one.name).schema.to_arrow_schema()
+            schema = self._schema_of(one, read_footer(self.directory / one.name))
             if self._add_columns(table, schema) is not table:
                 # another writer may have replaced the files before the metadata with the new columns
                 return False

@@ -21,7 +21,7 @@ from ...model.extras import describe_install
 from ..storage.files import OWN, move_file, read_document, sync_directory
 from ..storage.object_path import ObjectPath, TablePath
 from .directory import OWNER, PUBLISHED, list_file_names
-from .interface import Listing, Overtaken, Rename, Replacement
+from .interface import AddedFile, Listing, Overtaken, Rename, Replacement
 from .manifest import DataFile
 from .parquet import ParquetTable
 from .partitions import shorten_directory
@@ -137,6 +137,12 @@ class LoggedTable(ParquetTable, Generic[T]):
             f"the table {self.directory}: other writers were faster {COMMIT_ATTEMPTS} times; nothing of this was "
             "changed, run it again"
         )
+
+    def _schema_of(self, added: AddedFile, metadata: pq.FileMetaData) -> pa.Schema:
+        """Return the columns of a new file; rows of files of the table have no null in a column without any."""
+        schema = metadata.schema.to_arrow_schema()
+        # other writers note every column as one that may be null
+        return schema if added.like is None else pa.schema([field.with_nullable(False) for field in schema])
 
     def list_files(self) -> Listing:
         """Return the files that readers see, as the log says."""

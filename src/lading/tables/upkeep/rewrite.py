@@ -99,7 +99,7 @@ class StagedRewrite:
                     dropped: Any = pc.fill_null(drop(batch), pa.scalar(False))
                     batch = batch.filter(pc.invert(dropped))
                 if batch.num_rows:
-                    yield _decode_dictionaries(batch)
+                    yield _to_plain(batch)
 
     def _add(self, rows: pa.Table, schema: pa.Schema, like: LiveFile) -> None:
         if self._open is not None and (self._open[3] != schema or self._open[1].tell() >= self._file_bytes):
@@ -203,14 +203,17 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, p
         yield pa.Table.from_batches(waiting), waiting[0].schema
 
 
-def _decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows without dictionaries, which other writers of a table note in their files."""
-    columns: list[Any] = batch.columns
-    if not any(pa.types.is_dictionary(column.type) for column in columns):
+def _to_plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows in plain types: other writers of a table note dictionaries and views in their files."""
+    schema = plain_schema(batch.schema)
+    if schema.equals(batch.schema):
         return batch
-    plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in columns]
-    fields = [pa.field(one.name, column.type, one.nullable) for one, column in zip(batch.schema, plain, strict=True)]
-    return pa.RecordBatch.from_arrays(plain, schema=pa.schema(fields))
+    columns: list[Any] = batch.columns
+    plain = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(plain, schema=schema)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -219,7 +222,11 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _plain_type(type_: Any) -> Any:
-    if pa.types.is_list(type_):
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         inner = type_.value_field
         return pa.list_(pa.field(inner.name, _plain_type(inner.type), inner.nullable))
     if pa.types.is_map(type_):
@@ -230,5 +237,5 @@ def _plain_type(type_: Any) -> Any:
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(one.name, _plain_type(one.type), one.nullable) for one in type_])
     if pa.types.is_dictionary(type_):
-        return type_.value_type
+        return _plain_type(type_.value_type)
     return type_
