@@ -304,11 +304,16 @@ def test_what_is_given_back_is_there_again() -> None:
 
 def test_a_buffer_that_grows_and_the_one_before_are_counted_while_both_exist() -> None:
     """Only the larger one was: half as much again was taken beyond the bound."""
+    # what other threads of the process of tests take meanwhile adds, so that of several the least counts
+    assert min(_measure_uncounted_bytes() for _ in range(3)) < BUFFER_BYTES + (2 << 10)
+
+
+def _measure_uncounted_bytes() -> int:
+    """Let an inbox grow until it is refused; return what it took at most beyond what was counted by then."""
     budget = ReceiveBudget(8 * MIB)
     inbox = Inbox(budget)
     piece = bytes(64 << 10)
-    tracemalloc.start()
-    counted_bytes = received_bytes = 0
+    counted_bytes = received_bytes = uncounted_bytes = 0
     grant = budget.grant
 
     def note_grant(account: ReceiveAccount, size_bytes: int) -> bool:
@@ -318,11 +323,12 @@ def test_a_buffer_that_grows_and_the_one_before_are_counted_while_both_exist() -
         return is_granted
 
     budget.grant = note_grant  # type: ignore[method-assign]
+    tracemalloc.start()
     before_bytes = tracemalloc.get_traced_memory()[0]
     while inbox.append(piece):
         received_bytes += len(piece)
         peak_bytes = tracemalloc.get_traced_memory()[1] - before_bytes
-        assert peak_bytes < counted_bytes + BUFFER_BYTES + (2 << 10)
+        uncounted_bytes = max(uncounted_bytes, peak_bytes - counted_bytes)
     tracemalloc.stop()
     # two of four MiB are too many beside the reserve
     assert received_bytes == 4 * MIB and len(inbox.view) == 4 * MIB
@@ -330,3 +336,4 @@ def test_a_buffer_that_grows_and_the_one_before_are_counted_while_both_exist() -
     assert budget.left_bytes == 8 * MIB - (4 * MIB - BUFFER_BYTES)
     inbox.close()
     assert budget.left_bytes == 8 * MIB
+    return uncounted_bytes
