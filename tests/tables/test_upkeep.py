@@ -358,3 +358,16 @@ def test_files_of_other_writers_have_other_types_of_text(
     assert optimize_table(open_table(kept.path)).removed_files == 2
     assert kept.delays == sorted([*range(10), *range(10)])
     assert delete_where(open_table(kept.path), "carrier = 'UA' AND delay > 4", dry_run=False).rows == 10
+
+
+def test_a_file_that_others_named_without_a_scheme_is_not_vacuumed(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    kept = Kept("iceberg", broker, topic, tmp_path / "table", ())
+    kept.add(10)
+    theirs = kept.path / "theirs.parquet"
+    theirs.write_bytes(next(kept.path.glob("*.parquet")).read_bytes())
+    loaded(kept.path).add_files([str(theirs)])
+    vacuum_table(open_table(kept.path), 0.0, is_forced=True, dry_run=False)
+    assert theirs.exists()
+    assert loaded(kept.path).scan().to_arrow().num_rows == 20

@@ -50,6 +50,7 @@ PROPERTIES: Final = {
 }
 FILE_SYSTEMS: Final = ("file", "dbfs", "hdfs", "s3a", "s3n", "gcs", "abfs", "wasb", "wasbs", *SCHEMES)
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
+_SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?/*")
 AWAY: Final = ("ServiceUnavailableError", "ServerError")
 FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")
 """Errors of pyiceberg by what they say of a catalog, which a retry may find back, or may not."""
@@ -295,7 +296,7 @@ class IcebergTable(LoggedTable["Table"]):
         """Return the names of data files, manifests and metadata that any snapshot needs, relative to the table."""
         with self._translate_errors():
             table = self._load()
-            lead, used = f"{table.metadata.location.rstrip('/')}/", set[str]()
+            used = set[str]()
             used |= {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
             used |= {statistics.statistics_path for statistics in table.metadata.statistics}
             seen = set[str]()
@@ -306,7 +307,9 @@ class IcebergTable(LoggedTable["Table"]):
                         seen.add(manifest.manifest_path)
                         entries = manifest.fetch_manifest_entry(table.io)
                         used |= {entry.data_file.file_path for entry in entries}
-            return {path.removeprefix(lead) for path in used | seen}
+            # others may have named a file without the scheme, or with another one for the same store
+            lead = f"{_SCHEME.sub('', table.metadata.location).rstrip('/')}/"
+            return {_SCHEME.sub("", path).removeprefix(lead) for path in used | seen}
 
     def may_vacuum(self, name: str) -> bool:
         """Return whether the file holds rows or metadata of the table."""
