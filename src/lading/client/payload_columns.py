@@ -91,10 +91,10 @@ def encode_payloads(
         return encode_json_payloads(batch, columns, nulls)
     for column in columns.values():
         place = batch.schema.get_field_index(column)
-        type_ = batch.column(place).type
-        if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
-            texts: list[Any] = [_BYTES[format_](value) for value in batch.column(place).to_pylist()]
-            batch = batch.set_column(place, column, pa.array(texts, pa.string()))
+        held = batch.column(place)
+        if (type_ := _find_text_type(held.type)) != held.type:
+            texts = [_replace_bytes(value, _BYTES[format_]) for value in held.to_pylist()]
+            batch = batch.set_column(place, column, pa.array(texts, type_))
     payloads: list[Any] = encode_json_payloads(batch, columns, nulls).to_pylist()
     encoded = []
     for row, payload in enumerate(payloads):
@@ -105,15 +105,45 @@ def encode_payloads(
     return pa.array(encoded, pa.binary())
 
 
-def _write_latin(held: bytes | None) -> str | None:
-    return None if held is None else held.decode("latin-1")
+def _find_text_type(type_: pa.DataType) -> pa.DataType:
+    """Return a type with texts in the places of bytes, also inside of lists, maps and structs."""
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return pa.string()
+    if isinstance(type_, pa.DictionaryType):
+        inner = _find_text_type(type_.value_type)
+        return type_ if inner == type_.value_type else inner
+    if isinstance(type_, pa.MapType):
+        return pa.map_(type_.key_type, _find_text_type(type_.item_type))
+    if isinstance(type_, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
+        inner = _find_text_type(type_.value_type)
+        return type_ if inner == type_.value_type else pa.list_(inner)
+    if isinstance(type_, pa.StructType):
+        return pa.struct([field.with_type(_find_text_type(field.type)) for field in type_])
+    return type_
 
 
-def _write_base64(held: bytes | None) -> str | None:
-    return None if held is None else base64.b64encode(held).decode()
+def _replace_bytes(value: Any, write: Callable[[bytes], str]) -> Any:
+    """Return a value of Python with texts in the places of bytes; keys of maps stay as they are."""
+    if isinstance(value, bytes):
+        return write(value)
+    if isinstance(value, list):
+        return [_replace_bytes(item, write) for item in value]
+    if isinstance(value, tuple):
+        return value[0], _replace_bytes(value[1], write)
+    if isinstance(value, dict):
+        return {name: _replace_bytes(member, write) for name, member in value.items()}
+    return value
 
 
-_BYTES: Final[Mapping[str, Callable[[bytes | None], str | None]]] = {"avro": _write_latin, "protobuf": _write_base64}
+def _write_latin(held: bytes) -> str:
+    return held.decode("latin-1")
+
+
+def _write_base64(held: bytes) -> str:
+    return base64.b64encode(held).decode()
+
+
+_BYTES: Final[Mapping[str, Callable[[bytes], str]]] = {"avro": _write_latin, "protobuf": _write_base64}
 """By format, how the JSON that is encoded by a schema has bytes."""
 
 
