@@ -232,6 +232,25 @@ def test_absent_fields_are_their_default_if_the_schema_gives_one_else_null_with_
     assert made.batch.to_pylist() == [{"m": '{"k":"ONE"}', "l": '["ONE","TWO","ONE"]'}]
 
 
+def test_defaults_are_the_numbers_that_protoc_reads() -> None:
+    columns = "o int from payload, h double from payload, big double from payload, n double from payload"
+    form = form_of(
+        """syntax = "proto2"; message P { optional int32 o = 1 [default = -010]; optional double h = 2 [default = 0x10];
+        optional float big = 3 [default = -1e60]; optional double n = 4 [default = 07.5]; }"""
+    )
+    assert read_one(columns, form, b"") == {"o": -8, "h": 16.0, "big": float("-inf"), "n": 7.5}
+
+
+def test_well_known_messages_are_what_they_are_called() -> None:
+    # a file that declares one of its own with other fields: JSON text and times read the known ones
+    text = """syntax = "proto3"; package google.protobuf; message P { Timestamp at = 1; Int64Value w = 2; }
+    message Timestamp { int64 s = 1; } message Int64Value { Int64Value value = 1; }"""
+    form = form_of(text, message="P")
+    payload = sized(1, number(1, 60)) + sized(2, number(1, 5))
+    found = read_one("at timestamp from payload, w bigint from payload, t json from payload.at", form, payload)
+    assert found == {"at": datetime(1970, 1, 1, 0, 1, tzinfo=UTC), "w": 5, "t": '"1970-01-01T00:01:00Z"'}
+
+
 MERGED = """syntax = "proto3"; message M { In one = 1; oneof o { In two = 2; int32 n = 3; } repeated In many = 4; }
 message In { int32 x = 1; repeated int32 l = 2; In in = 3; string t = 4; }
 """

@@ -13,10 +13,12 @@ import pytest
 
 from lading import read_arrow, testing, write_arrow
 from lading.cli.main import main
+from lading.client.payload_columns import encode_payloads
 from lading.model.errors import LocalError
 from lading.payloads.form import find_message
 from lading.payloads.protobuf_from_json import encode_json
 from lading.registry.client import RegistryAddress, RegistryClient
+from lading.registry.payload_encoder import find_writer_schema
 from lading.schemas.protobuf import parse_protobuf
 from tests.interop import wheels
 
@@ -37,7 +39,9 @@ MISFITS = [
     ('{"m": {"a": {}}}', 'm.a is "a", which is not a int32'), ('{"m": [1]}', "m is [1], which is not an object"),
     ('{"at": "soon"}', 'at is "soon", which is not a time such as'), ('{"took": "5"}', 'took is "5", which is not a'),
     ('{"m": {"1": {"b": 1}}}', "m.1.b is 1, which is not a bool"), ('{"r": "%"}', 'r is "%", which is not Base64'),
-    ('{"f": 1e39}', "f is 1E+39, which is not a float"), ("[]", "the payload is [], which is not an object"),
+    ('{"f": 1e39}', "f is 1E+39, which is not a float"), (f'{{"f": {(1 << 128) - (1 << 103) - 1}}}', "is not a float"),
+    ('{"at": "0001-01-01T00:00:00+10:00"}', "which is not a time such as"),
+    ("[]", "the payload is [], which is not an object"),
     ('{"s": "\\ud800"}', "s is not a text of Unicode"), ("{", "not JSON"), ('{"f": NaN}', "NaN is not a number"),
 ]  # fmt: skip
 
@@ -137,6 +141,51 @@ def test_tables_are_written_by_a_schema_and_read_as_they_were(tmp_path: Path) ->
                 table, broker.url, "bare", payload_format="protobuf", schema=str(file), message="Order",
                 payload_columns=["n"],
             )  # fmt: skip
+
+
+BYTES = """syntax = "proto3"; message A { repeated bytes r = 1; map<string, bytes> m = 2; B b = 3; bytes d = 4;
+  message B { bytes x = 1; } }"""
+
+
+def test_bytes_inside_of_lists_maps_and_structs_are_written_as_they_are() -> None:
+    message = find_message(parse_protobuf(BYTES), "")
+    assert message is not None
+    held = b"abcd\xff"
+    rows = pa.record_batch(
+        {
+            "r": pa.array([[held], None], pa.list_(pa.binary())),
+            "m": pa.array([[("k", held)], None], pa.map_(pa.string(), pa.large_binary())),
+            "b": pa.array([{"x": held}, None], pa.struct([("x", pa.binary())])),
+            "d": pa.array([held, None]).dictionary_encode(),
+        }
+    )
+    expected = {"r": b"\x0a\x05" + held, "m": b"\x12\x0a\x0a\x01k\x12\x05" + held, "b": b"\x1a\x07\x0a\x05" + held}
+    expected["d"] = b"\x22\x05" + held
+    for name, payload in expected.items():
+        made = encode_payloads(rows, {(name,): name}, "null", "protobuf", lambda text: encode_json(message, text))
+        assert made.to_pylist() == [payload, b""]
+    latin = encode_payloads(rows, {("r",): "r"}, "null", "avro", lambda text: text)
+    assert json.loads(latin[0].as_py()) == {"r": ["abcdÿ"]}
+
+
+def test_a_mask_is_a_text_of_paths() -> None:
+    message = find_message(parse_protobuf('syntax = "proto3"; message A { google.protobuf.FieldMask m = 1; }'), "")
+    assert message is not None
+    # as protoc --encode writes paths: "a_b" paths: "c.d"
+    assert encode_json(message, b'{"m": "aB,c.d"}') == b"\x0a\x0a\x0a\x03a_b\x0a\x03c.d"
+    assert encode_json(message, b'{"m": ""}') == b"\x0a\x00"
+    with pytest.raises(LocalError, match="which is not a text of paths"):
+        encode_json(message, b'{"m": ["a"]}')
+
+
+def test_a_message_of_an_imported_file_is_not_written_by_an_id(tmp_path: Path) -> None:
+    (tmp_path / "city.proto").write_text('syntax = "proto3"; package geo; message City { string name = 1; }')
+    file = tmp_path / "trip.proto"
+    file.write_text('syntax = "proto3"; import "city.proto"; message Trip { geo.City to = 1; }')
+    encode = find_writer_schema(str(file), "trips", message="geo.City").make_encoder()
+    assert encode(b'{"name": "Rome"}') == b"\x0a\x04Rome"
+    with pytest.raises(LocalError, match=r"the message geo\.City is of an imported file.*; name the subject of that"):
+        find_writer_schema(str(file), "trips", message="geo.City", registry="http://127.0.0.1:9")
 
 
 def test_the_command_sends_by_a_file_of_protobuf(tmp_path: Path) -> None:

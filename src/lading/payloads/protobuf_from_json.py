@@ -8,15 +8,17 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 from ..model.errors import LocalError
+from ..model.limits import INSTANT_MAX_US, INSTANT_MIN_US
 from ..schemas.protobuf_types import FieldType, MessageType
 from .protobuf_json import WELL_KNOWN, write_duration, write_tag, write_varint
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("int32", "sint32", "sfixed32"), (-(1 << 31), (1 << 31) - 1)),
     **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(1 << 63), (1 << 63) - 1)),
@@ -30,6 +32,7 @@ _FLOAT_END: Final = (1 << 128) - (1 << 103)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
 _MOMENT: Final = re.compile(r"(.*T\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 _SPAN: Final = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?s")
+_CAPITAL: Final = re.compile(r"[A-Z]")
 _ENUM_MAX: Final = 1 << 31
 
 
@@ -45,7 +48,8 @@ def encode_json(message: MessageType, text: bytes) -> bytes:
     """Return a JSON text as a message. Raises LocalError with the path of a value that does not fit.
 
     Fields have their names in the schema, or those of JSON; a null is an absent field. Bytes are Base64, enums names or
-    numbers, a Timestamp an ISO text, a Duration ``1.5s``, a wrapper its value, numbers of 64 bits may be texts.
+    numbers, a Timestamp an ISO text, a Duration ``1.5s``, a wrapper its value, a FieldMask its paths
+    with commas; numbers of 64 bits may be texts.
     """
     try:
         value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
@@ -195,14 +199,13 @@ def _read_float(field: FieldType, value: Any, path: str) -> float:
     if isinstance(value, str) and value in _FLOAT_WORDS:
         return _FLOAT_WORDS[value]
     is_number = isinstance(value, (int, Decimal)) and not isinstance(value, bool)
-    if is_number and field.kind == "float" and -_FLOAT_END < value < _FLOAT_END:
-        return float(value)
-    if is_number and field.kind == "double":
+    if is_number:
         try:
             number = float(value)
         except OverflowError:
             number = float("inf")
-        if number not in (float("inf"), float("-inf")):
+        # the number as a double: a little less than the end may round to it
+        if abs(number) < (_FLOAT_END if field.kind == "float" else float("inf")):
             return number
     raise _Misfit(path, f"is {_show(value)}, which is not a {field.kind}")
 
@@ -214,6 +217,8 @@ def _encode_timestamp(message: MessageType, value: Any, path: str) -> bytes:
             raise ValueError
         moment = datetime.fromisoformat(found[1] + (found[3] or "Z"))
         since = moment - _EPOCH
+        if not INSTANT_MIN_US <= since // _MICROSECOND <= INSTANT_MAX_US:
+            raise ValueError
     except (ValueError, OverflowError):
         raise _Misfit(path, f"is {_show(value)}, which is not a time such as 2026-01-31T12:00:00Z") from None
     return _write_time(message, since.days * 86_400 + since.seconds, int((found[2] or "").ljust(9, "0")))
@@ -246,6 +251,14 @@ def _encode_list(message: MessageType, value: Any, path: str) -> bytes:
     return _encode_field(message.by_name["values"], value, path)
 
 
+def _encode_mask(message: MessageType, value: Any, path: str) -> bytes:
+    if not isinstance(value, str):
+        raise _Misfit(path, f"is {_show(value)}, which is not a text of paths such as a,b.c")
+    # JSON has the names in lowerCamelCase
+    paths = _CAPITAL.sub(lambda found: f"_{found[0].lower()}", value).split(",") if value else []
+    return _encode_field(message.by_name["paths"], paths, path)
+
+
 def _encode_any_value(message: MessageType, value: Any, path: str) -> bytes:
     names = (
         (bool, "bool_value"), (str, "string_value"), ((int, Decimal), "number_value"), (dict, "struct_value"),
@@ -261,6 +274,7 @@ _CONVERTED: Final[Mapping[str, Callable[[MessageType, Any, str], bytes]]] = {
     f"{WELL_KNOWN}Struct": _encode_struct,
     f"{WELL_KNOWN}ListValue": _encode_list,
     f"{WELL_KNOWN}Value": _encode_any_value,
+    f"{WELL_KNOWN}FieldMask": _encode_mask,
     **{
         f"{WELL_KNOWN}{name}Value": _encode_wrapped
         for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")

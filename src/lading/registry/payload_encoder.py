@@ -7,14 +7,17 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import KINDS, SchemaText, find_message
-from ..schemas.parsed import InvalidSchema
+from ..schemas.parsed import InvalidSchema, ParsedSchema
 from .client import RegistryAddress, RegistryClient
 from .payload_form import is_schema_text, parse_schema_imports, read_schema_file
+
+if TYPE_CHECKING:
+    from ..schemas.protobuf_types import MessageType
 
 SUFFIXES: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 """The kind of a schema by the end of its file's name."""
@@ -58,12 +61,13 @@ def find_writer_schema(
         if kind is not None and found.kind != kind:
             raise LocalError(f"{option} {schema}: its newest schema is of {found.kind}; name a subject of {kind}")
         imports = tuple((one.name, one.text) for one in found.resolved)
-        return _check_message(WriterSchema(SchemaText(found.kind, found.text, imports), schema_id, message), option)
+        newest = WriterSchema(SchemaText(found.kind, found.text, imports), schema_id, message)
+        return _check_message(newest, option, needs_indexes=True)
     try:
         text.parse().require_valid()
     except InvalidSchema as error:
         raise LocalError(f"{option} {schema[:200]}: {error}; correct the file") from None
-    writer = _check_message(WriterSchema(text, None, message), option)
+    writer = _check_message(WriterSchema(text, None, message), option, needs_indexes=registry is not None)
     if registry is None:
         return writer
     if text.imports:
@@ -76,13 +80,26 @@ def find_writer_schema(
     return WriterSchema(text, schema_id, message)
 
 
-def _check_message(writer: WriterSchema, option: str) -> WriterSchema:
-    """Return the schema, which has the message. Raises LocalError."""
+def _check_message(writer: WriterSchema, option: str, *, needs_indexes: bool) -> WriterSchema:
+    """Return the schema, which has the message, with ``needs_indexes`` in its own file. Raises LocalError."""
     parsed = writer.schema.parse()
     if writer.message and parsed.kind != KINDS["protobuf"]:
         raise LocalError(f"{option}: a schema of {parsed.kind} has no message {writer.message!r}; leave it out")
-    find_message(parsed, writer.message)
+    found = find_message(parsed, writer.message)
+    if found is not None and needs_indexes and _find_indexes(parsed, found) is None:
+        raise LocalError(
+            f"{option}: the message {found.name} is of an imported file, and ids of schemas name those of the file "
+            "itself; name the subject of that file"
+        )
     return writer
+
+
+def _find_indexes(schema: ParsedSchema, message: MessageType) -> tuple[int, ...] | None:
+    from ..schemas.protobuf import ProtobufSchema
+    from ..schemas.protobuf_types import resolve_messages
+
+    assert isinstance(schema, ProtobufSchema)
+    return resolve_messages(schema).find_indexes(message)
 
 
 def _read_schema(schema: str, kind: str | None, registry: str | None, option: str) -> SchemaText | None:
@@ -121,15 +138,13 @@ def _make_encoder(writer: WriterSchema) -> Callable[[bytes], bytes]:
     if schema.kind == KINDS["protobuf"]:
         from ..payloads.protobuf_from_json import encode_json as encode_protobuf
         from ..payloads.protobuf_json import write_varint
-        from ..schemas.protobuf import ProtobufSchema
-        from ..schemas.protobuf_types import resolve_messages
 
-        assert isinstance(schema, ProtobufSchema)
         found = find_message(schema, writer.message)
         assert found is not None
         message = found
         if writer.schema_id is not None:
-            indexes = resolve_messages(schema).find_indexes(message)
+            indexes = _find_indexes(schema, message)
+            assert indexes is not None
             # the first message has a single byte
             numbers = [0] if indexes == (0,) else [2 * number for number in (len(indexes), *indexes)]
             prefix += b"".join(map(write_varint, numbers))

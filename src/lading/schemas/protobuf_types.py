@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -63,6 +64,8 @@ syntax = "proto2"; package confluent.type;
 message Decimal { required bytes value = 1; required uint32 precision = 2; required int32 scale = 3; }
 """
 _FLOATS: Final = frozenset({"float", "double"})
+_FLOAT_END: Final = (1 << 128) - (1 << 103)
+"""The least number that rounds to an infinite float."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +136,8 @@ class MessageTypes:
 
     def __init__(self, schema: ProtobufSchema) -> None:
         self._schema = schema
-        self._types: Types = {**_list_built_in(), **schema.types}
+        # readers and writers take the well-known ones for what they are
+        self._types: Types = {**_list_built_in(COMMON, _CONFLUENT), **schema.types, **_list_built_in(WELL_KNOWN)}
         self._messages: dict[str, MessageType] = {}
         self._enums: dict[str, EnumType] = {}
 
@@ -161,8 +165,10 @@ class MessageTypes:
             types = messages[index].types
         return self._resolve_message(name) if indexes else None
 
-    def find_indexes(self, message: MessageType) -> tuple[int, ...]:
-        """Return the indexes of a message of the file."""
+    def find_indexes(self, message: MessageType) -> tuple[int, ...] | None:
+        """Return the indexes of a message; None if it is not of the file, but of one that is imported."""
+        if message.name not in self.list_names():
+            return None
         package = self._schema.file.package
         found: list[int] = []
         types = self._schema.file.types
@@ -242,9 +248,9 @@ class MessageTypes:
         return self._enums[name]
 
 
-@lru_cache(maxsize=1)
-def _list_built_in() -> Types:
-    files = [parse_text(text) for text in (WELL_KNOWN, COMMON, _CONFLUENT)]
+@lru_cache(maxsize=2)
+def _list_built_in(*texts: str) -> Types:
+    files = [parse_text(text) for text in texts]
     return {name: (file, type_) for file in files for name, type_ in list_types(file)}
 
 
@@ -272,6 +278,24 @@ def _read_default(kind: str, enum: EnumType | None, text: str | None) -> Any:
     if kind == "bool":
         return text == "true"
     try:
-        return 0 if text is None else float(text) if kind in _FLOATS else int(text, 0)
+        return 0 if text is None else _read_float(kind, text) if kind in _FLOATS else _read_integer(text)
     except ValueError:
         return 0
+
+
+def _read_integer(text: str) -> int:
+    digits = text.removeprefix("-")
+    is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+    number = int(digits, 8 if is_octal else 0)
+    return -number if digits != text else number
+
+
+def _read_float(kind: str, text: str) -> float:
+    """Return a number that may be written as a whole one; of a float one too large is infinite, as for protoc."""
+    try:
+        number = float(_read_integer(text))
+    except OverflowError:
+        number = float("inf")
+    except ValueError:
+        number = float(text)
+    return math.copysign(float("inf"), number) if kind == "float" and abs(number) >= _FLOAT_END else number
