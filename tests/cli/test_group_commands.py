@@ -176,7 +176,7 @@ def test_what_cannot_be_reset(lading: Run, broker: testing.BrokerProcess, topic:
     for arguments, says in (
         (("few",), "either --to earliest, latest, OFFSET or TIME, or --shift N"),
         (("few", "--to", "latest", "--shift", "1"), "either --to"),
-        (("few", "--to", "someday"), "--to 'someday': write earliest"),
+        (("few", "--to", "someday"), "--to 'someday': it is not a place in a topic; write earliest"),
         (("few", "--to", "latest", "--partition", "0"), "has no position there to be reset"),
         (("few", "--to", "latest", "--topic", topic, "-p", "kafka", "--partition", "5"), "no position there"),
         (("few", "--to", "latest", "--topic", "nowhere"), "nowhere"),
