@@ -99,14 +99,14 @@ def test_a_frame_is_written_by_a_schema_of_protobuf_and_avro(
     frame = spark.sql("select cast(7 as bigint) as n, 'x' as s")
     for form, file in (("protobuf", "o.proto"), ("avro", "o.avsc")):
         with Admin(broker.url) as admin:
-            admin.create_topic(f"spark_written_{form}", 1)
+            admin.create_topic(f"new_{form}", 1)
         target = {
-            "to": broker.url, "topic": f"spark_written_{form}", "payload.format": form, "payload.schema": str(tmp_path / file),
+            "to": broker.url, "topic": f"new_{form}", "payload.format": form, "payload.schema": str(tmp_path / file),
             "payload.registry": registry, "payload.subject": f"of-{form}", "column.s": "payload.in.s",
         }  # fmt: skip
         frame.write.format("lading").mode("append").options(**target).save()
         source = {
-            "from": broker.url, "topic": f"spark_written_{form}", "payload.format": "schema", "payload.registry": registry,
+            "from": broker.url, "topic": f"new_{form}", "payload.format": "schema", "payload.registry": registry,
             "payload.registry_cache": str(tmp_path), "column.n": "payload.n", "column.s": "payload.in.s",
         }  # fmt: skip
         assert (
