@@ -31,6 +31,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """With a topic, in a broker whose kernels are being loaded."""
     monkeypatch.setattr(engine, "_loaded", {})
     monkeypatch.setattr(engine, "_requested", set())
+    # a loader that another test of this process has started would load what is asked for
+    monkeypatch.setattr(engine, "_request", lambda home: None)
     monkeypatch.setattr(engine, "_background", threading.current_thread())
     with opened_world(tmp_path, has_users=False) as world:
         world.create_topic("t")

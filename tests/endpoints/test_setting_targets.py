@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
+from lading import read_arrow
 from lading.broker.core import settings as topic_settings
 from lading.broker.core.access.rights import Right
 from lading.cli.main import main
@@ -124,6 +125,7 @@ BROKER_SETTINGS: Final[Mapping[str, Held]] = {
 READ_TOPIC, WRITTEN_TOPIC, CHANNEL = "a topic that is read", "a topic that is written", "a channel"
 SERVER, OWN_FILE, COLUMN = "a server", "a file of one's own", "a column or condition"
 TRANSACTION: Final = "a transaction"
+PATTERN: Final = "topics that match, of those that its user may see"
 REGISTRY: Final = "a registry of schemas"
 PROGRAM_SETTINGS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mirror.source", "mirror.target"), SERVER),
@@ -133,7 +135,8 @@ PROGRAM_SETTINGS: Final[Mapping[str, str]] = {
     "mirror.channel": CHANNEL,
     "mirror.state": OWN_FILE,
     "source.from_": SERVER,
-    "source.topic": READ_TOPIC,
+    **dict.fromkeys(("source.topic", "source.topics"), READ_TOPIC),
+    **dict.fromkeys(("source.topic_pattern", "pipeline.source.topic_pattern"), PATTERN),
     **dict.fromkeys(("source.starting", "source.ending"), "offsets"),
     **dict.fromkeys(("source.columns", "source.encodings", "source.where"), COLUMN),
     "source.spool": OWN_FILE,
@@ -146,18 +149,20 @@ PROGRAM_SETTINGS: Final[Mapping[str, str]] = {
     "sink.dedupe_header": COLUMN,
     "sink.payload_places": COLUMN,
     # a registry is asked with the credentials that are named beside it
-    "source.payload": REGISTRY,
+    **dict.fromkeys(("source.payload", "sink.payload"), REGISTRY),
     **{
         f"pipeline.payload.registry{rest}": REGISTRY
         for rest in ("", "_user", "_password_env", "_password_file", "_token_env", "_token_file")
     },
-    **{f"pipeline.payload.{name}": OWN_FILE for name in ("schema_", "registry_ca_file", "registry_cache")},
+    **{f"pipeline.payload.{name}": OWN_FILE for name in ("schema_", "schema_imports")},
+    **{f"pipeline.payload.{name}": OWN_FILE for name in ("registry_ca_file", "registry_cache")},
+    "pipeline.payload.message": "words",
     "pipeline.include": "the name of a contract that Lading has",
     "pipeline.pipeline.id": "words",
     "pipeline.pipeline.state": OWN_FILE,
     "pipeline.source.from_": SERVER,
-    "pipeline.source.topic": READ_TOPIC,
-    "pipeline.source.starting": "offsets",
+    **dict.fromkeys(("pipeline.source.topic", "pipeline.source.topics"), READ_TOPIC),
+    **dict.fromkeys(("pipeline.source.starting", "pipeline.source.ending"), "offsets"),
     "pipeline.source.server": SERVER,
     "pipeline.source.transport": SERVER,
     "pipeline.source.spool": OWN_FILE,
@@ -360,6 +365,7 @@ RUNS: Final[Mapping[tuple[str, ...], Callable[[Place], object]]] = {
         renames={"secret": "mine-copy"}, channel="c", quiet_ms=200,
     ),
     ("source.topic",): read,
+    ("source.topics",): lambda place: read_arrow(place.url, topics=["mine", "secret"], columns="offset"),
     ("source.channel",): lambda place: read_queue(place, "secret", "c"),
     ("sink.topic",): lambda place: write(place, topic="secret"),
     ("sink.transactional_id",): lambda place: write(
@@ -367,6 +373,7 @@ RUNS: Final[Mapping[tuple[str, ...], Callable[[Place], object]]] = {
                                                                   "transport.password": "ann's password"},
     ),
     ("pipeline.source.topic",): lambda place: run_pipeline(place, source='from = "URL"\ntopic = "secret"'),
+    ("pipeline.source.topics",): lambda place: run_pipeline(place, source='from = "URL"\ntopics = ["mine", "secret"]'),
     ("pipeline.source.channel",): lambda place: read_queue(place, "secret", "p"),
     ("pipeline.good.to",): lambda place: run_pipeline(place, good='to = "URL/secret"'),
     ("pipeline.route.to",): lambda place: run_pipeline(
@@ -393,6 +400,21 @@ def test_a_program_has_the_rights_of_its_user(
     with pytest.raises(LadingError, match=REFUSED):
         RUNS[keys](Place(running, tmp_path, tokens["ann"]))
     assert state_of(root) == before
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True])
+def test_a_pattern_matches_no_topic_that_its_user_may_not_see(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_pipeline: bool
+) -> None:
+    running, tokens = started
+    monkeypatch.setenv("LADING_TOKEN", tokens["ann"])
+    place = Place(running, tmp_path, tokens["ann"])
+    with pytest.raises(LadingError, match="matches no topic at") as told:
+        if is_pipeline:
+            run_pipeline(place, source='from = "URL"\ntopic_pattern = "secre."')
+        else:
+            read_arrow(place.url, topic_pattern="secre.", columns="offset")
+    assert "secret" not in str(told.value)
 
 
 def test_a_redrive_has_the_rights_of_its_user(

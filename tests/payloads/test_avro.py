@@ -383,7 +383,10 @@ def test_an_id_before_the_payload_is_skipped_if_there_is_one(half: str) -> None:
     ("settings", "message"),
     [
         ({"format": "avro"}, r"payload.format 'avro': payloads do not say their fields; add schema, .* or registry"),
-        ({"format": "arvo"}, r"payload.format is 'arvo' \(did you mean 'avro'\?\); it takes json, avro, schema"),
+        (
+            {"format": "arvo"},
+            r"payload.format is 'arvo' \(did you mean 'avro'\?\); it takes json, avro, protobuf, text,",
+        ),
         ({"format": "avro", "shema": "x"}, r"payload.shema: unknown key; did you mean schema\?"),
         ({"format": "avro", "schema": "none.avsc"}, r"payload schema .*none.avsc: cannot be read: No such file"),
         ({"format": "avro", "schema": '{"type":"recrd"}'}, r"payload.schema: not a schema of AVRO: .*correct the file"),

@@ -76,7 +76,10 @@ def test_a_stream_goes_on_when_the_broker_is_back(
     while reader.latestOffset(end, LIMIT) == end:
         assert time.monotonic() < until
         time.sleep(0.02)
-    assert sorted(patience_lines(caplog)) == ["the server of 't' is away"] * 2 + ["the server of 't' is back"] * 2
+    assert (
+        sorted(patience_lines(caplog))
+        == ["the server of topic 't' is away"] * 2 + ["the server of topic 't' is back"] * 2
+    )
     reader.stop()
 
 
