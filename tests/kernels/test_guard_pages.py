@@ -107,7 +107,7 @@ TESTS = {
         "test_iggy_current.py", "test_iggy_producers.py", "test_iggy_zero_copy.py", "test_kafka_accept.py",
         "test_kafka_carrying.py", "test_kafka_compression.py", "test_kafka_messages.py", "test_nsq_messages.py",
     ),
-    "tests/payloads": ("test_avro.py", "test_payload_columns.py", "test_walk_json.py"),
+    "tests/payloads": ("test_avro.py", "test_payload_columns.py", "test_protobuf.py", "test_walk_json.py"),
     "tests/properties": ("test_entries.py", "test_fuzz_rule.py", "test_fuzz_zero_copy.py"),
     "tests": (
         "broker/test_channels.py", "client/test_header_columns.py", "filter/test_filter.py",
