@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from lading import testing
-from tests.interop.kafka_broker import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
@@ -21,8 +20,8 @@ from pyspark.sql import SparkSession
 from lading.spark import register
 from lading.spark.tables import ingest
 
-url, directory, port = sys.argv[1:]
-spark = SparkSession.builder.remote("local[2]").config("spark.connect.grpc.binding.port", port).getOrCreate()
+url, directory = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
 found = {"session": type(spark).__module__}
 register(spark)
 
@@ -77,10 +76,11 @@ def test_a_client_of_a_server_reads_streams_and_writes(tmp_path: Path) -> None:
         transport.create_topic("copies")
         transport.close()
         write_arrow(pa.table({"payload": [b"x"], "n": ["word"]}), broker.url, "words", headers=["n"])
-        (port,) = free_ports(1)
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
+        # with it PySpark's server takes a free port, and its client asks for that; else both take 15002
+        environment = os.environ | {"SPARK_TESTING": "1"}
+        environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
         done = subprocess.run(
-            [sys.executable, "-c", CLIENT, broker.url, str(tmp_path), str(port)],
+            [sys.executable, "-c", CLIENT, broker.url, str(tmp_path)],
             capture_output=True, text=True, timeout=280, env=environment, cwd=tmp_path, check=False,
         )  # fmt: skip
     lines = [line.partition("FOUND ")[2] for line in done.stdout.splitlines() if "FOUND " in line]
