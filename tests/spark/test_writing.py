@@ -13,7 +13,8 @@ import pytest
 
 from lading.model.errors import LocalError
 from lading.spark.scan import conform_batches
-from lading.tables.commit.staging import GROUP_ROWS, WRITE_BYTES, HashingFile, TableFiles, Target
+from lading.tables.commit.staging import TableFiles, Target
+from lading.tables.formats.data_files import GROUP_ROWS, WRITE_BYTES, HashingFile
 from lading.tables.formats.directory import hash_of
 from lading.tables.scan.scan import ScannedBatch
 

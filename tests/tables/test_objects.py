@@ -16,10 +16,10 @@ from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.tables.query import QuerySource, run_query
 from lading.tables.storage.object_path import ObjectPath
-from lading.tables.upkeep.deletion import delete_where
 from lading.tables.upkeep.optimize import optimize_table
 from lading.tables.upkeep.vacuum import vacuum_table
 
+from .deleting import delete_where
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
 from .object_faults import run_faulty_store

@@ -17,13 +17,13 @@ from pyiceberg.table import StaticTable
 
 from lading import Producer, testing
 from lading.model.errors import LocalError
+from lading.tables.formats import data_files
 from lading.tables.formats.directory import DirectoryTable
 from lading.tables.formats.interface import Overtaken
 from lading.tables.formats.registry import FORMATS as FORMS_BY_NAME
 from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestSettings, ingest
-from lading.tables.upkeep import optimize, rewrite
-from lading.tables.upkeep.deletion import delete_where
+from lading.tables.upkeep import optimize
 from lading.tables.upkeep.optimize import optimize_table
 from lading.tables.upkeep.rewrite import StagedRewrite
 from lading.tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
@@ -31,6 +31,7 @@ from lading.tables.upkeep.shape import measure_shape
 from lading.tables.upkeep.sorting import sort_batches
 from lading.tables.upkeep.vacuum import vacuum_table
 
+from .deleting import delete_where
 from .direct import DirectExecutor
 from .logged_forms import NUMBERS, Crash, crash, loaded, send
 
@@ -192,7 +193,7 @@ def test_a_full_disk_loses_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) 
         raise OSError(errno.ENOSPC, "No space left on device", "x.parquet")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(rewrite, "sync_file", refuse)
+        patch.setattr(data_files, "sync_file", refuse)
         optimize_table(open_table(kept.path))
     assert kept.delays == list(range(30))
     assert not list((kept.path / "_lading" / "staged").glob("*"))

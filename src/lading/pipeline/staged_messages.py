@@ -14,9 +14,9 @@ from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog
 from ..model.run import Decoded
 from ..runtime.owned_directory import open_private
-from ..tables.commit.staging import HashingFile
 from ..tables.commit.state import PipelineStateDirectory
 from ..tables.commit.table_commit import staging_path
+from ..tables.formats.data_files import HashingFile
 from ..tables.formats.manifest import DataFile
 from ..tables.storage.files import OWN, STAGED, make_local_directory
 from ..transports.fitting import find_oversized, find_unholdable

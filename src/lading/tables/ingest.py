@@ -18,12 +18,13 @@ from ..model.errors import SettingError
 from ..registry.payload_form import inline_schema, parse_payload_form
 from ..transports.fetched import States
 from . import engine
-from .commit.staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
+from .commit.staging import TableJob, schema_words, write_range
 from .commit.state import PipelineStateDirectory
 from .commit.table_commit import StagedBatch, StagedRange, commit
 from .commit.takeover import open_state
 from .executor import Executor
 from .failures import translate_disk_errors
+from .formats.data_files import COMPRESSION, FILE_BYTES
 from .formats.directory import DEFAULT_FORM
 from .formats.partitions import Partitions
 from .formats.registry import split_target

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
-import xxhash
 
 from ...columns.contract import Projection, parse_columns
 from ...columns.dictionary_encoding import REPEATING
@@ -19,8 +17,9 @@ from ...columns.instants import drop_unreadable_times
 from ...model.errors import LocalError, Unreachable
 from ...registry.payload_form import parse_payload_form
 from ...transports.fetched import States
+from ..formats.data_files import COMPRESSION, FILE_BYTES, GROUP_BYTES, GROUP_ROWS, HashingFile
 from ..formats.interface import FileLayout, Table, TableFile
-from ..formats.manifest import HASH_NAME, TABLE, DataFile
+from ..formats.manifest import TABLE, DataFile
 from ..formats.parquet import ParquetTable
 from ..formats.partitions import NAME_BYTES_MAX, PARTITIONS_MAX, Partitions, drop_long_values
 from ..formats.registry import open_table
@@ -28,7 +27,7 @@ from ..plan.ranges import OffsetRange
 from ..scan.scan import Counts, read_range
 from ..scan.scan_spec import ScanSpec
 from ..scan.schema import as_field, table_schema
-from ..storage.files import OWN, STAGED, create_file, make_local_directory, name_from, sync_file, table_location
+from ..storage.files import OWN, STAGED, create_file, make_local_directory, name_from, table_location
 from ..storage.object_path import TablePath
 from ..storage.storage import bind_document
 from ..topic_tables import table_of_topic
@@ -36,14 +35,6 @@ from .table_commit import StagedRange
 
 TASK_ROWS = 65_536
 """Messages that a task decodes and judges at a time; the batch stays in the task."""
-GROUP_ROWS = 131_072
-GROUP_BYTES = 64 << 20
-"""A row group is written when it has this many rows or about this many bytes of Arrow."""
-WRITE_BYTES = 256 << 10
-"""A file is written in pieces of at least this size."""
-FILE_BYTES = 256 << 20
-"""A file is closed when it has this many bytes, by default."""
-COMPRESSION = "snappy"
 
 
 @dataclass(frozen=True)
@@ -376,54 +367,3 @@ def _one_form(chunks: list[Any], type_: Any) -> pa.ChunkedArray[Any]:
     ]
     unified: pa.ChunkedArray[Any] = pa.chunked_array(encoded, type_).unify_dictionaries()
     return unified
-
-
-class HashingFile(io.RawIOBase):
-    """A file that is only appended to, and knows the hash of what was written. Only ``sync`` writes the last of it."""
-
-    def __init__(self, file: IO[bytes] | io.RawIOBase) -> None:
-        super().__init__()
-        self._file = file
-        self._digest = xxhash.xxh3_128()
-        self._waiting = bytearray()
-        self.size_bytes = 0
-
-    @property
-    def hash(self) -> str:
-        """The hash of what was written to disk, as manifests hold it: of all after ``sync``."""
-        return f"{HASH_NAME}:{self._digest.hexdigest()}"
-
-    def writable(self) -> bool:
-        """Return True: the file takes data (io.RawIOBase)."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Take all of ``data``, which comes in pieces of some hundred bytes; OSError if the disk refuses."""
-        view = memoryview(data).cast("B")
-        self._waiting += view
-        self.size_bytes += len(view)
-        if len(self._waiting) >= WRITE_BYTES:
-            self._write_waiting()
-        return len(view)
-
-    def _write_waiting(self) -> None:
-        waiting, self._waiting = memoryview(self._waiting), bytearray()
-        self._digest.update(waiting)
-        done = 0
-        while done < len(waiting):
-            done += self._file.write(waiting[done:])
-
-    def tell(self) -> int:
-        """Return the number of bytes taken so far."""
-        return self.size_bytes
-
-    def sync(self) -> None:
-        """Bring it to disk."""
-        self._write_waiting()
-        sync_file(self._file)
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if not self.closed:
-            self._file.close()
-        super().close()

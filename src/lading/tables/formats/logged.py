@@ -92,15 +92,10 @@ class LoggedTable(ParquetTable, Generic[T]):
         Raises CorruptLog as those of directories do; LocalError if the log has this manifest with other files, or if
         another writer took back what the pipeline committed before.
         """
-        pipeline, number = key
         with self._translate_errors():
             table = self._load()
-            if self._read_last_number(table, pipeline) >= number:
-                self._require_same(table, key, files)
+            if self._has_commit(table, key, files):
                 return
-            found = self._find_rollback(table, pipeline)
-        if found is not None:
-            raise RolledBack(found)
         super().commit(key, files, rename)
         with self._translate_errors():
             self._commit_log(table, key, files)
@@ -181,14 +176,15 @@ class LoggedTable(ParquetTable, Generic[T]):
 
     def has_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> bool:
         """Return whether the log has this manifest. Raises LocalError if with other files, RolledBack as ``commit``."""
-        pipeline, number = key
         with self._translate_errors():
-            table = self._load()
-            if self._read_last_number(table, pipeline) >= number:
-                self._require_same(table, key, files)
-                return True
-            found = self._find_rollback(table, pipeline)
-        if found is not None:
+            return self._has_commit(self._load(), key, files)
+
+    def _has_commit(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> bool:
+        pipeline, number = key
+        if self._read_last_number(table, pipeline) >= number:
+            self._require_same(table, key, files)
+            return True
+        if (found := self._find_rollback(table, pipeline)) is not None:
             raise RolledBack(found)
         return False
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...model.errors import LocalError
 from ...model.extras import describe_install
 from ..formats.interface import ALL, AddedFile, Listing, LiveFile, Overtaken, Replacement, Table, Wanted
-from .optimize import ROUNDS, UPKEEP
+from .optimize import ROUNDS
 from .rewrite import RowSelection, StagedRewrite
 
 
@@ -91,17 +91,6 @@ def with_partition(table: Table, file: LiveFile, batch: pa.RecordBatch) -> pa.Re
         if name not in batch.schema.names:
             batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
     return batch
-
-
-def delete_where(table: Table, where: str, *, dry_run: bool, check: Callable[[], None] = lambda: None) -> Deletion:
-    """Delete the rows for which a condition in DuckDB's SQL is true; returns them, with ``dry_run`` only that.
-
-    Raises LocalError for a condition that cannot be evaluated, or without DuckDB.
-    """
-    selects, want = parse_condition(table, where)
-    if dry_run:
-        return find_rows(table, selects, want, check=check)
-    return delete_rows(table, selects, want, {UPKEEP: "delete"}, check=check)
 
 
 def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:

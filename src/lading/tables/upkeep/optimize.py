@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..formats.interface import LiveFile, Overtaken, Replacement, Table
-from .rewrite import FILE_BYTES, StagedRewrite
+from ..formats.data_files import FILE_BYTES
+from ..formats.interface import Listing, LiveFile, Overtaken, Replacement, Table
+from .rewrite import StagedRewrite
 from .shape import plan_groups
 
 ORDER: Final = ("stream", "topic", "partition", "offset")
@@ -51,7 +52,7 @@ def optimize_table(
     for left in reversed(range(ROUNDS)):
         listing = table.list_files()
         plain = listing.files if table.reads_deleted_rows else [file for file in listing.files if not file.has_deletes]
-        groups = list(plan_groups(type(listing)(plain, listing.snapshot), target_bytes, partition))
+        groups = list(plan_groups(Listing(plain, listing.snapshot), target_bytes, partition))
         try:
             for bunch in _bunches(groups):
                 with StagedRewrite(table, target_bytes) as rewrite:
@@ -73,7 +74,7 @@ def optimize_table(
                 raise
         else:
             return report
-    return report
+    raise AssertionError("the last round returns or raises")
 
 
 def _bunches(groups: Sequence[Sequence[LiveFile]]) -> Iterator[Sequence[Sequence[LiveFile]]]:

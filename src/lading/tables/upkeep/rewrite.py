@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...model.errors import LadingError
+from ..formats.data_files import COMPRESSION, FILE_BYTES, GROUP_BYTES, GROUP_ROWS, HashingFile
 from ..formats.directory import REPLACING
 from ..formats.interface import AddedFile, FileLayout, Listing, LiveFile, Overtaken, Replacement, Table, TableFile
-from ..storage.files import OWN, STAGED, create_file, make_local_directory, sync_file
+from ..formats.parquet import RISING
+from ..storage.files import OWN, STAGED, create_file, make_local_directory
 from ..storage.object_path import TablePath
 from .sorting import sort_batches
-
-GROUP_ROWS: Final = 131_072
-GROUP_BYTES: Final = 64 << 20
-"""A row group is written when it has this many rows or about this many bytes of Arrow."""
-FILE_BYTES: Final = 256 << 20
-"""A file is closed when it has this many bytes, by default."""
-COMPRESSION: Final = "snappy"
-RISING: Final = frozenset({"offset", "timestamp"})
 
 RowSelection = Callable[[pa.RecordBatch], "pa.BooleanArray"]
 """Returns for each row whether it is selected; null means that it is not."""
@@ -39,6 +33,8 @@ class StagedRewrite:
         self._stem = f"{REPLACING}{uuid4().hex}"
         self._begun = 0
         self._kept = False
+        self._open: tuple[TableFile, HashingFile, TablePath, pa.Schema, LiveFile] | None = None
+        self._rows = 0
         self.files: list[AddedFile] = []
 
     @property
@@ -89,9 +85,6 @@ class StagedRewrite:
         self._close()
         return rows
 
-    _open: tuple[TableFile, Any, TablePath, pa.Schema, LiveFile] | None = None
-    _rows = 0
-
     def _read(self, listing: Listing, files: Sequence[LiveFile], drop: RowSelection | None) -> Iterator[pa.RecordBatch]:
         for file in files:
             for batch in self._table.read_file(listing, file):
@@ -108,15 +101,14 @@ class StagedRewrite:
             # readers that glob for *.parquet in all directories are not to find it
             path = self.directory / f"{self._stem}-{self._begun:05d}.part"
             self._begun += 1
-            sink = create_file(path)
+            sink = HashingFile(create_file(path))
             plain = {field.name: field.type for field in schema}
             repeating = [
                 field.name for field in schema
                 if field.name not in RISING and not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type))
             ]  # fmt: skip
-            counting = _CountingFile(sink)
-            writer = self._table.open_file(counting, FileLayout(schema, plain, repeating, COMPRESSION))  # type: ignore[arg-type]
-            self._open = writer, counting, path, schema, like
+            writer = self._table.open_file(sink, FileLayout(schema, plain, repeating, COMPRESSION))
+            self._open = writer, sink, path, schema, like
         self._open[0].write(rows)
         self._rows += rows.num_rows
 
@@ -125,62 +117,12 @@ class StagedRewrite:
             return
         writer, sink, path, _, like = self._open
         writer.close()
-        sink.flush()
-        sync_file(sink.file)
-        sink.file.close()
+        sink.sync()
+        sink.close()
         stem = path.name.removeprefix(REPLACING).removesuffix(".part")
         name = f"{like.directory}{stem}.{self._table.suffix}"
-        self.files.append(AddedFile(path, name, sink.tell(), self._rows, like=like))
+        self.files.append(AddedFile(path, name, sink.size_bytes, self._rows, like=like))
         self._open, self._rows = None, 0
-
-
-class _CountingFile:
-    """A file that is only appended to; pieces are gathered, as Parquet writes some hundred bytes at a time."""
-
-    closed = False
-    mode = "wb"
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
-        self._waiting = bytearray()
-        self._size_bytes = 0
-
-    def write(self, data: Any) -> int:
-        """Take all of ``data``."""
-        view = memoryview(data).cast("B")
-        self._waiting += view
-        self._size_bytes += len(view)
-        if len(self._waiting) >= 256 << 10:
-            self._write_waiting()
-        return len(view)
-
-    def flush(self) -> None:
-        """Do nothing between pieces: ``_write_waiting`` writes what is gathered, at the end too."""
-        self._write_waiting()
-
-    def _write_waiting(self) -> None:
-        waiting, self._waiting, done = memoryview(self._waiting), bytearray(), 0
-        while done < len(waiting):
-            done += self.file.write(waiting[done:])
-
-    def tell(self) -> int:
-        """Return the number of bytes taken so far."""
-        return self._size_bytes
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing: the caller closes the file after it is synced."""
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Schema]]:

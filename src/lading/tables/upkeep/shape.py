@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..formats.data_files import FILE_BYTES
 from ..formats.interface import Listing, LiveFile, Table
-from .rewrite import FILE_BYTES
 
 SMALL_BYTES: Final = 16 << 20
 """A file below this size is small: reading it costs more than its rows."""
