@@ -143,3 +143,20 @@ def test_fastavro_reads_what_a_registry_and_a_file_encode(tmp_path: Path) -> Non
         "next": {"id": "A-2", "amount": "-0.01", "note": "x", "lines": [], "at": "1970-01-01 00:00:00+00:00",
                  "next": None},
     }  # fmt: skip
+
+
+def test_records_within_unions_are_tried_once_at_each_level() -> None:
+    # 60 levels of two records with the same fields: 2^60 ways to find that the innermost fits neither
+    fields = '[{"name": "n", "type": ["null", "int"]}, {"name": "next", "type": ["null", %s, %s]}]'
+    inner = '{"type": "record", "name": "B", "fields": %s}' % (fields % ('"A"', '"B"'))
+    outer = '{"type": "record", "name": "A", "fields": %s}' % (fields % ('"A"', inner))
+    schema = parse_avro(outer)
+    for innermost, misfit in (("1", None), ('"x"', "none of null, A, B")):
+        text = '{"n": %s, "next": null}' % innermost  # noqa: UP031
+        for _ in range(60):
+            text = '{"n": 0, "next": %s}' % text  # noqa: UP031
+        if misfit is None:
+            assert encode_json(schema, text.encode()).startswith(b"\2\0\2" * 60)
+        else:
+            with pytest.raises(LocalError, match=misfit):
+                encode_json(schema, text.encode())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lading.schemas.avro import fits, parse_avro
-from lading.schemas.avro_compatibility import list_avro_incompatibilities
+from lading.schemas.avro_compatibility import DIFFERENCES_MAX, list_avro_incompatibilities
 from lading.schemas.formats import LEVELS, list_incompatibilities, parse_schema
 from lading.schemas.parsed import InvalidSchema, ResolvedReference
 
@@ -226,3 +226,17 @@ def test_transitive_levels_look_at_every_version() -> None:
     assert list_incompatibilities(LEVELS["BACKWARD_TRANSITIVE"], third, older)
     assert list_incompatibilities(LEVELS["NONE"], parse_avro("int"), older) == []
     assert list_incompatibilities(LEVELS["FULL"], first, [(2, second)]) == []
+
+
+def test_types_that_fields_share_do_not_double_the_differences() -> None:
+    # 40 levels of two fields each: 2^40 ways to the one difference
+    def nest(leaf: str) -> str:
+        document: Any = {"type": "record", "name": "T0", "fields": [{"name": "x", "type": leaf}]}
+        for level in range(1, 41):
+            fields = [{"name": "a", "type": document}, {"name": "b", "type": f"T{level - 1}"}]
+            document = {"type": "record", "name": f"T{level}", "fields": fields}
+        return json.dumps(document)
+
+    found = list_avro_incompatibilities(parse_avro(nest("int")), parse_avro(nest("string")), ("new", "old"))
+    assert 1 <= len(found) <= DIFFERENCES_MAX and all("TYPE_MISMATCH" in text for text in found)
+    assert list_avro_incompatibilities(parse_avro(nest("long")), parse_avro(nest("int")), ("new", "old")) == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lading.schemas.formats import LEVELS, list_incompatibilities, parse_schema
-from lading.schemas.json_compatibility import COMPATIBLE, list_differences
+from lading.schemas.json_compatibility import COMPATIBLE, DIFFERENCES_MAX, list_differences
 from lading.schemas.json_schema import JsonSchema, parse_json_schema
 from lading.schemas.parsed import InvalidSchema, ResolvedReference
 
@@ -170,3 +170,25 @@ def test_confluents_own_cases(name: str, draft: str) -> None:
         if not draft:
             # the library for the newer draft leaves some compatible differences out
             assert sorted(f"{kind} {path}" for kind, path in found) == sorted(case["changes"]), case["description"]
+
+
+def test_parts_that_properties_share_do_not_double_the_differences() -> None:
+    # 40 levels of two properties each: 2^40 ways to the one difference
+    def nest(leaf: dict[str, Any]) -> JsonSchema:
+        below = {f"T{level}": {"$ref": f"#/definitions/T{level - 1}"} for level in range(1, 41)}
+        types: dict[str, Any] = {"T0": leaf}
+        types |= {name: {"type": "object", "properties": {"a": one, "b": one}} for name, one in below.items()}
+        return parse_json_schema(json.dumps({"definitions": types, "$ref": "#/definitions/T40"}))
+
+    text, longer = {"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 9}
+    assert {kind for kind, _ in list_differences(nest(text), nest(longer))} == {"MAX_LENGTH_INCREASED"}
+    found = list_differences(nest(longer), nest(text))
+    assert {kind for kind, _ in found} == {"MAX_LENGTH_DECREASED"} and len(found) <= DIFFERENCES_MAX
+
+
+def test_of_too_many_differences_those_that_decide_are_kept() -> None:
+    names = [f"p{number:05}" for number in range(DIFFERENCES_MAX + 500)]
+    before = {name: {"type": "string", "maxLength": 5} for name in names} | {"z": {"type": "string"}}
+    after = {name: {"type": "string", "maxLength": 9} for name in names} | {"z": {"type": "boolean"}}
+    schemas = [parse_json_schema(json.dumps({"type": "object", "properties": one})) for one in (before, after)]
+    assert ("TYPE_CHANGED", "#/properties/z") in list_differences(*schemas)

@@ -239,3 +239,21 @@ def test_confluents_own_cases() -> None:
         found = list_differences(*schemas)
         assert sorted(f"{kind} {path}" for kind, path in found) == sorted(case["changes"]), case["description"]
         assert all(kind in COMPATIBLE for kind, _ in found) == case["compatible"], case["description"]
+
+
+def test_messages_that_refer_to_each_other_are_compared_once() -> None:
+    # each refers to all others, in a file of which there are two versions: 14! ways through them
+    names = [f"T{number}" for number in range(14)]
+    members = " ".join(f"{name} f{at} = {at + 2};" for at, name in enumerate(names))
+
+    def write(type_: str) -> str:
+        messages = " ".join(f"message {one} {{ {type_} x = 1; {members} }}" for one in names)
+        return f'syntax = "proto3"; package p; {messages}'
+
+    text = 'syntax = "proto3"; package q; import "p.proto"; message Root { p.T0 t = 1; }'
+    schemas = [
+        parse_protobuf(text, [ResolvedReference("p.proto", write(type_), Reference("p.proto", "p", version))])
+        for version, type_ in ((1, "int32"), (2, "string"), (3, "int64"))
+    ]
+    assert ("FIELD_NAMED_TYPE_CHANGED", "#/Root/1") in list_differences(schemas[0], schemas[1])
+    assert {kind for kind, _ in list_differences(schemas[0], schemas[2])} <= COMPATIBLE

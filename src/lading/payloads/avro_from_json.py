@@ -43,7 +43,7 @@ def encode_json(schema: AvroSchema, text: bytes) -> bytes:
     except (ValueError, RecursionError) as error:
         raise LocalError(f"payload: not JSON: {error}; write it as JSON, as the schema is applied to that") from None
     try:
-        return _encode(schema.root, value, "")
+        return _Encoder().encode(schema.root, value, "")
     except _Misfit as misfit:
         raise LocalError(f"payload: {misfit}; correct the value, or name another schema") from None
     except RecursionError:
@@ -54,78 +54,101 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number of JSON")
 
 
-def _encode(type_: AvroType, value: Any, path: str) -> bytes:
-    if is_record(type_):
-        return _encode_record(type_, value, path)
-    if type_.kind == "union":
-        return _encode_union(type_, value, path)
-    if type_.kind in ("array", "map"):
-        return _encode_items(type_, value, path)
-    if not _CHECKS[type_.kind](type_, value):
-        converted = _convert_logical(type_, value)
-        if converted is None:
-            raise _Misfit(path, f"is {_show(value)}, which is not {_describe(type_)}")
-        value = converted
-    if type_.kind in _BITS:
-        value = int(value)
-    elif type_.kind in ("float", "double"):
-        value = float(value)
-    return value if isinstance(value, bytes) else encode_value(type_, value)
+class _Encoder:
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], bytes | _Misfit] = {}
+        """By union and object or array: records within records of a union are tried by many ways."""
 
+    def encode(self, type_: AvroType, value: Any, path: str) -> bytes:
+        if is_record(type_):
+            return self._encode_record(type_, value, path)
+        if type_.kind == "union":
+            encode_union = self._encode_once if _has_several(type_, value) else self._encode_union
+            return encode_union(type_, value, path)
+        if type_.kind in ("array", "map"):
+            return self._encode_items(type_, value, path)
+        if not _CHECKS[type_.kind](type_, value):
+            converted = _convert_logical(type_, value)
+            if converted is None:
+                raise _Misfit(path, f"is {_show(value)}, which is not {_describe(type_)}")
+            value = converted
+        if type_.kind in _BITS:
+            value = int(value)
+        elif type_.kind in ("float", "double"):
+            value = float(value)
+        return value if isinstance(value, bytes) else encode_value(type_, value)
 
-def _encode_record(type_: AvroType, value: Any, path: str) -> bytes:
-    if not isinstance(value, dict):
-        raise _Misfit(path, f"is {_show(value)}, which is not an object ({type_.name})")
-    names = {field.name for field in type_.fields}
-    if unknown := next((name for name in value if name not in names), None):
-        raise _Misfit(_join(path, unknown), f"is not a field of {type_.name}, which has {', '.join(sorted(names))}")
-    parts = []
-    for field in type_.fields:
-        if field.name in value:
-            parts.append(_encode(field.type, value[field.name], _join(path, field.name)))
-        elif field.default is not ABSENT:
+    def _encode_record(self, type_: AvroType, value: Any, path: str) -> bytes:
+        if not isinstance(value, dict):
+            raise _Misfit(path, f"is {_show(value)}, which is not an object ({type_.name})")
+        names = {field.name for field in type_.fields}
+        if unknown := next((name for name in value if name not in names), None):
+            raise _Misfit(_join(path, unknown), f"is not a field of {type_.name}, which has {', '.join(sorted(names))}")
+        parts = []
+        for field in type_.fields:
+            if field.name in value:
+                parts.append(self.encode(field.type, value[field.name], _join(path, field.name)))
+            elif field.default is not ABSENT:
+                try:
+                    parts.append(encode_value(field.type, field.default))
+                except (ValueError, OverflowError) as error:
+                    raise _Misfit(_join(path, field.name), f"is missing, and its default is invalid: {error}") from None
+            else:
+                raise _Misfit(_join(path, field.name), "is missing, and its field has no default")
+        return b"".join(parts)
+
+    def _encode_once(self, type_: AvroType, value: Any, path: str) -> bytes:
+        key = (id(type_), id(value))
+        if key not in self._known:
             try:
-                parts.append(encode_value(field.type, field.default))
-            except (ValueError, OverflowError) as error:
-                raise _Misfit(_join(path, field.name), f"is missing, and its default is invalid: {error}") from None
-        else:
-            raise _Misfit(_join(path, field.name), "is missing, and its field has no default")
-    return b"".join(parts)
-
-
-def _encode_union(type_: AvroType, value: Any, path: str) -> bytes:
-    named = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else None
-    misfits = []
-    for number, branch in enumerate(type_.branches):
-        # an object that names the branch is Avro's own form
-        for inner in [value[named]] if named == branch.label else [value]:
-            try:
-                return _write_branch(number) + _encode(branch, inner, path)
+                self._known[key] = self._encode_union(type_, value, path)
             except _Misfit as misfit:
-                misfits.append(misfit)
-    if len(type_.branches) == 2 and value is not None:
-        # of an optional value the sentence about the other branch says more
-        raise misfits[0 if type_.branches[1].kind == "null" else 1]
-    kinds = ", ".join(branch.label for branch in type_.branches)
-    raise _Misfit(path, f"is {_show(value)}, which is none of {kinds}")
+                self._known[key] = misfit
+        found = self._known[key]
+        if isinstance(found, _Misfit):
+            raise found
+        return found
+
+    def _encode_union(self, type_: AvroType, value: Any, path: str) -> bytes:
+        named = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else None
+        misfits = []
+        for number, branch in enumerate(type_.branches):
+            # an object that names the branch is Avro's own form
+            for inner in [value[named]] if named == branch.label else [value]:
+                try:
+                    return _write_branch(number) + self.encode(branch, inner, path)
+                except _Misfit as misfit:
+                    misfits.append(misfit)
+        if len(type_.branches) == 2 and value is not None:
+            # of an optional value the sentence about the other branch says more
+            raise misfits[0 if type_.branches[1].kind == "null" else 1]
+        kinds = ", ".join(branch.label for branch in type_.branches)
+        raise _Misfit(path, f"is {_show(value)}, which is none of {kinds}")
+
+    def _encode_items(self, type_: AvroType, value: Any, path: str) -> bytes:
+        wanted = dict if type_.kind == "map" else list
+        if not isinstance(value, wanted):
+            raise _Misfit(path, f"is {_show(value)}, which is not {'an object' if wanted is dict else 'an array'}")
+        below = type_.branches[0]
+        if isinstance(value, dict):
+            if wrong := next((name for name in value if not _is_text(name)), None):
+                raise _Misfit(_join(path, wrong), "has a name that is not a text of Unicode")
+            parts = [
+                write_sized(name.encode()) + self.encode(below, item, _join(path, name)) for name, item in value.items()
+            ]
+        else:
+            parts = [self.encode(below, item, f"{path}[{at}]") for at, item in enumerate(value)]
+        return (encode_value(AvroType("long"), len(parts)) + b"".join(parts) if parts else b"") + b"\0"
+
+
+def _has_several(type_: AvroType, value: Any) -> bool:
+    """Return whether an object or array may be of several branches, whose trials each look at all that is in it."""
+    kinds = ("record", "error", "map") if isinstance(value, dict) else ("array",) if isinstance(value, list) else ()
+    return sum(branch.kind in kinds for branch in type_.branches) > 1
 
 
 def _write_branch(number: int) -> bytes:
     return encode_value(AvroType("int"), number)
-
-
-def _encode_items(type_: AvroType, value: Any, path: str) -> bytes:
-    wanted = dict if type_.kind == "map" else list
-    if not isinstance(value, wanted):
-        raise _Misfit(path, f"is {_show(value)}, which is not {'an object' if wanted is dict else 'an array'}")
-    below = type_.branches[0]
-    if isinstance(value, dict):
-        if wrong := next((name for name in value if not _is_text(name)), None):
-            raise _Misfit(_join(path, wrong), "has a name that is not a text of Unicode")
-        parts = [write_sized(name.encode()) + _encode(below, item, _join(path, name)) for name, item in value.items()]
-    else:
-        parts = [_encode(below, item, f"{path}[{at}]") for at, item in enumerate(value)]
-    return (encode_value(AvroType("long"), len(parts)) + b"".join(parts) if parts else b"") + b"\0"
 
 
 def _convert_logical(type_: AvroType, value: Any) -> Any:

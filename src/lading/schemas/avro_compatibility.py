@@ -32,7 +32,7 @@ _TEXTS: Final = {
     "value and is missing in the {writer} schema",
 }
 DIFFERENCES_MAX: Final = 1000
-"""Of one comparison; the first of them say enough."""
+"""Of one comparison, and of each pair of types in it; the first of them say enough."""
 
 Difference = tuple[str, str, str]
 """Kind, path from the root, more information."""
@@ -62,7 +62,8 @@ class _Comparison:
         pair = (id(reader), id(writer))
         if pair not in self._known:
             self._known[pair] = []
-            self._known[pair] = self._compare(reader, writer, path)
+            # types that two fields share double the differences at each level
+            self._known[pair] = self._compare(reader, writer, path)[:DIFFERENCES_MAX]
         return self._known[pair]
 
     def _compare(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Difference]:
@@ -87,6 +88,8 @@ class _Comparison:
     def _compare_branches(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Difference]:
         found: list[Difference] = []
         for number, branch in enumerate(writer.branches):
+            if len(found) >= DIFFERENCES_MAX:
+                break
             differences = self.compare(reader, branch, path)
             if differences and reader.kind == "union":
                 info = f"reader union lacking writer type: {branch.kind.upper()}"
@@ -117,6 +120,8 @@ class _Comparison:
         written = {field.name: field for field in writer.fields}
         found: list[Difference] = []
         for number, field in enumerate(reader.fields):
+            if len(found) >= DIFFERENCES_MAX:
+                break
             source = _find_field(field, written)
             place = (*path, str(number))
             if source is not None:

@@ -39,6 +39,9 @@ COMPATIBLE: Final = frozenset({
 STEPS_MAX: Final = 100_000
 """Pairs of parts that one comparison looks at; schemas of many combinations within combinations need more."""
 DIFFERENCES_MAX: Final = 1000
+"""Of one comparison, and of each pair of parts in it: parts that two properties share double them at each level."""
+DIFFERENCES_OF_STEP: Final = 10
+"""This many differences whose paths are written cost a step."""
 Difference = tuple[str, str]
 """Kind, and path from the root."""
 
@@ -113,6 +116,13 @@ def _is_compatible(differences: list[Difference]) -> bool:
     return all(kind in COMPATIBLE for kind, _ in differences)
 
 
+def _limit(differences: list[Difference]) -> list[Difference]:
+    """Return the first differences, and of too many those that decide."""
+    if len(differences) <= DIFFERENCES_MAX:
+        return differences
+    return sorted(differences, key=lambda one: one[0] in COMPATIBLE)[:DIFFERENCES_MAX]
+
+
 def _join(prefix: str, path: str) -> str:
     return f"{prefix}/{path}" if prefix and path else prefix or path
 
@@ -145,9 +155,10 @@ class _Comparison:
                 if self.steps > STEPS_MAX:
                     raise InvalidSchema(f"too complex: comparing it takes more than {STEPS_MAX} steps")
                 self._open.add(pair)
-                found = self._compare_parts(original, update)
+                found = _limit(self._compare_parts(original, update))
                 self._open.discard(pair)
                 self.known[pair] = found
+        self.steps += len(found) // DIFFERENCES_OF_STEP
         return [(kind, _join(path, below)) for kind, below in found] if path else found
 
     def _compare_parts(self, original: JsonPart, update: JsonPart) -> list[Difference]:

@@ -232,11 +232,17 @@ class _Comparison:
             return
         assert isinstance(old, ProtoMessage)
         assert isinstance(new, ProtoMessage)
-        outer, self.found = self.found, []
-        self._compare_messages(old, new, tuple(local[0].split(".")), (full[0], full[1]))
-        is_compatible = all(kind in COMPATIBLE for kind, _ in self.found)
-        self.found = outer + self.found
-        if not is_compatible:
+        pair = (id(old), id(new))
+        if pair not in self._known:
+            # within itself a pair is taken to be compatible, and each pair is compared once: messages that refer to
+            # each other have n! ways through them
+            self._known[pair] = True
+            outer, self.found = self.found, []
+            self._compare_messages(old, new, tuple(local[0].split(".")), (full[0], full[1]))
+            self._known[pair] = all(kind in COMPATIBLE for kind, _ in self.found)
+            outer += self.found
+            self.found = outer
+        if not self._known[pair]:
             self._add("FIELD_NAMED_TYPE_CHANGED", path)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -27,7 +28,7 @@ from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.partitions import parse_value
 from .formats.registry import split_target
 from .query_payloads import PayloadFunctions, PayloadUse, find_payload_uses
-from .schema_columns import FieldSchema, find_field_schema, find_type_word
+from .schema_columns import COLUMNS_MAX, FieldSchema, find_field_schema, find_type_word
 from .storage.files import has_scheme, table_location
 from .storage.object_path import ObjectPath, TablePath, storage_options
 from .storage.storage import StorageReferences
@@ -243,7 +244,8 @@ class _Samples:
             schemas = self._list_schemas(topic, form)
             word = "string" if form.format == "text" else find_type_word(schemas, path)
             if word is None:
-                known = [write_path(known) for schema in schemas for known, _, _ in schema.list_fields()]
+                fields = (known for schema in schemas for known, _, _ in islice(schema.list_fields(), COLUMNS_MAX))
+                known = [write_path(known) for known in fields]
                 text = write_path(path)
                 raise LocalError(
                     f"query: the schemas of the first payloads of {topic!r} have no {text}{did_you_mean(text, known)}; "

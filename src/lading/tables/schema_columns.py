@@ -33,6 +33,10 @@ _LOGICAL: Final = {
 _DIGITS_MAX: Final = 38
 _FIELD_NAME: Final = re.compile(r"[^,<>()]+")
 COLUMNS_MAX: Final = 1_000
+TYPE_FIELDS_MAX: Final = 1_000
+"""Fields of structs in the type of one column; above it is JSON text. Types that refer to each other have far more."""
+LEVELS_MAX: Final = 50
+"""Records inside one another whose fields become columns, or fields of structs."""
 
 
 Field = tuple[Path, str, bool]
@@ -46,11 +50,11 @@ class FieldSchema:
     root: AvroType | MessageType
     format: str
 
-    def list_fields(self) -> Iterator[Field]:
-        """Yield the fields that are not records themselves, and those of records."""
+    def list_fields(self, wanted: Path = ()) -> Iterator[Field]:
+        """Yield the fields that are not records themselves, and those of records; with ``wanted`` those on its way."""
         if isinstance(self.root, AvroType):
-            return _list_fields(self.root, (), True, ())
-        return _list_message_fields(self.root, (), True, ())
+            return _list_fields(self.root, (), True, (), wanted)
+        return _list_message_fields(self.root, (), True, (), wanted)
 
 
 def read_field_schema(file: FilePath, message: str = "") -> FieldSchema:
@@ -87,7 +91,7 @@ def find_field_schema(schema: ParsedSchema, message: MessageType | None) -> Fiel
 
 def find_type_word(schemas: Iterable[FieldSchema], path: Path) -> str | None:
     """Return the word of the type of a member in schemas that have it, string if it has several; None without any."""
-    words = {word for schema in schemas for known, word, _ in schema.list_fields() if known == path}
+    words = {word for schema in schemas for known, word, _ in schema.list_fields(path) if known == path}
     return None if not words else words.pop() if len(words) == 1 else "string"
 
 
@@ -135,52 +139,66 @@ _WELL_KNOWN_WORDS: Final = {
 
 
 def _list_message_fields(
-    message: MessageType, path: Path, required: bool, above: tuple[MessageType, ...]
+    message: MessageType, path: Path, required: bool, above: tuple[MessageType, ...], wanted: Path
 ) -> Iterator[Field]:
     """Yield the same of a message; a field without presence is always there if its message is."""
     messages = (*above, message)
     for field in message.fields:
         place = (*path, field.name)
+        if wanted and wanted[: len(place)] != place:
+            continue
         inner = None if field.is_repeated else field.message
-        if inner is not None and inner.fields and not inner.name.startswith(WELL_KNOWN) and inner not in messages:
-            yield from _list_message_fields(inner, place, required and field.is_required, messages)
+        is_inside = inner is not None and inner.fields and not inner.name.startswith(WELL_KNOWN)
+        if inner is not None and is_inside and inner not in messages and len(messages) < LEVELS_MAX:
+            yield from _list_message_fields(inner, place, required and field.is_required, messages, wanted)
         else:
             needed = required and (not field.has_presence or field.is_required)
-            yield place, _propose_of_message(field, messages, nested=False), needed
+            room = iter(range(TYPE_FIELDS_MAX))
+            word = _propose_of_message(field, messages, room, nested=False)
+            yield place, "json" if next(room, None) is None else word, needed
 
 
-def _propose_of_message(field: FieldType, above: tuple[MessageType, ...], *, nested: bool) -> str:
+def _propose_of_message(field: FieldType, above: tuple[MessageType, ...], room: Iterator[int], *, nested: bool) -> str:
+    """Return the word of a column type; ``room`` counts the fields of structs, and is empty after too many."""
     text = "string" if nested else "json"
     if field.is_map:
         assert field.message is not None
-        return f"map<string,{_propose_of_message(field.message.by_number[2], above, nested=True)}>"
+        return f"map<string,{_propose_of_message(field.message.by_number[2], above, room, nested=True)}>"
     if field.is_repeated:
-        return f"array<{_propose_of_message(field.item, above, nested=True)}>"
+        return f"array<{_propose_of_message(field.item, above, room, nested=True)}>"
     message = field.message
     if message is None:
         return _MESSAGE_WORDS[field.kind]
     if message.name.startswith(WELL_KNOWN):
         return _WELL_KNOWN_WORDS.get(message.name.removeprefix(WELL_KNOWN), text)
-    if not message.fields or message in above:
+    if not message.fields or message in above or len(above) >= LEVELS_MAX:
         return text
     below = (*above, message)
-    fields = (f"{write_field_name(one.name)}:{_propose_of_message(one, below, nested=True)}" for one in message.fields)
+    fields = (
+        f"{write_field_name(one.name)}:{_propose_of_message(one, below, room, nested=True)}"
+        for one, _ in zip(message.fields, room, strict=False)
+    )
     return f"struct<{','.join(fields)}>"
 
 
 def _list_fields(
-    type_: AvroType, path: Path, required: bool, above: tuple[AvroType, ...]
-) -> Iterator[tuple[Path, str, bool]]:
+    type_: AvroType, path: Path, required: bool, above: tuple[AvroType, ...], wanted: Path
+) -> Iterator[Field]:
     """Yield path, type and whether it is always there, of each field; ``above`` are the records around ``type_``."""
     records = (*above, type_)
     for field in type_.fields:
         inner, is_optional = _without_null(field.type)
         place, needed = (*path, field.name), required and not is_optional
+        if wanted and wanted[: len(place)] != place:
+            continue
         # a record inside of itself has no end
-        if is_record(inner) and inner.fields and not any(inner is one for one in records):
-            yield from _list_fields(inner, place, needed, records)
+        is_outside = not any(inner is one for one in records) and len(records) < LEVELS_MAX
+        if is_record(inner) and inner.fields and is_outside:
+            yield from _list_fields(inner, place, needed, records, wanted)
         else:
-            yield place, _propose(inner, records, nested=False), needed
+            room = iter(range(TYPE_FIELDS_MAX))
+            word = _propose(inner, records, room, nested=False)
+            yield place, "json" if next(room, None) is None else word, needed
 
 
 def _without_null(type_: AvroType) -> tuple[AvroType, bool]:
@@ -192,20 +210,26 @@ def _without_null(type_: AvroType) -> tuple[AvroType, bool]:
     return (others[0] if len(others) == 1 else type_), is_optional
 
 
-def _propose(type_: AvroType, above: tuple[AvroType, ...], *, nested: bool) -> str:
-    """Return the word of a column type; values of several types are JSON text, which inside others is a string."""
+def _propose(type_: AvroType, above: tuple[AvroType, ...], room: Iterator[int], *, nested: bool) -> str:
+    """Return the word of a column type; values of several types are JSON text, which inside others is a string.
+
+    ``room`` counts the fields of structs, and is empty after too many.
+    """
     text = "string" if nested else "json"
     inner, _ = _without_null(type_)
-    if any(inner is one for one in above) or inner.kind == "union":
+    if any(inner is one for one in above) or inner.kind == "union" or len(above) >= LEVELS_MAX:
         return text
     below = (*above, inner)
     if inner.kind in ("array", "map"):
-        item = _propose(inner.branches[0], below, nested=True)
+        item = _propose(inner.branches[0], below, room, nested=True)
         return f"array<{item}>" if inner.kind == "array" else f"map<string,{item}>"
     if is_record(inner):
         if not inner.fields or not all(_FIELD_NAME.fullmatch(field.name) for field in inner.fields):
             return text
-        fields = (f"{write_field_name(one.name)}:{_propose(one.type, below, nested=True)}" for one in inner.fields)
+        fields = (
+            f"{write_field_name(one.name)}:{_propose(one.type, below, room, nested=True)}"
+            for one, _ in zip(inner.fields, room, strict=False)
+        )
         return f"struct<{','.join(fields)}>"
     attributes: dict[str, Any] = inner.attributes
     scale = find_scale(inner)
