@@ -13,12 +13,13 @@ import pytest
 import lading
 from lading import testing
 from lading.client.producer import Producer
-from lading.console.server import listen, make_app
+from lading.console.server import make_app
 from lading.console.settings import ConsoleSettings
 from lading.console.source import ConsoleSource
 from lading.model.address import Address
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
+from lading.serve.local_server import listen
 from lading.tables.local import LocalExecutor
 
 with warnings.catch_warnings():
@@ -66,7 +67,7 @@ def fill(url: str) -> None:
 
 @pytest.fixture(scope="session")
 def listener() -> Iterator[socket.socket]:
-    with listen(Address("127.0.0.1", 0)) as bound:
+    with listen(Address("127.0.0.1", 0), "console") as bound:
         yield bound
 
 

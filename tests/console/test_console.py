@@ -19,14 +19,15 @@ from lading import testing
 from lading.client.consumer import Consumer
 from lading.client.producer import Producer
 from lading.console.documents import LIST_PATHS_MAX, list_paths
-from lading.console.process import ConsoleProcess
-from lading.console.server import listen, routes_of
+from lading.console.server import routes_of
 from lading.console.settings import ConsoleSettings
 from lading.console.source import ConsoleSource
 from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
 from lading.model.address import Address
 from lading.model.errors import LocalError
+from lading.serve.companion import Companion
+from lading.serve.local_server import listen
 from lading.settings.loading import load
 from lading.transports.lading.transport import LadingTransport
 
@@ -247,7 +248,7 @@ def test_queues_and_addresses_of_others_are_refused() -> None:
     with pytest.raises(LocalError, match="is a queue"):
         ConsoleSource("nsq://127.0.0.1:4150")
     with pytest.raises(LocalError, match="this machine only"):
-        listen(Address("0.0.0.0", 0))
+        listen(Address("0.0.0.0", 0), "console")
 
 
 def test_states_are_counted_then_set_and_hidden(page: TestClient) -> None:
@@ -443,7 +444,7 @@ def test_the_console_of_an_encrypted_broker_trusts_its_certificate(full: bool, t
 def test_a_broker_that_asks_for_certificates_starts_no_console(tmp_path: Path) -> None:
     keys = ["endpoints.admin.tls.enabled=true", f"endpoints.admin.tls.client_ca={tmp_path}/ca.pem"]
     with pytest.raises(LocalError, match="certificate_file=FILE"):
-        ConsoleProcess(Address("127.0.0.1", 0), load(None, keys, {}).settings)
+        Companion("console", "--console", Address("127.0.0.1", 0), load(None, keys, {}).settings)
 
 
 def test_members_of_payloads_are_columns_and_conditions(page: TestClient) -> None:

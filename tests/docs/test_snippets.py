@@ -15,6 +15,7 @@ import pytest
 from lading import testing
 from tests.docs.pages import Step, run_fresh, run_here
 from tests.interop import kafka_broker, shared_kafka
+from tests.topic_tables.conftest import catalog
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,6 +27,8 @@ KAFKA = "127.0.0.1:9092"
 """Where the pages have a real Kafka broker."""
 SECOND_KAFKA = "127.0.0.1:9192"
 """Where the pages have the Kafka endpoint of a second broker."""
+TABLES = "127.0.0.1:8181"
+"""Where the pages have the catalog of the broker's topics as tables."""
 TIMEOUT_S = 280
 
 
@@ -101,6 +104,9 @@ def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path
             addresses[KAFKA] = _real_kafka()
         if any(SECOND_KAFKA in text for text in texts):
             addresses[SECOND_KAFKA] = stack.enter_context(testing.broker()).endpoints["kafka"]
+        if any(TABLES in text for text in texts):
+            served = stack.enter_context(catalog(broker.url, tmp_path / "tables"))
+            addresses[TABLES] = served.removeprefix("http://")
         environment = {"LADING_SERVER": broker.url, "PYTHONUNBUFFERED": "1"}
         todo = list(steps(page, addresses))
         if any(SPARK.search(text) for text in texts):

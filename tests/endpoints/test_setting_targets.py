@@ -80,6 +80,7 @@ TOPIC_SETTINGS: Final[Mapping[str, Held]] = {
     ),
     # the subject is the topic's own name
     "validate_schemas": NOTHING,
+    "columns": WORDS,
 }  # fmt: skip
 
 # -- settings of the broker: its operator changes them

@@ -36,6 +36,7 @@ class CommandRow(NamedTuple):
 COMMANDS: Final = (
     CommandRow("serve", "serve", "Broker", "serve"),
     CommandRow("console", "console", "Broker", "console"),
+    CommandRow("tables", "tables", "Broker", "tables"),
     CommandRow("demo", "demo", "First steps", "demo"),
     CommandRow("doctor", "doctor", "First steps", "doctor"),
     CommandRow("headers", "headers", "Messages", "headers"),

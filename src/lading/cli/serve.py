@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import AsOutput, local_path
 from .output import Output
 
+if TYPE_CHECKING:
+    from ..model.address import Address
+
 CONSOLE_ADDRESS = "127.0.0.1:7071"
+TABLES_ADDRESS = "127.0.0.1:8181"
 
 
 def serve(
@@ -53,6 +58,20 @@ def serve(
             "--console-address",
             metavar="HOST:PORT",
             help=f"Where the console listens on this machine. Default: {CONSOLE_ADDRESS}.",
+        ),
+    ] = None,
+    tables: Annotated[
+        bool,
+        typer.Option(
+            "--tables", help="Also serve each topic as an Iceberg table, to engines on this machine: `lading tables`."
+        ),
+    ] = False,
+    tables_address: Annotated[
+        str | None,
+        typer.Option(
+            "--tables-address",
+            metavar="HOST:PORT",
+            help=f"Where the tables' catalog listens on this machine. Default: {TABLES_ADDRESS}.",
         ),
     ] = None,
     token_file: Annotated[
@@ -113,16 +132,22 @@ def serve(
         sets += [f"{key}=127.0.0.1:0" for key in addresses if key not in loaded.origins]
         loaded = load_settings(config, sets)
     exposed = [key for key, origin in sorted(loaded.origins.items()) if is_secret(key) and origin == ARGUMENT]
-    beside = None
-    if console:
-        from ..console.process import ConsoleProcess
-        from ..model.address import parse_address
+    companions = []
+    wanted = (
+        ("console", console, console_address, CONSOLE_ADDRESS),
+        ("tables", tables, tables_address, TABLES_ADDRESS),
+    )
+    for name, _, given, usual in (row for row in wanted if row[1]):
+        from ..serve.companion import Companion
 
-        try:
-            address = parse_address(console_address or ("127.0.0.1:0" if free_ports else CONSOLE_ADDRESS))
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--console-address") from None
-        beside = ConsoleProcess(address, loaded.settings).run
+        address = _parse_companion_address(given or ("127.0.0.1:0" if free_ports else usual), name)
+        more = ["--state", str(loaded.settings.data / "tables")] if name == "tables" else []
+        companions.append(Companion(name, f"--{name}", address, loaded.settings, more))
+    beside = None
+    if companions:
+        from ..serve.companion import run_all
+
+        beside = partial(run_all, companions)
     raise typer.Exit(
         server.run(
             loaded.settings,
@@ -133,6 +158,15 @@ def serve(
             test_faults=test_faults,
         )
     )
+
+
+def _parse_companion_address(text: str, name: str) -> Address:
+    from ..model.address import parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=f"--{name}-address") from None
 
 
 def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:

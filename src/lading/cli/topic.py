@@ -200,6 +200,37 @@ def set_(
 
 
 @app.command()
+def columns(
+    name: TopicName,
+    words: Annotated[
+        str | None,
+        typer.Argument(metavar="COLUMNS", help="Typed columns, as in 'carrier string, delay int'; '' takes them away."),
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Show or set the typed columns of a topic's live table, which `lading serve --tables` serves.
+
+    Examples:
+
+        lading topic columns flights "carrier string, delay int"
+
+        lading topic columns flights
+
+        lading topic columns flights ""
+    """
+    from .connection import admin
+
+    with admin(server) as transport:
+        meta = transport.topic(name) if words is None else transport.alter_topic(name, {"columns": words or None})
+    held = meta.settings.get("columns")
+    if output is Output.JSON:
+        json_line({"topic": meta.name, "columns": held})
+        return
+    print_note(f"columns of [bold]{meta.name}[/]: {held or 'none'}")
+
+
+@app.command()
 def retention(
     name: TopicName,
     within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Time horizon.")] = "1h",

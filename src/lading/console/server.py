@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import json
-import logging
-import os
 import secrets
-import signal
 import socket
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -28,9 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
 from ..kernels import engine
 from ..model.address import Address
-from ..model.errors import LadingError, LocalError
+from ..model.errors import LadingError
 from ..model.version import __version__
 from ..runtime.metrics import Metrics
+from ..serve.local_server import listen, print_ready, serve
 from ..settings.settings import HttpSettings
 from .changes import MessageChanges
 from .failures import FailurePages
@@ -46,9 +38,6 @@ NAME: Final = "console"
 PAGES: Final = ("/", "/topic", "/messages", "/headers", "/send", "/failures", "/pipelines", "/mirrors")
 """All are the same document: the address says what it shows."""
 STATIC: Final = files("lading.console") / "static"
-BACKLOG: Final = 128
-END_S: Final = 1
-"""How long open responses may take to finish when the console ends: a tail never does."""
 KEY_HEADER: Final = "x-lading-console-key"
 """A header that the page sends with each request, as browsers send cookies to every port of a host."""
 GUARDED: Final = "/api/"
@@ -72,68 +61,24 @@ def run(
     ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
     by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach.
     """
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     source = ConsoleSource(settings.url)
-    bound = listener if listener is not None else listen(settings.address)
+    bound = listener if listener is not None else listen(settings.address, NAME)
     key = secrets.token_urlsafe(16) if source.holds_secret else None
     address = Address(*bound.getsockname()[:2])
-    config = uvicorn.Config(
-        make_app(settings, source, bound, key), ws="none", lifespan="off", log_config=None, access_log=False,
-        server_header=False, proxy_headers=False, timeout_graceful_shutdown=END_S,
-    )  # fmt: skip
     # the first pages need not wait for the compiler, if it has to run: plain Python reads fifty messages as well
     engine.load_in_background()
-    server = _Server(config)
+
+    def announce() -> None:
+        if listener is None:
+            print_ready(NAME, address, output)
+        print_note(f"the console of {source.shown}: http://{address}/{f'#key={key}' if key else ''}")
+
     try:
-        # before the ready line: its reader may end the console at once
-        with server.capture_signals():
-            if listener is None:
-                print_ready(address, output)
-            print_note(f"the console of {source.shown}: http://{address}/{f'#key={key}' if key else ''}")
-            asyncio.run(server.serve([bound]))
+        serve(make_app(settings, source, bound, key), bound, announce)
     finally:
         source.close()
         bound.close()
     return 0
-
-
-class _Server(uvicorn.Server):
-    """A server that ends in order at Ctrl-C or SIGTERM; uvicorn's raises the signal again after that."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals while the context is active."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def listen(address: Address, option: str = "--address") -> socket.socket:
-    """Return a socket bound to an address of the loopback. Raises LocalError for another, or one in use."""
-    if not address.loopback:
-        raise LocalError(
-            f"{option} {address}: the console has no logins and listens on this machine only; to reach it from "
-            f"another one: ssh -L {address.port}:127.0.0.1:{address.port} HOST"
-        )
-    try:
-        return socket.create_server(
-            (address.host, address.port), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET,
-            backlog=BACKLOG,
-        )  # fmt: skip
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LocalError(f"{address} is in use by another program; choose another with {option}") from None
-        raise LocalError(f"cannot listen on {address}: {error.strerror}; choose another with {option}") from None
-
-
-def print_ready(address: Address, output: str) -> None:
-    """Print the ready line to standard output, in the form of that of ``lading serve``."""
-    document = {"event": "ready", "pid": os.getpid(), "endpoints": {NAME: str(address)}, "version": __version__}
-    sys.stdout.write((json.dumps(document) if output == "json" else f"ready {NAME}={address}") + "\n")
-    sys.stdout.flush()
 
 
 def make_app(

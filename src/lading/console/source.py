@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..model.errors import LocalError, RemoteError
+from ..model.errors import LocalError
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Marking, Transport
 from ..transports.lading.transport import LadingTransport
-from ..transports.open import is_queue, open_transport, option_names
-from ..transports.secrets import PREFIX, SECRETS
+from ..transports.open import holds_secret, is_queue
+from ..transports.transport_pool import TransportPool
 from .damage import MetDamage
-
-IDLE_MAX: Final = 8
-"""How many idle connections are kept for later requests."""
 
 
 class ConsoleSource:
@@ -36,8 +30,7 @@ class ConsoleSource:
             )
         self.url = url
         self.met_damage: Final = MetDamage()
-        self._idle: list[Transport] = []
-        self._lock = threading.Lock()
+        self._transports: Final = TransportPool(url)
         with self.lend() as transport:
             self.can_mark: Final = isinstance(transport, Marking)
             """Whether message states can be listed and set."""
@@ -59,38 +52,12 @@ class ConsoleSource:
     @property
     def holds_secret(self) -> bool:
         """Whether the console logs in for whoever opens it, so that opening it has to need a key as well."""
-        options = self.url.partition("?")[2]
-        known = [name for name in option_names(self.shown) if name.removesuffix("_file") in SECRETS]
-        return any(f"{name}=" in options or os.environ.get(PREFIX + name.upper()) for name in known)
+        return holds_secret(self.url)
 
-    @contextmanager
-    def lend(self) -> Iterator[Transport]:
+    def lend(self) -> AbstractContextManager[Transport]:
         """Lend a transport to this thread; after an error of the server the next one gets a new connection."""
-        with self._lock:
-            transport = self._idle.pop() if self._idle else None
-        if transport is None:
-            transport = open_transport(self.url)
-        try:
-            yield transport
-        except (RemoteError, GeneratorExit):
-            # what was on its way may still arrive on this connection
-            transport.close()
-            raise
-        except BaseException:
-            self._take_back(transport)
-            raise
-        self._take_back(transport)
-
-    def _take_back(self, transport: Transport) -> None:
-        with self._lock:
-            if len(self._idle) < IDLE_MAX:
-                self._idle.append(transport)
-                return
-        transport.close()
+        return self._transports.lend()
 
     def close(self) -> None:
         """Close the connections that are not in use."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for transport in idle:
-            transport.close()
+        self._transports.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..model.errors import SettingError
 from ..model.protocol import Capabilities, Scheme
 from .interface import Transport
 from .option_values import parse_option
-from .secrets import PREFIX, TRANSPORT_SECRETS, add_environment, read_references, reference_names
+from .secrets import PREFIX, SECRETS, TRANSPORT_SECRETS, add_environment, read_references, reference_names
 
 _IMPORTING: Final = Lock()
 
@@ -91,6 +92,13 @@ def capabilities_of(url: str) -> Capabilities:
 def is_queue(url: str | Path) -> bool:
     """Return whether a URL names a queue. Raises SettingError for an unknown scheme."""
     return "://" in str(url) and find_scheme(str(url)).is_queue
+
+
+def holds_secret(url: str) -> bool:
+    """Return whether requests to a URL log in, by an option of it or one of the environment."""
+    text, _, options = url.partition("?") if "://" in url else (url, "", "")
+    known = [name for name in option_names(text) if name.removesuffix("_file") in SECRETS]
+    return any(f"{name}=" in options or os.environ.get(PREFIX + name.upper()) for name in known)
 
 
 def find_scheme(url: str) -> Scheme:

@@ -111,6 +111,9 @@ class TopicSettings:
     """Whether Kafka's producers may send only values whose schema id is of the subject ``TOPIC-value`` in the schema
     registry."""
 
+    columns: str | None = None
+    """Typed columns of the topic's live table, ``carrier string, delay int`` (docs/reference/contract)."""
+
     def document(self) -> dict[str, Any]:
         """Return the settings as JSON for clients, without what is not set."""
         values = {name: getattr(self, name) for name in _TOPIC_VALUES}
@@ -132,6 +135,11 @@ class TopicSettings:
             holds, takes = _VALUES[_TOPIC_VALUES[name]]
             if value is not None and not holds(value):
                 raise SettingError(f"topic setting {name} takes {takes}, not {value!r:.200}")
+        if columns := document.get("columns"):
+            # few topics have any: the others do not pay for the import
+            from ...columns.topic_columns import parse_topic_columns
+
+            parse_topic_columns(columns)
         return cls(**{name: value for name, value in document.items() if value is not None})
 
     @classmethod
@@ -140,8 +148,10 @@ class TopicSettings:
         setter = document.get(_SETTER)
         if setter is not None and not (isinstance(setter, int | str) and setter and setter is not True):
             raise SettingError(f"topic setting {_SETTER} takes the id or the name of a user, not {setter!r}")
-        settings = cls.parse({name: value for name, value in document.items() if name != _SETTER})
-        return replace(settings, dead_letter_setter=setter)
+        # columns were checked when they were set; a release that reads fewer types starts all the same
+        unchecked = (_SETTER, "columns")
+        settings = cls.parse({name: value for name, value in document.items() if name not in unchecked})
+        return replace(settings, dead_letter_setter=setter, columns=document.get("columns"))
 
     def merge(self, document: Mapping[str, Any]) -> Self:
         """Return these settings changed by ``document``; null resets one. Raises SettingError as ``parse`` does.
@@ -173,6 +183,10 @@ _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
     "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
     "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
+    "columns": (
+        lambda value: isinstance(value, str) and bool(value.strip()),
+        "typed columns: carrier string, delay int",
+    ),
     "name": (lambda value: isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= 255, "a topic name"),
 }
 _TOPIC_VALUES: Final[Mapping[str, str]] = {
@@ -193,5 +207,6 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "attempts_max": "number",
     "poison_given_up": "flag",
     "validate_schemas": "flag",
+    "columns": "columns",
 }
 """Which values each topic setting takes."""

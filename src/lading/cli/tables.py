@@ -1,0 +1,87 @@
+"""``lading tables``: topics as Iceberg tables for any engine."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_SERVER, AsOutput, local_path
+from .output import Output, print_note
+
+
+def tables(
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", "-f", "--server", "-s", envvar="LADING_SERVER", metavar="URL|DIR",
+            help="Whose topics: a lading://, iggy:// or kafka:// URL, or a data directory.",
+        ),
+    ] = DEFAULT_SERVER,
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen on this machine; 0 is a free port.")
+    ] = "127.0.0.1:8181",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns", "-c", metavar="TOPIC=COLUMNS",
+            help="Typed columns of a topic, as in 'flights=carrier string, delay int'; repeat for several topics.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state", metavar="DIR", parser=local_path,
+            help="Directory of snapshots and rendered files. Default: one in the user's cache.",
+        ),
+    ] = None,
+    output: AsOutput = Output.TEXT,
+    listener: Annotated[
+        int | None, typer.Option("--listener", hidden=True, help="A bound socket that is handed over.")
+    ] = None,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Serve each topic as a read-only Iceberg table, until Ctrl-C: a query sees what was acknowledged before it.
+
+    Listens on this machine only. DuckDB, Spark, PyIceberg, Polars, Daft, ClickHouse and others read it with their own
+    parts: they take the printed address as that of an Iceberg REST catalog.
+
+    Examples:
+
+        lading tables
+
+        lading tables --from kafka://127.0.0.1:9092 --columns 'flights=carrier string, delay int'
+
+        lading tables --from ./data --address 127.0.0.1:0
+    """
+    from ..model.address import parse_address
+    from ..serve.parent_pipe import end_with_parent
+    from ..topic_tables.server import TablesSettings, run
+
+    try:
+        where = parse_address(address)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--address") from None
+    if with_parent:
+        end_with_parent()
+    settings = TablesSettings(from_, where, _parse_columns(column or ()), state)
+    given = None if listener is None else socket.socket(fileno=listener)
+    raise typer.Exit(run(settings, output=output.value, listener=given, print_note=print_note))
+
+
+def _parse_columns(texts: list[str] | tuple[()]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for text in texts:
+        topic, equals, words = (part.strip() for part in text.partition("="))
+        if not (topic and equals and words):
+            raise typer.BadParameter(
+                f"{text!r}: write TOPIC=COLUMNS, as in 'flights=carrier string, delay int'", param_hint="--columns"
+            )
+        if topic in columns:
+            raise typer.BadParameter(f"{topic!r} is named twice; put all columns into one", param_hint="--columns")
+        columns[topic] = words
+    return columns

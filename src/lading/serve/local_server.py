@@ -1,0 +1,79 @@
+"""An HTTP server in a process of its own on this machine: its socket, its ready line, and its end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ..model.address import Address
+from ..model.errors import LocalError
+from ..model.version import __version__
+
+BACKLOG: Final = 128
+END_S: Final = 1
+"""How long open responses may take to finish when the server ends: a tail never does."""
+
+
+class _Server(uvicorn.Server):
+    """A server that ends in order at Ctrl-C or SIGTERM; uvicorn's raises the signal again after that."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while the context is active."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def serve(app: ASGIApp, listener: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve an application on a bound socket until SIGTERM or Ctrl-C; ``announce`` prints the ready line."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=END_S,
+    )  # fmt: skip
+    server = _Server(config)
+    # before the ready line: its reader may end the process at once
+    with server.capture_signals():
+        announce()
+        asyncio.run(server.serve([listener]))
+
+
+def listen(address: Address, name: str, option: str = "--address") -> socket.socket:
+    """Return a socket bound to an address of the loopback. Raises LocalError for another, or one in use."""
+    if not address.loopback:
+        raise LocalError(
+            f"{option} {address}: the {name} has no logins and listens on this machine only; to reach it from "
+            f"another one: ssh -L {address.port}:127.0.0.1:{address.port} HOST"
+        )
+    try:
+        return socket.create_server(
+            (address.host, address.port), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET,
+            backlog=BACKLOG,
+        )  # fmt: skip
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise LocalError(f"{address} is in use by another program; choose another with {option}") from None
+        raise LocalError(f"cannot listen on {address}: {error.strerror}; choose another with {option}") from None
+
+
+def print_ready(name: str, address: Address, output: str) -> None:
+    """Print the ready line to standard output, in the form of that of ``lading serve``."""
+    document = {"event": "ready", "pid": os.getpid(), "endpoints": {name: str(address)}, "version": __version__}
+    sys.stdout.write((json.dumps(document) if output == "json" else f"ready {name}={address}") + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,123 @@
+"""Who asks for tables: each caller reads with a login of its own, so that rights are those that the source gives it.
+
+A caller's bearer token, or the name and password that an engine trades for one (OAuth's client credentials), is what
+this process logs in with for that caller. A caller may use the login of the process itself, if it has one, by the key
+that was printed at the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ..model.errors import LadingError
+from ..transports.interface import Transport
+from ..transports.lading.users import UserAdministration
+from ..transports.open import holds_secret, open_transport, option_names
+from .source import TableSource
+
+CALLERS_MAX: Final = 1_000
+"""Callers with a login of their own that are remembered; the one that asked longest ago goes first."""
+OWN: Final = ""
+"""The name of a caller without a login of its own."""
+
+
+class Callers:
+    """The source as each caller sees it. A caller's name says nothing of its login."""
+
+    def __init__(self, url: str, columns: Mapping[str, str]) -> None:
+        self._url = url
+        self._columns = columns
+        self.own: Final = TableSource(url, columns)
+        """The source with the login of this process, if it has one."""
+        self._options = frozenset(option_names(url.partition("?")[0] if "://" in url else url))
+        self._is_closed = holds_secret(url)
+        self.key: Final = secrets.token_urlsafe(24) if self._is_closed else None
+        """The key of callers that read with the login of this process; None if it has no login."""
+        self._sources: OrderedDict[str, TableSource] = OrderedDict()
+        self._names: OrderedDict[str, str] = OrderedDict()
+        """Names of callers by the tokens that this process made for them, as a digest."""
+        self._lock = threading.Lock()
+
+    def find(self, token: str | None) -> str | None:
+        """Return the name of a caller by its bearer token; None if it has to show another one."""
+        if not token:
+            return None if self._is_closed else OWN
+        if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
+            return OWN
+        name = _digest(token)
+        with self._lock:
+            if name in self._names:
+                return self._names[name]
+        if "token" not in self._options:
+            # the source has no tokens, so that nobody could know this one
+            return None if self._is_closed else OWN
+        self._remember(name, lambda: open_transport(self._url, token=token))
+        return name
+
+    def log_in(self, name: str, password: str) -> str | None:
+        """Return a bearer token for a name and a password; None if the source does not take them."""
+        if self.key is not None and hmac.compare_digest(password.encode(), self.key.encode()):
+            return self.key
+        caller = _digest(f"{name}\0{password}")
+        if not self._can_read(self._remember(caller, lambda: self._log_in_transport(name, password))):
+            if self._is_closed or not self._can_read(self.own):
+                return None
+            # without users, every pair is as good as none
+            caller = OWN
+        token = secrets.token_urlsafe(24)
+        with self._lock:
+            self._names[_digest(token)] = caller
+            while len(self._names) > CALLERS_MAX:
+                self._names.popitem(last=False)
+        return token
+
+    def _log_in_transport(self, name: str, password: str) -> Transport:
+        if {"username", "password"} <= self._options:
+            return open_transport(self._url, username=name, password=password)
+        transport = open_transport(self._url)
+        if isinstance(transport, UserAdministration):
+            transport.log_in(name, password)
+        return transport
+
+    @staticmethod
+    def _can_read(source: TableSource) -> bool:
+        try:
+            source.list_tables()
+        except LadingError:
+            return False
+        return True
+
+    def _remember(self, name: str, connect: Callable[[], Transport]) -> TableSource:
+        with self._lock:
+            if name not in self._sources:
+                self._sources[name] = TableSource(self._url, self._columns, connect)
+            self._sources.move_to_end(name)
+            gone = [self._sources.popitem(last=False)[1] for _ in range(len(self._sources) - CALLERS_MAX)]
+            found = self._sources[name]
+        for source in gone:
+            source.close()
+        return found
+
+    def source_of(self, caller: str) -> TableSource | None:
+        """Return the source as a caller sees it; None if the caller was forgotten and has to show its login again."""
+        if caller == OWN:
+            return self.own
+        with self._lock:
+            return self._sources.get(caller)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            sources, self._sources = list(self._sources.values()), OrderedDict()
+        for source in (self.own, *sources):
+            source.close()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,237 @@
+"""The catalog that engines ask for tables: the reads of Iceberg's REST specification, and the objects in S3's form."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ..model.errors import LadingError, Reason, Refusal, Unreachable
+from .callers import Callers
+from .files import RenderedFile
+from .keys import LIFETIME_S, REGION, Grant, VendedKeys
+from .source import TableSource, TopicTable, describe_table
+from .tables import BUCKET, LiveTables
+
+PREFIX: Final = "lading"
+PIECE_BYTES: Final = 1 << 20
+FORM_BYTES_MAX: Final = 16_384
+READS: Final = [
+    "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+]
+"""All endpoints there are; clients that write see from this list that they cannot."""
+READ_ONLY: Final = "tables of topics are read-only: send messages to the topic"
+LOGIN_NEEDED: Final = (
+    "the tables need a login: a bearer token of the source, a name and password at /v1/oauth/tokens, or the key that "
+    "was printed at the start"
+)
+_XML: Final = "application/xml"
+
+
+def respond(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a document as a response."""
+    body = json.dumps(document, separators=(",", ":")).encode()
+    return Response(body, status, dict(headers or {}), "application/json")
+
+
+def refuse(status: int, kind: str, text: str) -> Response:
+    """Return an error in the form of the specification (ErrorModel)."""
+    return respond({"error": {"message": text, "type": kind, "code": status}}, status)
+
+
+class TableCatalog:
+    """An ASGI application with two APIs on one port: ``/v1`` is the catalog, ``/topics`` the bucket."""
+
+    def __init__(self, callers: Callers, tables: LiveTables) -> None:
+        self._callers = callers
+        self._tables = tables
+        self._keys = VendedKeys()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope, receive)
+        # names may have a slash, which looks in the decoded path like one between two names
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        parts = [unquote(part) for part in raw.partition(b"?")[0].decode("latin-1").split("/")[1:]]
+        try:
+            response = await self._respond(request, parts)
+        except Unreachable as error:
+            response = refuse(503, "ServiceUnavailableException", str(error))
+        except Refusal as error:
+            is_login = error.reason in (Reason.UNAUTHENTICATED, Reason.INVALID_TOKEN)
+            response = (
+                refuse(401, "NotAuthorizedException", LOGIN_NEEDED)
+                if is_login
+                else refuse(403, "ForbiddenException", str(error))
+            )
+        except LadingError as error:
+            response = refuse(400, "BadRequestException", str(error))
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request, parts: list[str]) -> Response:
+        if parts[0] == BUCKET:
+            return await self._respond_object(request, parts[1:])
+        if parts[0] != "v1":
+            text = f"the Iceberg catalog of {self._callers.own.url}; engines take this address, without a path"
+            return respond({"about": f"Lading: {text}"}, 200 if parts == [""] else 404)
+        if parts[1:] == ["oauth", "tokens"] and request.method == "POST":
+            return await self._respond_token(request)
+        if request.method == "POST" and parts[-1] == "metrics":
+            return Response(status_code=204)
+        if request.method not in ("GET", "HEAD"):
+            return refuse(403, "ForbiddenException", READ_ONLY)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        caller = self._callers.find(token.strip() if scheme.lower() == "bearer" else None)
+        source = None if caller is None else self._callers.source_of(caller)
+        if caller is None or source is None:
+            return refuse(401, "NotAuthorizedException", LOGIN_NEEDED)
+        if parts[1:] == ["config"]:
+            return respond({"defaults": {}, "overrides": {"prefix": PREFIX}, "endpoints": READS})
+        return await run_in_threadpool(self._respond_catalog, request, parts[1:], caller, source)
+
+    async def _respond_token(self, request: Request) -> Response:
+        """Trade a name and a password for a token (RFC 6749 section 4.4: client credentials)."""
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > FORM_BYTES_MAX:
+                return respond({"error": "invalid_request", "error_description": "the form is too long"}, 400)
+        form = dict(parse_qsl(body.decode("utf-8", "replace")))
+        name, password = form.get("client_id", ""), form.get("client_secret", "")
+        if form.get("grant_type") != "client_credentials":
+            text = "send grant_type=client_credentials with client_id and client_secret"
+            return respond({"error": "unsupported_grant_type", "error_description": text}, 400)
+        token = await run_in_threadpool(self._callers.log_in, name, password)
+        if token is None:
+            text = "the name or the password is wrong; send those of a user of the source"
+            return respond({"error": "invalid_client", "error_description": text}, 401)
+        return respond({"access_token": token, "token_type": "bearer", "expires_in": LIFETIME_S})
+
+    def _respond_catalog(self, request: Request, parts: list[str], caller: str, source: TableSource) -> Response:
+        match parts:
+            case [_, "namespaces"]:
+                names = {table.namespace for table in source.list_tables()}
+                is_top = not request.query_params.get("parent")
+                return respond({"namespaces": [[name] for name in sorted(names)] if is_top else []})
+            case [_, "namespaces", namespace]:
+                if not any(table.namespace == namespace for table in source.list_tables()):
+                    return refuse(404, "NoSuchNamespaceException", f"namespace {namespace!r} does not exist; list them")
+                return respond({"namespace": [namespace], "properties": {}})
+            case [_, "namespaces", namespace, "tables"]:
+                found = [table for table in source.list_tables() if table.namespace == namespace]
+                return respond({"identifiers": list(map(describe_table, found))})
+            case [_, "namespaces", namespace, "tables", name]:
+                table = source.find_table(namespace, name)
+                if table is None:
+                    text = f"table {namespace}.{name} does not exist; list the tables"
+                    return refuse(404, "NoSuchTableException", text)
+                if request.method == "HEAD":
+                    return Response(status_code=204)
+                return self._respond_table(request, table, caller, source)
+        return refuse(404, "NotFoundException", f"{request.url.path} does not exist")
+
+    def _respond_table(self, request: Request, table: TopicTable, caller: str, source: TableSource) -> Response:
+        location, metadata = self._tables.load(source, table)
+        key = self._keys.vend(Grant(caller, table.uuid), time.time())
+        # the slash at the end is for ClickHouse, which otherwise asks for the bucket twice over
+        keys = {
+            "s3.endpoint": f"{request.url.scheme}://{request.headers.get('host', '')}/",
+            "s3.access-key-id": key.access_key_id,
+            "s3.secret-access-key": key.secret_access_key,
+            "s3.session-token": key.session_token,
+            "s3.path-style-access": "true",
+            "s3.region": REGION,
+            "client.region": REGION,
+        }
+        document = {
+            "metadata-location": location,
+            "metadata": metadata,
+            # some engines read the one, some the other
+            "config": keys,
+            "storage-credentials": [{"prefix": f"s3://{BUCKET}/{table.uuid}/", "config": keys}],
+        }
+        return respond(document, headers={"cache-control": "no-store"})
+
+    async def _respond_object(self, request: Request, parts: list[str]) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _refuse_object(403, "AccessDenied", READ_ONLY)
+        if len(parts) != 3:
+            return _refuse_object(403, "AccessDenied", "objects are not listed; ask the catalog for tables")
+        uuid, name = parts[0], "/".join(parts[1:])
+        source = await run_in_threadpool(self._find_reader, request, uuid)
+        if source is None:
+            return _refuse_object(403, "AccessDenied", "the key is missing, wrong or expired; load the table again")
+        found = await run_in_threadpool(self._tables.open_object, source, uuid, name)
+        if found is None:
+            return _refuse_object(404, "NoSuchKey", "the object does not exist; load the table again")
+        return _respond_range(request, name, found)
+
+    def _find_reader(self, request: Request, uuid: str) -> TableSource | None:
+        """Return the source as the caller sees it that a request for an object comes from; None without a right."""
+        if "authorization" in request.headers:
+            path = request.scope["raw_path"].partition(b"?")[0].decode("latin-1")
+            query = request.scope["query_string"].decode("latin-1")
+            grant = self._keys.find_grant(request.method, path, query, request.headers, time.time())
+            return self._callers.source_of(grant.caller) if grant is not None and grant.table == uuid else None
+        caller = self._callers.find(None)
+        source = None if caller is None else self._callers.source_of(caller)
+        try:
+            return source if source is not None and source.find_uuid(uuid) is not None else None
+        except Refusal:
+            # the source has users, and nobody logged in
+            return None
+
+
+def _refuse_object(status: int, code: str, text: str) -> Response:
+    return Response(f"<Error><Code>{code}</Code><Message>{text}</Message></Error>", status, media_type=_XML)
+
+
+def _respond_range(request: Request, key: str, found: RenderedFile) -> Response:
+    size = found.facts.size_bytes
+    headers = {
+        "accept-ranges": "bytes",
+        # an object never changes, so that its name is as good as a digest
+        "etag": f'"{key.rpartition("/")[2]}"',
+        "last-modified": "Thu, 01 Jan 2026 00:00:00 GMT",
+        "cache-control": "max-age=31536000, immutable",
+    }
+    first, end, status = 0, size, 200
+    if wanted := request.headers.get("range"):
+        span = parse_range(wanted, size)
+        if span is None:
+            return Response(status_code=416, headers={"content-range": f"bytes */{size}"})
+        first, end = span
+        status, headers["content-range"] = 206, f"bytes {first}-{end - 1}/{size}"
+    headers["content-length"] = str(end - first)
+    kind = "application/octet-stream"
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=kind)
+    if end - first <= PIECE_BYTES:
+        return Response(found.read(first, end), status, headers, kind)
+    pieces = (found.read(at, min(end, at + PIECE_BYTES)) for at in range(first, end, PIECE_BYTES))
+    return StreamingResponse(pieces, status, headers, kind)
+
+
+def parse_range(text: str, size: int) -> tuple[int, int] | None:
+    """Return the bytes [first, end) of a Range header: ``bytes=a-b``, ``a-`` or ``-n``; None beyond the end."""
+    unit, _, span = text.partition("=")
+    first, dash, last = span.strip().partition("-")
+    if unit.strip() != "bytes" or not dash or not all(part.isdecimal() or not part for part in (first, last)):
+        return None
+    if not first:
+        count = int(last[:20] or 0)
+        return (max(0, size - count), size) if count and size else None
+    begin, end = int(first[:20]), min(size, int(last[:20]) + 1) if last else size
+    return (begin, end) if begin < end else None

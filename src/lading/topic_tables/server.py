@@ -1,0 +1,94 @@
+"""The process of the tables: an HTTP server on the loopback, which other sites' pages cannot use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from starlette.types import ASGIApp
+
+from ..columns.topic_columns import parse_topic_columns
+from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
+from ..kernels import engine
+from ..model.address import Address
+from ..model.errors import LocalError
+from ..runtime.metrics import Metrics
+from ..serve.local_server import listen, print_ready, serve
+from ..settings.settings import HttpSettings
+from .callers import Callers
+from .catalog import TableCatalog
+from .tables import LiveTables
+
+NAME: Final = "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class TablesSettings:
+    """Settings of the process: whose topics, its address, typed columns by flat topic name, the directory of its files.
+
+    Without ``state`` files are in the user's cache, in a directory of this source.
+    """
+
+    url: str
+    address: Address
+    columns: Mapping[str, str]
+    state: Path | None = None
+
+
+def run(
+    settings: TablesSettings,
+    *,
+    output: str = "text",
+    listener: socket.socket | None = None,
+    print_note: Callable[[str], None] = lambda text: None,
+) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+
+    ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
+    by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach, and
+    SettingError for columns that cannot be.
+    """
+    for words in settings.columns.values():
+        parse_topic_columns(words)
+    callers = Callers(settings.url, settings.columns)
+    bound = listener if listener is not None else listen(settings.address, NAME)
+    address = Address(*bound.getsockname()[:2])
+    engine.load_in_background()
+    tables = LiveTables(callers.own.url, settings.state or _default_state(settings.url), os.cpu_count() or 1)
+
+    def announce() -> None:
+        if listener is None:
+            print_ready(NAME, address, output)
+        print_note(f"topics of {callers.own.url} as Iceberg tables: http://{address}")
+        if callers.key is not None:
+            print_note(f"engines show a token of their user, or this key as theirs: {callers.key}")
+
+    try:
+        serve(make_app(callers, tables, bound), bound, announce)
+    finally:
+        tables.close()
+        callers.close()
+        bound.close()
+    return 0
+
+
+def make_app(callers: Callers, tables: LiveTables, listener: socket.socket) -> ASGIApp:
+    """Return the application for a listener."""
+    hosts = HostNames(HttpSettings())
+    hosts.bind(listener)
+    return CrossSiteGuard(TableCatalog(callers, tables), hosts, NAME, Metrics())
+
+
+def _default_state(url: str) -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(base) if base else Path("~/.cache").expanduser()
+    # a directory of the source is another source somewhere else
+    source = url if "://" in url else str(Path(url).absolute())
+    if not cache.is_absolute():
+        raise LocalError(f"{cache}: the cache's directory has to be absolute; give --state DIR")
+    return cache / "lading" / "tables" / hashlib.sha256(source.encode()).hexdigest()[:16]

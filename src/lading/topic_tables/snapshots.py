@@ -1,0 +1,178 @@
+"""The snapshots of a table: what each one showed, kept on disk, since engines' checkpoints name them by their ids."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..model.errors import CorruptLog
+from .layout import RowRange, cut_rows
+from .table_schema import TableSchema, extend_schema
+
+FORMAT: Final = 1
+SNAPSHOTS_KEPT: Final = 100
+"""Snapshots that metadata lists: time travel and streams reach back so far."""
+LINES_MAX: Final = 10 * SNAPSHOTS_KEPT
+"""Lines of the file after which it is written anew."""
+STAMP_LAG_MS: Final = 1_000
+"""Snapshots are stamped this much back: DuckDB 1.5.5 ignores one that is newer than the begin of its transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """The rows that a table had: of each partition, those of [first, end), of which [begun, end) were new."""
+
+    snapshot_id: int
+    parent_id: int | None
+    stamp_ms: int
+    firsts: tuple[int, ...]
+    begun: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def added(self) -> int:
+        """Offsets that are new in it."""
+        return sum(self.ends) - sum(self.begun)
+
+    def cut_existing(self, seal_rows: int) -> list[RowRange]:
+        """Return the files of the rows that were there before."""
+        return [
+            cut
+            for partition, (first, begun) in enumerate(zip(self.firsts, self.begun, strict=True))
+            for cut in cut_rows(partition, first, begun, seal_rows)
+        ]
+
+    def cut_added(self, seal_rows: int) -> list[RowRange]:
+        """Return the files of the rows that are new."""
+        return [
+            cut
+            for partition, (begun, end) in enumerate(zip(self.begun, self.ends, strict=True))
+            for cut in cut_rows(partition, begun, end, seal_rows)
+        ]
+
+    def to_row(self) -> list[Any]:
+        """Return the snapshot as JSON."""
+        return [self.snapshot_id, self.parent_id, self.stamp_ms, self.firsts, self.begun, self.ends]
+
+    @classmethod
+    def parse(cls, row: Sequence[Any]) -> TopicSnapshot:
+        """Return the snapshot of a row of JSON."""
+        firsts, begun, ends = (tuple(map(int, numbers)) for numbers in row[3:6])
+        return cls(row[0], row[1], row[2], firsts, begun, ends)
+
+
+@dataclass(slots=True)
+class TableHistory:
+    """Snapshots and schemas of one table, oldest first, in a file with a line for each.
+
+    A snapshot's id is the number of offsets that its topic ever had: with one partition the offset after its last row.
+    """
+
+    path: Path
+    uuid: str
+    seal_rows: int
+    snapshots: list[TopicSnapshot] = field(default_factory=list)
+    schemas: list[TableSchema] = field(default_factory=list)
+    _lines: int = 0
+
+    @classmethod
+    def open(cls, path: Path, uuid: str, seal_rows: int) -> TableHistory:
+        """Return the history in a file, or an empty one. Raises CorruptLog for any other file.
+
+        ``seal_rows`` counts for an empty one: the sizes of files never change.
+        """
+        if not path.exists():
+            made = cls(path, uuid, seal_rows)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            made._rewrite()
+            return made
+        lines = path.read_bytes().splitlines(keepends=True)
+        try:
+            head = json.loads(lines[0])
+            if head["format"] != FORMAT:
+                raise CorruptLog(
+                    f"{path}: format {head['format']}, this release reads {FORMAT}; delete it to number snapshots anew"
+                )
+            read = cls(path, head["uuid"], head["seal_rows"])
+            # a line that a power cut left unfinished was never shown to an engine
+            for line in (line for line in lines[1:] if line.endswith(b"\n")):
+                read._take(json.loads(line))
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise CorruptLog(f"{path}: not a list of snapshots ({error}); delete it to number them anew") from None
+        if lines and not lines[-1].endswith(b"\n"):
+            read._rewrite()
+        return read
+
+    def _take(self, row: dict[str, Any]) -> None:
+        if "columns" in row:
+            self.schemas.append(extend_schema(self.schemas[-1] if self.schemas else None, row["columns"]))
+        else:
+            self.snapshots.append(TopicSnapshot.parse(row["snapshot"]))
+        self._lines += 1
+
+    @property
+    def last(self) -> TopicSnapshot | None:
+        """The newest snapshot."""
+        return self.snapshots[-1] if self.snapshots else None
+
+    @property
+    def schema(self) -> TableSchema:
+        """The newest schema."""
+        return self.schemas[-1]
+
+    def use_columns(self, words: str) -> None:
+        """Make the typed columns of the table ``words``, if they are not."""
+        if not self.schemas or self.schemas[-1].words != words:
+            extend_schema(self.schemas[-1] if self.schemas else None, words)
+            self._append({"columns": words})
+
+    def advance(self, firsts: Sequence[int], ends: Sequence[int], now_ms: int) -> TopicSnapshot | None:
+        """Return the newest snapshot, made now if rows arrived since the last one; None while there never was a row."""
+        last = self.last
+        begun = list(firsts) if last is None else [*last.ends, *firsts[len(last.ends) :]]
+        # a partition can have fewer rows than before if its topic lost some: nobody sees those any more
+        ends = [max(pair) for pair in zip(ends, begun, strict=True)]
+        if sum(ends) <= (0 if last is None else last.snapshot_id):
+            return last
+        stamp_ms = now_ms - STAMP_LAG_MS
+        made = TopicSnapshot(
+            sum(ends),
+            None if last is None else last.snapshot_id,
+            stamp_ms if last is None else max(stamp_ms, last.stamp_ms + 1),
+            tuple(firsts),
+            tuple(max(pair) for pair in zip(begun, firsts, strict=True)),
+            tuple(ends),
+        )
+        self._append({"snapshot": made.to_row()})
+        return made
+
+    def find(self, snapshot_id: int) -> TopicSnapshot | None:
+        """Return a snapshot that is still kept."""
+        return next((snapshot for snapshot in reversed(self.snapshots) if snapshot.snapshot_id == snapshot_id), None)
+
+    def _append(self, row: dict[str, Any]) -> None:
+        self._take(json.loads(json.dumps(row)))
+        if self._lines > LINES_MAX:
+            del self.snapshots[:-SNAPSHOTS_KEPT]
+            self._rewrite()
+            return
+        with self.path.open("ab") as file:
+            file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fdatasync(file.fileno())
+
+    def _rewrite(self) -> None:
+        rows: list[dict[str, Any]] = [{"format": FORMAT, "uuid": self.uuid, "seal_rows": self.seal_rows}]
+        rows += [{"columns": schema.words} for schema in self.schemas]
+        rows += [{"snapshot": snapshot.to_row()} for snapshot in self.snapshots]
+        self._lines = len(rows) - 1
+        fresh = self.path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path)

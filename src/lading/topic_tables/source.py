@@ -1,0 +1,125 @@
+"""The topics that are tables: which there are, how far they reach, and their rows as batches."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..client.reading import PartitionReader, Selection
+from ..model.errors import LocalError, Reason, Refusal
+from ..transports.interface import TopicMeta, Transport
+from ..transports.open import is_queue
+from ..transports.transport_pool import TransportPool
+from .layout import RowRange
+from .table_schema import TableSchema
+
+LOG: Final = logging.getLogger("lading.topic_tables")
+FETCH_BYTES: Final = 4 << 20
+DEFAULT_NAMESPACE: Final = "default"
+"""The namespace of topics without a stream."""
+SEPARATOR: Final = "\x1f"
+"""Between the levels of a namespace in paths of the catalog; a stream whose name has it cannot be one."""
+
+
+LISTED_S: Final = 1.0
+"""How long a list of the tables counts for objects that are asked for without a signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """A topic as a table: its namespace and name in the catalog, and an id that no other topic ever has."""
+
+    namespace: str
+    name: str
+    uuid: str
+    meta: TopicMeta
+
+
+class TableSource:
+    """A broker, cluster or directory whose topics are tables. Raises LocalError for a queue, which has no offsets."""
+
+    def __init__(self, url: str, columns: Mapping[str, str], connect: Callable[[], Transport] | None = None) -> None:
+        """``connect`` opens a transport of the source with another login than that of the URL."""
+        if is_queue(url):
+            raise LocalError(
+                f"{url} is a queue: reading consumes its messages, so that it cannot be a table; name a broker "
+                "(lading://host:port), a Kafka cluster, an Iggy server or a data directory"
+            )
+        self._pool: Final = TransportPool(url, connect)
+        self._columns: Final = dict(columns)
+        self._listed: tuple[float, dict[str, TopicTable]] = (0.0, {})
+
+    @property
+    def url(self) -> str:
+        """The URL without its options, for people."""
+        return self._pool.url.partition("?")[0] if "://" in self._pool.url else self._pool.url
+
+    def list_tables(self) -> list[TopicTable]:
+        """Return all topics as tables, by name; without those that are a server's own."""
+        with self._pool.lend() as transport:
+            metas = transport.topics()
+        tables = (self._describe(meta) for meta in metas if SEPARATOR not in meta.stream)
+        return sorted(tables, key=lambda table: (table.namespace, table.name))
+
+    def find_table(self, namespace: str, name: str) -> TopicTable | None:
+        """Return the table of a topic as it is now, or None if it does not exist."""
+        flat = name if namespace == DEFAULT_NAMESPACE else f"{namespace}.{name}"
+        with self._pool.lend() as transport:
+            try:
+                found = self._describe(transport.topic(flat))
+            except LocalError:
+                return None
+            except Refusal as refusal:
+                if refusal.reason is not Reason.UNAUTHORIZED:
+                    raise
+                # the same as for a topic that does not exist: whether it does is not for everybody
+                return None
+        return found if (found.namespace, found.name) == (namespace, name) else None
+
+    def find_uuid(self, wanted: str) -> TopicTable | None:
+        """Return the table with an id, or None if it does not exist; a list of a moment ago counts."""
+        listed_s, tables = self._listed
+        if time.monotonic() - listed_s > LISTED_S or wanted not in tables:
+            tables = {table.uuid: table for table in self.list_tables()}
+            self._listed = (time.monotonic(), tables)
+        return tables.get(wanted)
+
+    def _describe(self, meta: TopicMeta) -> TopicTable:
+        identity = meta.topic_id or hashlib.sha256(f"{self.url}\0{meta.name}".encode()).digest()[:16]
+        return TopicTable(meta.stream or DEFAULT_NAMESPACE, meta.topic, str(uuid.UUID(bytes=identity)), meta)
+
+    def find_columns(self, table: TopicTable) -> str:
+        """Return the typed columns of a table, as its topic or the settings of this process name them."""
+        return self._columns.get(table.meta.name, "") or str(table.meta.settings.get("columns") or "")
+
+    def read_rows(self, table: TopicTable, schema: TableSchema, rows: RowRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file as they are stored in it. Damaged messages are left out, which the log says."""
+        selection = Selection.parse(schema.selected, None, "available", True, "skip")
+        with self._pool.lend() as transport:
+            reader = PartitionReader(
+                transport, table.meta, rows.partition, rows.first, end=rows.end, sure=False, max_bytes=FETCH_BYTES
+            )
+            while not reader.done:
+                before = reader.position
+                batches = reader.read(selection)
+                yield from (schema.convert(batch) for batch in batches)
+                if reader.position == before and not batches:
+                    break
+            if reader.damaged:
+                LOG.warning("%s, partition %d: left out damaged offsets %s", table.name, rows.partition, reader.damaged)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+
+def describe_table(table: TopicTable) -> dict[str, Any]:
+    """Return the name of a table as the catalog writes it."""
+    return {"namespace": [table.namespace], "name": table.name}

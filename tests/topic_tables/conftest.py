@@ -1,0 +1,68 @@
+"""A broker with topics of every kind of header, and catalogs over it in threads of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+import lading
+from lading import testing
+from lading.client.producer import Producer
+from lading.topic_tables.callers import Callers
+from lading.topic_tables.server import make_app
+from lading.topic_tables.tables import LiveTables
+
+START_S = 10
+
+
+@contextmanager
+def catalog(url: str, state: Path, columns: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Serve the topics at ``url`` as tables; gives the address of the catalog."""
+    callers = Callers(url, columns or {})
+    tables = LiveTables(callers.own.url, state, workers=2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(make_app(callers, tables, listener), lifespan="off", log_config=None, ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + START_S
+        while not server.started:
+            assert thread.is_alive() and time.monotonic() < deadline, "the catalog did not start"
+            time.sleep(0.005)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(START_S)
+            tables.close()
+            callers.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.BrokerProcess]:
+    with testing.broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(broker: testing.BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with catalog(broker.url, tmp_path_factory.mktemp("tables")) as address:
+        yield address
+
+
+def send(url: str, topic: str, first: int, count: int, partition: int | None = 0) -> None:
+    """Send messages with numbers from ``first`` on, each with headers of several kinds."""
+    with Producer(url) as producer:
+        for number in range(first, first + count):
+            producer.send(
+                topic, b'{"n":%d}' % number, key=b"k%d" % (number % 7), partition=partition,
+                headers=[("carrier", "UA" if number % 3 else "AA"), ("delay", lading.i16(number % 50 - 10)),
+                         ("raw", b"\xff\x00"), ("nothing", None), ("raw", b"again")],
+            )  # fmt: skip

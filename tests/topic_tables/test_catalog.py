@@ -1,0 +1,255 @@
+"""A topic read as an Iceberg table by pyiceberg, unmodified: rows, freshness, time travel, columns, restarts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+import lading
+from lading import testing
+from lading.client.bulk import read_arrow
+from lading.client.producer import Producer
+from lading.transports.lading.transport import LadingTransport
+
+from .conftest import catalog, send
+
+
+def load(address: str, name: str, **more: str) -> Table:
+    table: Table = RestCatalog("lading", uri=address, **more).load_table(name)
+    return table
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
+
+
+def test_a_table_has_the_rows_of_a_plain_read(broker: testing.BrokerProcess, served: str) -> None:
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.create_topic("air.plain", 3)
+    for partition in range(3):
+        send(broker.url, "air.plain", partition * 100, 40 + partition, partition)
+    table = load(served, "air.plain")
+    wanted = "partition, offset, timestamp, key, state, id, checksum, headers, payload"
+    assert rows_of(table.scan().to_arrow()) == rows_of(read_arrow(broker.url, "air.plain", wanted))
+    assert table.scan().count() == 123
+    assert RestCatalog("c", uri=served).list_namespaces() == [("air",)]
+    assert ("air", "plain") in RestCatalog("c", uri=served).list_tables("air")
+
+
+def test_every_kind_of_header_is_there(broker: testing.BrokerProcess, served: str) -> None:
+    headers: list[tuple[str, Any]] = [
+        ("raw", b"\x00\xff"), ("text", "é"), ("flag", True), ("i8", lading.i8(-1)), ("i16", lading.i16(-2)),
+        ("i32", lading.i32(-3)), ("i64", lading.i64(-4)), ("i128", lading.i128(-5)), ("u8", lading.u8(255)),
+        ("u16", lading.u16(65_535)), ("u32", lading.u32(7)), ("u64", lading.u64((1 << 64) - 1)),
+        ("u128", lading.u128((1 << 128) - 1)), ("f32", lading.f32(1.5)), ("f64", 2.5),
+        ("none", None), ("text", "again"),
+    ]  # fmt: skip
+    with Producer(broker.url) as producer:
+        producer.send("kinds", b"x", headers=headers)
+    (row,) = load(served, "default.kinds").scan().to_arrow().to_pylist()
+    (plain,) = read_arrow(broker.url, "kinds").to_pylist()
+    assert row["headers"] == plain["headers"]
+    assert sorted({header["kind"] for header in row["headers"]}) == list(range(1, 16))
+
+
+def test_a_query_sees_every_row_acknowledged_before_it(broker: testing.BrokerProcess, served: str) -> None:
+    for round_ in range(5):
+        send(broker.url, "fresh", round_ * 10, 10)
+        table = load(served, "default.fresh")
+        assert table.scan().count() == (round_ + 1) * 10
+    # time travel: the id of a snapshot is the number of offsets that there were
+    assert [snapshot.snapshot_id for snapshot in table.snapshots()] == [10, 20, 30, 40, 50]
+    assert table.scan(snapshot_id=20).to_arrow()["offset"].to_pylist() == list(range(20))
+    stamps = [snapshot.timestamp_ms for snapshot in table.snapshots()]
+    assert stamps == sorted(set(stamps)) and stamps[-1] <= dt.datetime.now(dt.UTC).timestamp() * 1000 - 900
+
+
+def test_nothing_new_makes_no_snapshot(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "still", 0, 3)
+    before = load(served, "default.still").metadata
+    assert load(served, "default.still").metadata == before
+
+
+def test_conditions_skip_files(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "skipped", 0, 10)
+    load(served, "default.skipped")
+    send(broker.url, "skipped", 10, 10)
+    table = load(served, "default.skipped")
+    assert len(list(table.scan().plan_files())) == 2
+    assert len(list(table.scan("offset >= 15").plan_files())) == 1
+    assert table.scan("offset >= 15").to_arrow()["offset"].to_pylist() == [15, 16, 17, 18, 19]
+    assert len(list(table.scan("offset >= 20").plan_files())) == 0
+
+
+def test_columns_come_with_values_for_old_rows(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "typed", 0, 10)
+    plain = load(served, "default.typed")
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.alter_topic("typed", {"columns": "carrier string, delay smallint"})
+    typed = load(served, "default.typed")
+    assert typed.scan().to_arrow()["delay"].to_pylist() == [number - 10 for number in range(10)]
+    ids = {name: typed.schema().find_field(name).field_id for name in ("carrier", "delay")}
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.alter_topic("typed", {"columns": "late string from nothing, delay smallint, carrier string"})
+    wider = load(served, "default.typed")
+    assert {name: wider.schema().find_field(name).field_id for name in ids} == ids
+    assert wider.schema().find_field("late").field_id > max(ids.values())
+    # a query that began before still reads what it planned
+    assert plain.scan().to_arrow().num_rows == 10
+    assert "carrier" not in plain.scan().to_arrow().schema.names
+
+
+def test_a_column_that_gets_another_type_gets_another_id(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "retyped", 0, 2)
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.alter_topic("retyped", {"columns": "delay smallint"})
+        first = load(served, "default.retyped").schema().find_field("delay").field_id
+        transport.alter_topic("retyped", {"columns": "delay string"})
+        second = load(served, "default.retyped").schema().find_field("delay").field_id
+        transport.alter_topic("retyped", {"columns": None})
+        assert "delay" not in load(served, "default.retyped").schema().column_names
+        transport.alter_topic("retyped", {"columns": "delay double"})
+        third = load(served, "default.retyped").schema().find_field("delay").field_id
+    assert len({first, second, third}) == 3
+
+
+def test_an_empty_topic_is_an_empty_table(broker: testing.BrokerProcess, served: str) -> None:
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.create_topic("empty")
+    table = load(served, "default.empty")
+    assert table.scan().to_arrow().num_rows == 0
+    assert table.current_snapshot() is None
+
+
+def test_a_topic_that_is_made_again_is_another_table(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "again", 0, 5)
+    first = load(served, "default.again")
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.delete_topic("again")
+    with pytest.raises(NoSuchTableError, match="list the tables"):
+        load(served, "default.again")
+    send(broker.url, "again", 100, 2)
+    second = load(served, "default.again")
+    assert second.metadata.table_uuid != first.metadata.table_uuid
+    assert [row["payload"] for row in rows_of(second.scan().to_arrow())] == [b'{"n":100}', b'{"n":101}']
+
+
+def test_hidden_messages_are_left_out(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "hidden", 0, 6)
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.put_states("hidden", {"first": 1, "end": 3, "state": "poisoned"}, 0)
+    assert load(served, "default.hidden").scan().to_arrow()["offset"].to_pylist() == [0, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["a b", "ü%2F", "a/b", "-x", "x" * 200])
+def test_names_are_kept(broker: testing.BrokerProcess, served: str, name: str) -> None:
+    with closing(LadingTransport(broker.url)) as transport:
+        try:
+            transport.create_topic(f"odd.{name}")
+        except lading.LadingError:
+            pytest.skip("no topic may have this name")
+    with Producer(broker.url) as producer:
+        producer.send(f"odd.{name}", b"x")
+    assert ("odd", name) in RestCatalog("c", uri=served).list_tables("odd")
+    assert load(served, ("odd", name)).scan().to_arrow()["payload"].to_pylist() == [b"x"]  # type: ignore[arg-type]
+
+
+def test_writers_are_refused_in_a_sentence(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "unwritten", 0, 1)
+    client = RestCatalog("c", uri=served)
+    # pyiceberg sees from the list of endpoints that there is nothing to ask
+    with pytest.raises(NotImplementedError, match="does not support endpoint"):
+        client.create_table("default.made", Schema())
+    table = client.load_table("default.unwritten")
+    with pytest.raises(OSError, match="read-only"):
+        table.append(table.scan().to_arrow())
+    answer = httpx.post(f"{served}/v1/lading/namespaces/default/tables", json={"name": "made"})
+    assert (answer.status_code, "send messages to the topic" in answer.text) == (403, True)
+    assert load(served, "default.unwritten").scan().count() == 1
+
+
+def test_snapshots_and_bytes_survive_a_restart(broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    send(broker.url, "restarted", 0, 20)
+    with catalog(broker.url, tmp_path) as address:
+        table = load(address, "default.restarted")
+        before = {key: _get(address, key).content for key in _list_objects(table)}
+        send(broker.url, "restarted", 20, 5)
+        load(address, "default.restarted")
+    for path in (tmp_path / "files").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    with catalog(broker.url, tmp_path) as address:
+        # a reader that goes on with what it planned before, and files that are rendered again
+        assert {key: _get(address, key).content for key in before} == before
+        again = load(address, "default.restarted")
+        assert [snapshot.snapshot_id for snapshot in again.snapshots()] == [20, 25]
+        assert again.metadata.table_uuid == table.metadata.table_uuid
+        assert again.scan(snapshot_id=20).to_arrow().num_rows == 20
+
+
+def _list_objects(table: Table) -> list[str]:
+    """Return each object that the current snapshot of a table names."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifests = snapshot.manifests(table.io)
+    keys = [table.metadata_location, snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
+    return [*keys, *(task.file.file_path for task in table.scan().plan_files())]
+
+
+def _get(address: str, location: str, **headers: str) -> httpx.Response:
+    answer = httpx.get(f"{address}/{location.removeprefix('s3://')}", headers=headers)
+    assert answer.status_code in (200, 206), (location, answer.text)
+    return answer
+
+
+def test_a_line_cut_short_by_a_power_cut_is_passed_over(broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    send(broker.url, "cutshort", 0, 4)
+    with catalog(broker.url, tmp_path) as address:
+        load(address, "default.cutshort")
+    (history,) = tmp_path.glob("*.jsonl")
+    whole = history.read_bytes()
+    history.write_bytes(whole[:-7])
+    with catalog(broker.url, tmp_path) as address:
+        table = load(address, "default.cutshort")
+        assert [snapshot.snapshot_id for snapshot in table.snapshots()] == [4]
+        assert table.scan().count() == 4
+    assert all(json.loads(line) for line in history.read_bytes().splitlines())
+
+
+def test_ranges_are_those_of_s3(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "ranges", 0, 50)
+    table = load(served, "default.ranges")
+    (task,) = table.scan().plan_files()
+    place = task.file.file_path
+    whole = _get(served, place).content
+    assert len(whole) == task.file.file_size_in_bytes
+    assert _get(served, place, range="bytes=4-9").content == whole[4:10]
+    assert _get(served, place, range="bytes=-8").content == whole[-8:]
+    assert _get(served, place, range=f"bytes={len(whole) - 3}-").content == whole[-3:]
+    beyond = httpx.get(f"{served}/{place.removeprefix('s3://')}", headers={"range": f"bytes={len(whole)}-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(whole)}")
+
+
+@pytest.mark.parametrize("name", [
+    "data/0-0-0-999999999999999999999999.parquet", "data/0-9-0-1.parquet", "data/9-0-0-1.parquet",
+    "data/0-0-1-1.parquet", "data/x.parquet", "data/0-0-0-1.parquet.json",
+    "metadata/list-777-0-{uuid}.avro", "metadata/list-1-9-{uuid}.avro",
+    "metadata/list-1-0-0.avro", "metadata/99-{uuid}.metadata.json", "metadata/..%2F..%2Fcatalog.sqlite", "other/x",
+])  # fmt: skip
+def test_objects_that_never_were(broker: testing.BrokerProcess, served: str, name: str) -> None:
+    send(broker.url, "never", 0, 1)
+    uuid = str(load(served, "default.never").metadata.table_uuid)
+    answer = httpx.get(f"{served}/topics/{uuid}/{name.format(uuid=uuid)}")
+    assert answer.status_code in (403, 404), answer.text
+    assert "<Error>" in answer.text

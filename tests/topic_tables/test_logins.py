@@ -1,0 +1,134 @@
+"""Rights at the catalog and at its objects: those of the caller, whose login is passed on to the broker."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from obstore.exceptions import PermissionDeniedError
+from obstore.store import S3Store
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError, UnauthorizedError
+
+from lading import testing
+from lading.transports.lading.transport import LadingTransport
+
+from .conftest import catalog, send
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """A catalog over a broker with users: its address, and a token of each user."""
+    with testing.broker() as broker:
+        send(broker.url, "mine", 0, 5)
+        send(broker.url, "secret", 0, 5)
+        with closing(LadingTransport(broker.url)) as transport:
+            transport.add_user("root", PASSWORD, administrator=True)
+            transport.log_in("root", PASSWORD)
+            transport.add_user("ann", PASSWORD)
+            rule = {"user": "ann", "kind": "topic", "pattern": "literal", "name": "mine"}
+            transport.change_rules([{**rule, "operation": operation} for operation in ("read", "describe")])
+            tokens = {name: transport.add_token(name, "tables") for name in ("root", "ann")}
+        with catalog(broker.url, tmp_path_factory.mktemp("guarded")) as address:
+            yield address, tokens
+
+
+def test_a_caller_sees_what_its_rights_allow(guarded: tuple[str, dict[str, str]]) -> None:
+    address, tokens = guarded
+    ann = RestCatalog("c", uri=address, token=tokens["ann"])
+    assert ann.list_tables("default") == [("default", "mine")]
+    assert ann.load_table("default.mine").scan().to_arrow().num_rows == 5
+    # the same words for what may not be seen and what is not there
+    refused = [_refusal(ann, name) for name in ("default.secret", "default.nothing")]
+    assert refused[0].replace("secret", "X") == refused[1].replace("nothing", "X")
+    root = RestCatalog("c", uri=address, token=tokens["root"])
+    assert root.list_tables("default") == [("default", "mine"), ("default", "secret")]
+
+
+def _refusal(client: RestCatalog, name: str) -> str:
+    with pytest.raises(NoSuchTableError) as refused:
+        client.load_table(name)
+    return str(refused.value)
+
+
+def test_a_name_and_a_password_are_traded_for_a_token(guarded: tuple[str, dict[str, str]]) -> None:
+    address, _ = guarded
+    ann = RestCatalog("c", uri=address, credential=f"ann:{PASSWORD}")
+    assert ann.load_table("default.mine").scan().to_arrow().num_rows == 5
+    form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": "wrong"}
+    answer = httpx.post(f"{address}/v1/oauth/tokens", data=form)
+    assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
+
+
+@pytest.mark.parametrize("token", [None, "forged", "x" * 5_000])
+def test_strangers_see_nothing(guarded: tuple[str, dict[str, str]], token: str | None) -> None:
+    address, _ = guarded
+    with pytest.raises(UnauthorizedError, match="need a login"):
+        RestCatalog("c", uri=address, **({} if token is None else {"token": token})).list_tables("default")
+
+
+def test_objects_take_the_key_of_their_own_table_only(guarded: tuple[str, dict[str, str]]) -> None:
+    address, tokens = guarded
+    root = _load(address, "secret", tokens["root"])
+    ann = _load(address, "mine", tokens["ann"])
+    secret, mine = root["metadata-location"], ann["metadata-location"]
+    assert _get(address, secret, root["config"]) == 200
+    assert _get(address, mine, ann["config"]) == 200
+    # another table's key, no key, a key that somebody changed, a signature of another key
+    assert _get(address, secret, ann["config"]) == 403
+    assert _get(address, secret, None) == 403
+    for name, value in [
+        ("s3.session-token", root["config"]["s3.session-token"]),
+        ("s3.secret-access-key", "0" * 64),
+        ("s3.access-key-id", "LADING00000000000000"),
+        ("s3.session-token", "W10.00"),
+    ]:
+        assert _get(address, secret, {**ann["config"], name: value}) == 403
+
+
+def test_a_key_ends_after_an_hour(guarded: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    address, tokens = guarded
+    loaded = _load(address, "mine", tokens["ann"])
+    later = dt.datetime.now().timestamp() + 3_601
+    monkeypatch.setattr("lading.topic_tables.catalog.time.time", lambda: later)
+    assert _get(address, loaded["metadata-location"], loaded["config"]) == 403
+
+
+def test_the_login_of_the_process_needs_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with testing.broker(settings={"endpoints.admin.token": "of the broker"}) as broker:
+        monkeypatch.setenv("LADING_TOKEN", "of the broker")
+        send(broker.url, "kept", 0, 2)
+        with catalog(broker.url, tmp_path) as address:
+            assert httpx.get(f"{address}/v1/config").status_code == 401
+            assert httpx.get(f"{address}/topics/x/data/0-0-0-1.parquet").status_code == 403
+            client = RestCatalog("c", uri=address, token="of the broker")
+            assert client.load_table("default.kept").scan().count() == 2
+
+
+def _load(address: str, name: str, token: str) -> dict[str, dict[str, str]]:
+    path = f"{address}/v1/lading/namespaces/default/tables/{name}"
+    loaded: dict[str, dict[str, str]] = httpx.get(path, headers={"authorization": f"Bearer {token}"}).json()
+    return loaded
+
+
+def _get(address: str, location: object, config: dict[str, str] | None) -> int:
+    """Return the status of a request for an object, signed with a key by the object store client of Arrow's project."""
+    bucket, _, key = str(location).removeprefix("s3://").partition("/")
+    if config is None:
+        return httpx.get(f"{address}/{bucket}/{key}").status_code
+    store = S3Store(
+        bucket, endpoint=address, region="us-east-1", virtual_hosted_style_request=False,
+        access_key_id=config["s3.access-key-id"], secret_access_key=config["s3.secret-access-key"],
+        session_token=config["s3.session-token"], client_options={"allow_http": True},
+    )  # fmt: skip
+    try:
+        store.get(key).bytes()
+    except PermissionDeniedError:
+        return 403
+    return 200
