@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from lading.chunk.envelope import ENVELOPE_BYTES
+from lading.chunk.overlay import RangeKind
 from lading.log.access_file import AccessFile
 from lading.log.catalog import FILE_NAME, Catalog
 from lading.log.directory import DataDirectory
 from lading.log.disk import File, RealDisk
 from lading.log.interface import (
+    ClosedSegment,
     Damage,
     InPlace,
     PartitionLog,
     RecoveryReport,
     Reservation,
+    RewrittenSegment,
     SegmentInfo,
     Snapshot,
     Span,
@@ -45,6 +48,8 @@ class MemoryLog:
 
     tail: Run | None = None
     segments_count = 1
+    segment_bytes = 1 << 30
+    path = Path("memory")
 
     def __init__(self, topic_id: bytes, epoch: int, dates: Dates) -> None:
         self.topic_id, self.epoch, self.epochs = topic_id, epoch, [(epoch, 0)]
@@ -232,6 +237,21 @@ class MemoryLog:
         """All of it is one."""
         latest_us = max((one[3] for one in self._chunks), default=0)
         return [SegmentInfo(self.first_offset, self.next_offset, self.size_bytes, latest_us)]
+
+    def roll(self) -> bool:
+        """All of it is one segment, always."""
+        return False
+
+    def list_closed_segments(self) -> list[ClosedSegment]:
+        """None is ever closed."""
+        return []
+
+    def replace_segment(self, rewritten: RewrittenSegment) -> bool:
+        """There is none."""
+        return False
+
+    def forget_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing is ever rewritten."""
 
     def truncate_before(self, offset: int) -> None:
         """Forget what lies before."""

@@ -618,7 +618,9 @@ def test_configs_are_told_changed_and_obeyed(kafka: KafkaFrames) -> None:
     resources = [{"resource_type": 2, "resource_name": name, "configs": [{"name": "segment.ms", "value": "5"}]}]
     assert kafka.ask("AlterConfigs", 2, resources=resources).responses[0].error_code == NONE
     assert (told()["segment.ms"], told()["cleanup.policy"]) == (("5", True), ("delete", False))
-    assert not {"segment.bytes", "preallocate", throttled} & told().keys()
+    # segment.bytes has an effect, and is described with what applies to all topics
+    assert told()["segment.bytes"] == (str(256 << 20), False)
+    assert not {"preallocate", throttled} & told().keys()
 
 
 @pytest.mark.parametrize("codec", [0, 1], ids=["plain", "gzip"])

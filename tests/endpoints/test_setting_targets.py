@@ -64,6 +64,8 @@ TOPIC_SETTINGS: Final[Mapping[str, Held]] = {
     **dict.fromkeys(
         ("retention_age_us", "retention_bytes", "retention_mark_us", "hide_states", "kafka_states", "message_bytes_max",
          "append_time", "timestamp_before_max_us", "timestamp_after_max_us", "cleanup_policy", "header_form", "carrier",
+         "segment_bytes", "segment_age_us", "tombstone_retention_us", "compaction_lag_us_min", "compaction_lag_us_max",
+         "dirty_share_min",
          "attempts_max", "poison_given_up"), NOTHING,
     ),
     "inert_configs": Held(

@@ -129,7 +129,7 @@ def test_times_that_rise_and_fall_are_found_at_the_first_place(tmp_path: Path) -
     assert {at: log.offset_at(at) for at in wanted} == wanted
 
 
-def test_only_few_closed_segments_stay_mapped(tmp_path: Path) -> None:
+def test_only_few_list_closed_segments_stay_mapped(tmp_path: Path) -> None:
     log = filled(tmp_path / "p", 1500, segment_bytes=100_000)
     assert log.segments_count > 10
     span = log.read(0, 1000)

@@ -30,6 +30,7 @@ from .core.append.append import Appender
 from .core.append.numbered_append import NumberedAppender
 from .core.append.writer_state import WriterStateManager
 from .core.catalog_commit import CatalogCommit
+from .core.compaction.compactor import Compactor
 from .core.component import Component, partitions_of
 from .core.counters import Counters
 from .core.dead_letters import DeadLetters
@@ -86,7 +87,7 @@ class Broker:
         )
         self.changes = TopologyChanges(
             self.topology, self.catalog, directory, self._make_log,
-            TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget),
+            TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget, self._limit_segments),
         )  # fmt: skip
         """For callers who let others have their turn meanwhile."""
         self.renames = Renames(self.topology, self.changes, self.access, self.catalog, directory)
@@ -137,6 +138,9 @@ class Broker:
         self.retention = RetentionEnforcer(
             settings, self.dates, self.counters, attempts, self.topology.topics, mark_active, at_end_of_pass, now_us
         )
+        self.compaction = Compactor(
+            settings, self.dates, self.counters, attempts, self.topology.topics, mark_active, self.close_segment, now_us
+        )
         forget = (self.native_transactions.forget_before, self.producers.forget_before)
         self._components: Sequence[Component] = (
             self.access,
@@ -156,6 +160,7 @@ class Broker:
             self.postponed,
             self.channels,
             self.retention,
+            self.compaction,
             TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us),
             CatalogUpkeep(self.catalog, self.commit),
         )
@@ -204,6 +209,9 @@ class Broker:
 
     def _load(self) -> None:
         topics = list(self.topology.topics())
+        for topic in topics:
+            if topic.settings.segment_bytes is not None:
+                self._limit_segments(topic)
         for partition in partitions_of(topics):
             self._watch(partition)
         for component in self._components:
@@ -211,6 +219,11 @@ class Broker:
         self._store.directory.forget_found()
         if self.notes:
             self.producers.ids.skip_given(partitions_of(topics), self._now_us)
+
+    def _limit_segments(self, topic: Topic) -> None:
+        """Let the topic's segments become as large as its settings say."""
+        for partition in topic.partitions:
+            partition.log.segment_bytes = topic.settings.segment_bytes or self.settings.segment_bytes
 
     def _watch(self, partition: Partition) -> None:
         partition.log.on_synced = partial(self._on_synced, partition)
@@ -228,6 +241,12 @@ class Broker:
             (one, report) for one in logs if not (report := one.log.recovery).clean or report.damage or report.notes
         ]
 
+    def close_segment(self, partition: Partition) -> None:
+        """Close a partition's active segment, so that retention and compaction may take it."""
+        self.appender.close_chunk(partition)
+        if partition.log.roll():
+            self.commit.submit(partition.log)
+
     def _partitions(self) -> list[Partition]:
         return partitions_of(self.topology.topics())
 
@@ -236,6 +255,7 @@ class Broker:
             self._adopt(partition.log)
             self._watch(partition)
             partition.log.hold_last_stable_offset(None)
+            partition.log.segment_bytes = partition.topic.settings.segment_bytes or self.settings.segment_bytes
         self.damages.watch(partitions)
 
     # a change of topics is done when parts hear of it: what the disk refuses one of them now it does later, and the

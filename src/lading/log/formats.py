@@ -46,13 +46,16 @@ STATES: Final = Format("states", overlay_record.VERSION, (1,), "topics/ID/N/stat
 WATERMARK: Final = Format("watermark", 1, (1,), "topics/ID/N/watermark", "u16 at byte 4")
 SNAPSHOT: Final = Format("snapshot", 1, (1,), "topics/ID/N/*.snapshot", "u32 at byte 8")
 WRITERS: Final = Format("writers", 2, (1, 2), "topics/ID/N/writers.snapshot", "`version` in what the snapshot holds")
+COMPACTION: Final = Format(
+    "compaction", 1, (1,), "topics/ID/N/compaction.snapshot", "`version` in what the snapshot holds"
+)
 DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and checkpoints of tables (*.json)", "`version`")
 
 BACKUP: Final = Format("backup", 1, (1,), "points/TIME.json of a backup", "`version`")
 
 FORMATS: Final = (
-    CATALOG, OPENING, ACCESS, ACCESS_MARK, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
-    BACKUP,
+    CATALOG, OPENING, ACCESS, ACCESS_MARK, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, COMPACTION,
+    DOCUMENT, BACKUP,
 )  # fmt: skip
 """All formats; docs/reference/formats.md shows this table."""
 

@@ -12,11 +12,13 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..chunk.overlay import RangeKind
 from ..model.errors import Refusal
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Run
 from ..runtime.clock import Dates
-from .disk import File
+from .disk import Disk, File
+from .index import Index
 
 
 class Reservation(NamedTuple):
@@ -345,7 +347,77 @@ class KeptLog(Protocol):
         """Close files that are about to be deleted. The log cannot be used afterwards."""
 
 
-class PartitionLog(ReadableLog, AppendableLog, OverlayLog, KeptLog, Syncable, Protocol):
+class ClosedSegment(NamedTuple):
+    """A segment that is not written to any more: where it is, and where its chunks end, as (offset, position)."""
+
+    disk: Disk
+    directory: Path
+    base_offset: int
+    end: tuple[int, int]
+    max_timestamp_us: int
+    is_damaged: bool
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after its last one."""
+        return self.end[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its chunks."""
+        return self.end[1]
+
+
+class RewrittenSegment(NamedTuple):
+    """A synced file at ``path`` with what is kept of consecutive segments, ready to replace them."""
+
+    sources: Sequence[ClosedSegment]
+    path: Path
+    end: tuple[int, int]
+    max_timestamp_us: int
+    entries: Index
+    """The index of the new file."""
+
+    @property
+    def old(self) -> ClosedSegment:
+        """The first of the segments, whose file is replaced."""
+        return self.sources[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its chunks."""
+        return self.end[1]
+
+
+class CompactableLog(Protocol):
+    """A partition's log for compaction, which rewrites closed segments without some of their messages."""
+
+    path: Path
+    """Its directory."""
+    segment_bytes: int
+    """A chunk that would make the active segment larger begins a new one."""
+
+    def roll(self) -> bool:
+        """Close the active segment and begin a new one; the next sync makes that durable.
+
+        Returns False, and does nothing, if it is empty, a chunk is open or appends are refused. Raises Refusal if the
+        disk refuses it.
+        """
+
+    def list_closed_segments(self) -> list[ClosedSegment]:
+        """Return the segments that are not written to any more, in order, for readers in any thread."""
+
+    def replace_segment(self, rewritten: RewrittenSegment) -> bool:
+        """Put the file of a rewritten segment into the place of the old one; return False if that has gone.
+
+        The caller then calls ``rewriting.settle``. Raises OSError if the file cannot be renamed.
+        """
+
+    def forget_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int]]) -> None:
+        """Drop states, aborted ranges or control ranges without a message that is left, once that is durable."""
+
+
+class PartitionLog(ReadableLog, AppendableLog, OverlayLog, KeptLog, CompactableLog, Syncable, Protocol):
     """The log of one partition. Not thread-safe: the event loop owns it; only the files of ``begin_sync`` leave it."""
 
 

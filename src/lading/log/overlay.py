@@ -178,6 +178,11 @@ class Overlay:
                 ranges.set(offset, _LAST, None)
                 self._rewrite = True
 
+    def forget(self, kind: RangeKind, first: int, end: int) -> None:
+        """Drop the records of a kind about offsets whose messages were removed; the next rewrite makes it durable."""
+        self._sets[kind].set(first, end, None)
+        self._rewrite = True
+
     @property
     def needs_rewrite(self) -> bool:
         """Whether the file has records that no longer apply, or lacks some that do."""

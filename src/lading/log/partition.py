@@ -21,7 +21,19 @@ from .buffers import Buffer
 from .creation import create_logs
 from .disk import Disk, File, place_of, refusal
 from .found_files import LogFiles
-from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, WriteResult
+from .interface import (
+    ClosedSegment,
+    Damage,
+    InPlace,
+    RecoveryReport,
+    Reservation,
+    RewrittenSegment,
+    SegmentInfo,
+    Snapshot,
+    Span,
+    Write,
+    WriteResult,
+)
 from .open_chunk import OpenChunk
 from .overlay import FILE_NAME as STATES_FILE
 from .overlay import Overlay
@@ -75,7 +87,7 @@ class DiskPartitionLog:
     ) -> None:
         self.on_synced: Callable[[], None] | None = None
         self.watched, self.tail = False, None
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._chunk: OpenChunk | None = None
         self._written = False
         """Whether something was written since the last ``begin_sync``."""
@@ -205,7 +217,7 @@ class DiskPartitionLog:
                 self._begin_writing()
             data = chunk.seal()
             written = self._segments.active.written.position
-            if written and written + len(data) > self._segment_bytes:
+            if written and written + len(data) > self.segment_bytes:
                 self._also_sync += self._segments.roll(base)
             self._segments.active.append(data, self.next_offset, chunk.max_timestamp_us)
         except OSError as error:
@@ -535,6 +547,32 @@ class DiskPartitionLog:
 
     def segments(self) -> list[SegmentInfo]:
         return self._segments.infos()
+
+    def roll(self) -> bool:
+        if self._chunk is not None or self.refusal is not None or not self._segments.active.written.position:
+            return False
+        try:
+            self._wake()
+            if not self._mark.begun:
+                self._begin_writing()
+            self._also_sync += self._segments.roll(self.next_offset)
+        except OSError as error:
+            raise self._refuse(error, "could not begin a segment") from error
+        # a sync makes the new file's name durable, and calls back those that keep something for each segment
+        self._written = True
+        return True
+
+    # ------------------------------------------------------------------------------------------ compaction
+
+    def list_closed_segments(self) -> list[ClosedSegment]:
+        return self._segments.list_closed()
+
+    def replace_segment(self, rewritten: RewrittenSegment) -> bool:
+        return not self._read_only and self._segments.replace(rewritten)
+
+    def forget_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int]]) -> None:
+        for first, end in ranges:
+            self._overlay.forget(kind, first, end)
 
     def truncate_before(self, offset: int) -> None:
         # the open chunk stays open: a failing write must be reported to its appends, and this caller would not do so

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from ..chunk.overlay import RangeKind
 from ..model.errors import CorruptLog
 from . import watermark
-from .disk import Disk, RealDisk, read_all
+from .disk import Disk, File, RealDisk, read_all
 from .formats import GATE
 from .index import IndexEntry
 from .interface import Damage, Span
 from .overlay import FILE_NAME as STATES
 from .overlay import Overlay
 from .recovery import segment_bases
+from .rewriting import leave_out_merged
+from .scan import Region
 from .segment import LogPosition, Segment
 from .watermark import Watermark
 
@@ -54,7 +58,9 @@ class DirectoryReader:
         self.last_stable_offset = min(mark.last_stable_offset, mark.high_watermark)
         if states != self._states or not hasattr(self, "_overlay"):
             self._states, self._overlay = states, Overlay(self._disk, self.path)
-        self._list([base for base in segment_bases(names) if base <= self.high_watermark])
+        bases = segment_bases(names)
+        leave_out_merged(self._disk, self.path, names, bases)
+        self._list([base for base in bases if base <= self.high_watermark])
 
     def _look(self) -> tuple[Watermark, bytes | None]:
         """Return watermark and states, read in this order so that the states cover all below the last stable offset.
@@ -85,7 +91,12 @@ class DirectoryReader:
         while len(bases) > 1 and bases[1] <= self.first_offset:
             bases.pop(0)
         closed = {segment.base_offset: segment for segment in self._segments if segment is not self._tail}
-        self._segments = [closed.get(base) or Segment(self._disk, self.path, base) for base in bases[:-1]]
+        self._segments = []
+        for base, following in pairwise(bases):
+            segment = closed.get(base)
+            # one that ends elsewhere was merged with others since
+            is_same = segment is not None and (segment.end is None or segment.end.offset == following)
+            self._segments.append(segment if segment and is_same else _Closed(self._disk, self.path, base))
         if not bases:
             self._tail = None
         elif self._tail is None or self._tail.base_offset != bases[-1] or self._tail.reached > self.high_watermark:
@@ -98,12 +109,18 @@ class DirectoryReader:
         """Read as ``PartitionLog.read`` does; looks for newer data if ``offset`` is at the end of what was known."""
         if offset >= self.high_watermark:
             self.refresh()
-        try:
-            return self._read(offset, max_bytes)
-        except FileNotFoundError:
-            # retention was faster; what is kept now is another list of segments
-            self.refresh()
-            return self._read(offset, max_bytes)
+        for _ in range(_LOOKS):
+            try:
+                return self._read(offset, max_bytes)
+            except (FileNotFoundError, _ReplacedError):
+                # retention or compaction was faster; what is kept now is another list of segments
+                self._forget_segments()
+        return self._read(offset, max_bytes)
+
+    def _forget_segments(self) -> None:
+        """Look at the directory anew; spans that were returned keep their bytes."""
+        self._segments, self._tail = [], None
+        self.refresh()
 
     def _read(self, offset: int, max_bytes: int) -> Span | None:
         offset = max(offset, self.first_offset)
@@ -124,13 +141,26 @@ class DirectoryReader:
             return segment.limit(self.high_watermark)
         if segment.end is None:
             following = self._bases[self._bases.index(segment.base_offset) + 1]
-            if not segment.load_end(following, segment.file_size()):
-                segment.find_end(following)
+            size_bytes = segment.file_size()
+            if not segment.load_end(following, size_bytes):
+                try:
+                    segment.find_end(following)
+                except CorruptLog as error:
+                    # it has more offsets than its place: what follows was merged into it since the list was made
+                    raise _ReplacedError(str(error)) from None
         assert segment.end is not None
         return segment.end
 
     def offset_at(self, timestamp_us: int) -> int:
         """Return the same as ``PartitionLog.offset_at``."""
+        for _ in range(_LOOKS):
+            try:
+                return self._offset_at(timestamp_us)
+            except (FileNotFoundError, _ReplacedError):
+                self._forget_segments()
+        return self._offset_at(timestamp_us)
+
+    def _offset_at(self, timestamp_us: int) -> int:
         for segment in self._segments:
             found = segment.first_since(timestamp_us, self._limit(segment))
             if found is not None:
@@ -160,7 +190,49 @@ class DirectoryReader:
         return self._overlay.ranges(RangeKind.CONTROL, first, end)
 
 
-class _Tail(Segment):
+class _ReplacedError(CorruptLog):
+    """The file of a segment is another one than before: compaction has rewritten it."""
+
+
+class _Closed(Segment):
+    """A segment whose file is the same each time that it is mapped."""
+
+    _identity: tuple[int, ...] | None = None
+
+    def _region(self, size: int) -> Region:
+        if self._map is None or self._map.size < size:
+            file = self._disk.open(self.path)
+            try:
+                self._require_same(file)
+                self._map = file.map(size)
+            finally:
+                file.close()
+        return self._map
+
+    def _require_same(self, file: File) -> None:
+        identity = self._identify(file)
+        if self._identity is not None and self._identity != identity:
+            raise _ReplacedError(f"{self.path} was replaced while it was read; read it again")
+        self._identity = identity
+
+    def file_size(self) -> int:
+        file = self._disk.open(self.path)
+        try:
+            self._require_same(file)
+            return file.size()
+        finally:
+            file.close()
+
+    def _identify(self, file: File) -> tuple[int, ...]:
+        try:
+            status = os.fstat(file.fileno())
+        except OSError:
+            # a disk without descriptors
+            return (file.size(),)
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _Tail(_Closed):
     """The last segment, which may grow: its end is at the watermark, and found by walking the chunks up to there."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
@@ -168,6 +240,13 @@ class _Tail(Segment):
         self._index = self.read_index()[0]
         self._index.end = None
         self._reached: LogPosition | None = None
+
+    def _identify(self, file: File) -> tuple[int, ...]:
+        """Return what stays while it grows, and when its broker closes it."""
+        try:
+            return (os.fstat(file.fileno()).st_ino,)
+        except OSError:
+            return ()
 
     @property
     def reached(self) -> int:

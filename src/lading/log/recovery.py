@@ -24,6 +24,7 @@ from .formats import GATE
 from .found_files import LogFiles
 from .index import Index, IndexEntry
 from .interface import Damage, RecoveryReport, TornTail
+from .rewriting import leave_out_merged
 from .scan import Scan
 from .segment import LOG_SUFFIX, LogPosition, Segment, segment_name
 from .watermark import StatesMark, Watermark
@@ -211,6 +212,8 @@ class _Recovery:
 
     def run(self) -> RecoveredLog:
         self._leave_out_forgotten()
+        merged = leave_out_merged(self.disk, self.directory, self.files.names, self.bases)
+        self.unused += [Segment(self.disk, self.directory, base) for base in merged]
         segments = [Segment(self.disk, self.directory, base) for base in self.bases]
         tail = self._clean_tail(segments)
         clean = tail is not None or (self.mark is not None and self.mark.clean and not segments and not self.synced)

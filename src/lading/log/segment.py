@@ -132,6 +132,10 @@ class Segment:
             )
         self._adopt(found)
 
+    def take_rewritten(self, end: LogPosition, max_timestamp_us: int, index: Index) -> None:
+        """Take over the facts of the file that has replaced that of a closed segment."""
+        self.end, self.max_timestamp_us, self._index = end, max_timestamp_us, index
+
     def save_index(self) -> None:
         """Write the index of a closed segment. It may fail or be lost: the index is then rebuilt."""
         assert self.end is not None

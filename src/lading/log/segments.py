@@ -12,7 +12,7 @@ from typing import Final
 
 from .active import ActiveSegment
 from .disk import Disk, File
-from .interface import Damage, SegmentInfo, Span
+from .interface import ClosedSegment, Damage, RewrittenSegment, SegmentInfo, Span
 from .segment import LogPosition, Segment
 
 _LOADED_MAX: Final = 4
@@ -83,6 +83,17 @@ class Segments:
         written_us = partial(self._disk.mtime_us, segment.path)
         return SegmentInfo(segment.base_offset, end.offset, end.position, segment.max_timestamp_us, written_us)
 
+    def list_closed(self) -> list[ClosedSegment]:
+        """Return the closed segments in order, for readers in other threads."""
+        return [
+            ClosedSegment(
+                self._disk, self._directory, segment.base_offset, segment.end, segment.max_timestamp_us,
+                bool(segment.damage),
+            )
+            for segment in self.closed
+            if segment.end is not None
+        ]  # fmt: skip
+
     def roll(self, base_offset: int) -> list[File]:
         """Close the active segment, start the next one at ``base_offset``; return what the next sync must include."""
         old = self.active
@@ -138,6 +149,37 @@ class Segments:
             for path in (segment.path, segment.index_path):
                 with contextlib.suppress(OSError):
                     self._disk.remove(path)
+
+    def find_closed(self, base_offset: int) -> Segment | None:
+        """Return the closed segment that begins with this offset, or None if there is none."""
+        number = bisect_left(self._bases, base_offset)
+        closed = number < len(self._all) - 1 and self._bases[number] == base_offset
+        return self._all[number] if closed else None
+
+    def replace(self, rewritten: RewrittenSegment) -> bool:
+        """Put the file of a rewritten segment into the place of the old ones; return False if one of these has gone.
+
+        Spans of the old file that were returned keep it. Raises OSError if the file cannot be renamed.
+        """
+        base_offset = rewritten.old.base_offset
+        olds = [self.find_closed(source.base_offset) for source in rewritten.sources]
+        if any(old is None or old.end != source.end for old, source in zip(olds, rewritten.sources, strict=True)):
+            return False
+        old = olds[0]
+        assert old is not None, "was looked at"
+        self._disk.remove(old.index_path)
+        self._disk.rename(rewritten.path, old.path)
+        new = Segment(self._disk, self._directory, base_offset)
+        new.take_rewritten(LogPosition(*rewritten.end), rewritten.max_timestamp_us, rewritten.entries)
+        number = bisect_left(self._bases, base_offset)
+        self._all[number : number + len(olds)] = [new]
+        self._bases[number : number + len(olds)] = [base_offset]
+        if self._watchers is not None:
+            new.on_damage, new.on_map = self._watchers
+        for source in rewritten.sources:
+            self._recent.pop(source.base_offset, None)
+        self._closed_bytes += rewritten.size_bytes - sum(source.size_bytes for source in rewritten.sources)
+        return True
 
     def _limit(self, segment: Segment) -> LogPosition:
         base_offset, end = self.synced

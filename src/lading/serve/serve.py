@@ -312,6 +312,7 @@ def _broker(
 
     broker.appender.on_pending = flush_soon
     broker.topology.wakeups.call_soon = loop.call_soon
+    broker.compaction.executor = ThreadPoolExecutor(1, "lading-compaction")
     handle = broker.commit.fileno()
     if handle is not None:
         loop.add_reader(handle, broker.commit.complete)
@@ -321,6 +322,7 @@ def _broker(
         if handle is not None:
             loop.remove_reader(handle)
         broker.stop()
+        broker.compaction.executor.shutdown()
 
 
 class _TimedCommit:

@@ -135,6 +135,15 @@ class RetentionSettings(Section):
     """Messages get the state ``marked_for_deletion`` this long before they are due; unset: one check before."""
 
 
+class CompactionSettings(Section):
+    """Compaction of topics with ``cleanup.policy=compact``, which keep the last message of each key."""
+
+    check_ms: int = Field(default=15_000, ge=100)
+    """How often the broker looks for partitions to clean."""
+    memory_bytes: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
+    """Memory for the keys of one cleaning, 96 bytes each; a partition with more keys is cleaned in several passes."""
+
+
 class BrokerLimits(Section):
     """Limits and times of the broker's own bookkeeping."""
 
@@ -193,6 +202,7 @@ class Settings(Section):
     http: HttpSettings = DEFAULTS
     log: LogSettings = DEFAULTS
     retention: RetentionSettings = DEFAULTS
+    compaction: CompactionSettings = DEFAULTS
     nsq: NsqSettings = DEFAULTS
     oauth: OAuthSettings = DEFAULTS
     broker: BrokerLimits = DEFAULTS

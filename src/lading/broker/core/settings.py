@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final, Self
@@ -25,6 +26,10 @@ class BrokerSettings:
     retention_check_us: int = 60_000_000
     retention_mark_us: int | None = None
     """Messages are marked for deletion this long before they are due; None marks them one check before."""
+    compaction_check_us: int = 15_000_000
+    """How often topics are looked at that keep the last message of each key."""
+    compaction_memory_bytes: int = 16 << 20
+    """Memory for the keys of one cleaning; more keys need more cleanings."""
     partitions_per_topic_max: int = 1_000
     """The real Iggy server takes 100,000; each partition here is a directory with open files."""
     open_files_max: int = 1 << 20
@@ -63,6 +68,12 @@ class BrokerSettings:
 CARRIER_ON: Final = "on"
 COMPACT: Final = "compact"
 NO_CLEANUP: Final = "none"
+UNLIMITED: Final = 1 << 62
+"""Value for a topic that has no limit although the broker has one."""
+SEGMENT_AGE_US: Final = 7 * 86_400_000_000
+"""Active segments of compacted topics are closed at this age if the topic has no limit of its own."""
+TOMBSTONE_RETENTION_US: Final = 86_400_000_000
+DIRTY_SHARE_MIN: Final = 0.5
 INERT_CONFIGS_LENGTH_MAX: Final = 16_384
 """Characters of the names and texts of a topic's ``inert_configs``, which are in the catalog and in memory."""
 
@@ -87,9 +98,21 @@ class TopicSettings:
     timestamp_after_max_us: int | None = None
     """Bounds on a producer's own times, before and after the broker's clock, if a protocol has such bounds."""
     cleanup_policy: str | None = None
-    """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key is to stay. Nothing is ever
-    compacted here, so that all of them do; retention applies to the second only. ``none`` is Kafka's empty list:
-    nothing is deleted nor compacted. None is ``delete``."""
+    """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key stays, earlier ones are
+    removed; retention applies to the second only. ``none`` is Kafka's empty list: nothing is deleted nor compacted.
+    None is ``delete``."""
+    segment_bytes: int | None = None
+    """A segment is closed before it becomes larger; only closed ones are compacted. None is the broker's setting."""
+    segment_age_us: int | None = None
+    """A segment is closed this long after its first message; None is a week in compacted topics, never in others."""
+    tombstone_retention_us: int | None = None
+    """How long a message without a payload stays in a compacted topic after its key was cleaned; None is a day."""
+    compaction_lag_us_min: int | None = None
+    """Segments with a message younger than this are not compacted."""
+    compaction_lag_us_max: int | None = None
+    """Messages are compacted at the latest this long after they were appended."""
+    dirty_share_min: float | None = None
+    """A partition is compacted when this share of its bytes is new, from 0 to 1; None is 0.5."""
     inert_configs: Mapping[str, str] | None = None
     """Configs by name that a client has set and that have no effect here: kept, so that it finds what it set."""
     header_form: str | None = None
@@ -117,7 +140,7 @@ class TopicSettings:
     def document(self) -> dict[str, Any]:
         """Return the settings as JSON for clients, without what is not set."""
         values = {name: getattr(self, name) for name in _TOPIC_VALUES}
-        return {name: value for name, value in values.items() if value not in (None, False)}
+        return {name: value for name, value in values.items() if value is not None and value is not False}
 
     def to_stored_document(self) -> dict[str, Any]:
         """Return the settings as JSON for the disk, including the user who set ``dead_letter_topic``."""
@@ -150,7 +173,8 @@ class TopicSettings:
             raise SettingError(f"topic setting {_SETTER} takes the id or the name of a user, not {setter!r}")
         # columns were checked when they were set; a release that reads fewer types starts all the same
         unchecked = (_SETTER, "columns")
-        settings = cls.parse({name: value for name, value in document.items() if name not in unchecked})
+        checked = {name: value for name, value in document.items() if name not in unchecked}
+        settings = cls.parse(_move_effective_configs(checked))
         return replace(settings, dead_letter_setter=setter, columns=document.get("columns"))
 
     def merge(self, document: Mapping[str, Any]) -> Self:
@@ -161,6 +185,34 @@ class TopicSettings:
         settings = self.parse({**self.document(), **document})
         kept = None if "dead_letter_topic" in document else self.dead_letter_setter
         return replace(settings, dead_letter_setter=kept)
+
+
+_EFFECTIVE_CONFIGS: Final[Mapping[str, tuple[str, Callable[[str], int | float]]]] = {
+    "segment.bytes": ("segment_bytes", int),
+    "segment.ms": ("segment_age_us", lambda text: min(max(int(text), 1) * 1000, UNLIMITED)),
+    "delete.retention.ms": ("tombstone_retention_us", lambda text: min(int(text) * 1000, UNLIMITED)),
+    "min.compaction.lag.ms": ("compaction_lag_us_min", lambda text: min(int(text) * 1000, UNLIMITED)),
+    "max.compaction.lag.ms": ("compaction_lag_us_max", lambda text: min(max(int(text), 1) * 1000, UNLIMITED)),
+    "min.cleanable.dirty.ratio": ("dirty_share_min", float),
+}
+"""Configs that had no effect before topics were compacted, and were kept as texts; with the settings that they are."""
+
+
+def _move_effective_configs(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings with the configs that have an effect by now as settings of their own."""
+    kept = document.get("inert_configs")
+    if not isinstance(kept, Mapping) or not _EFFECTIVE_CONFIGS.keys() & kept.keys():
+        return dict(document)
+    moved: dict[str, Any] = {}
+    for name in _EFFECTIVE_CONFIGS.keys() & kept.keys():
+        setting, parse = _EFFECTIVE_CONFIGS[name]
+        with suppress(ValueError):
+            value = parse(kept[name])
+            holds, _ = _VALUES[_TOPIC_VALUES[setting]]
+            if holds(value):
+                moved[setting] = value
+    left = {name: text for name, text in kept.items() if name not in _EFFECTIVE_CONFIGS}
+    return {**document, **moved, "inert_configs": left or None}
 
 
 def _is_short_texts(value: Any) -> bool:
@@ -174,6 +226,7 @@ def _is_short_texts(value: Any) -> bool:
 _SETTER: Final = "dead_letter_setter"
 _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
+    "count": (lambda value: type(value) is int and 0 <= value < 1 << 63, "a whole number from 0"),
     "flag": (lambda value: type(value) is bool, "true or false"),
     "policy": (
         lambda value: value in (COMPACT, "compact,delete", NO_CLEANUP),
@@ -182,6 +235,7 @@ _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "texts": (lambda value: _is_short_texts(value), f"texts by name, {INERT_CONFIGS_LENGTH_MAX} characters at most"),
     "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
     "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
+    "share": (lambda value: type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"),
     "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
     "columns": (
         lambda value: isinstance(value, str) and bool(value.strip()),
@@ -200,6 +254,12 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "timestamp_before_max_us": "number",
     "timestamp_after_max_us": "number",
     "cleanup_policy": "policy",
+    "segment_bytes": "number",
+    "segment_age_us": "number",
+    "tombstone_retention_us": "count",
+    "compaction_lag_us_min": "count",
+    "compaction_lag_us_max": "number",
+    "dirty_share_min": "share",
     "inert_configs": "texts",
     "header_form": "form",
     "carrier": "switch",

@@ -10,8 +10,9 @@ from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from ..carrier_decoding import decode_restored
+from ..compaction import KeptPart, Ranges
 from ..sequenced import SequencedBatch
-from . import messages, sequenced_batches
+from . import batch_compaction, messages, sequenced_batches
 from .carrier_decoding import decode_located
 
 
@@ -20,6 +21,7 @@ class Kafka:
 
     name = "kafka"
     code = messages.CODE
+    has_offsets_in_body = True
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode. Control records are left out; aborted batches are the reader's to leave out."""
@@ -34,6 +36,10 @@ class Kafka:
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage; what is saved are whole batches."""
         return messages.salvage(run)
+
+    def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
+        """See compaction.CompactableDialect.keep; a batch keeps its head and its offsets, as Apache Kafka does it."""
+        return batch_compaction.keep(run, ranges)
 
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """See sequenced.SequencedDialect.iter_batches; a writer is a producer id."""

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from lading.kernels.entries import locate
 from lading.model.batch import FIELDS, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
-from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, FLAGS, LAST_OFFSET
 from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
+from ..compaction import KeptPart, Ranges, keep_each
 from ..sequenced import SequencedBatch
 from . import messages
 from .limits import TIMESTAMP_MAX
@@ -27,6 +28,7 @@ class Native:
 
     name = "native"
     code = messages.CODE
+    has_offsets_in_body = False
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode. Small blocks are joined, large ones cut; columns not asked for are not read."""
@@ -51,6 +53,10 @@ class Native:
         """Return a Run without chunks: a block has no checksum of its own beside its chunk's."""
         return Run(run.dialect, run.region, run.chunks[:0])
 
+    def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
+        """See compaction.CompactableDialect.keep; what is left of a block has a block of its own, without a writer."""
+        return keep_each(run, ranges, int(run.chunks[0, FLAGS]), _cut)
+
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """See sequenced.SequencedDialect.iter_batches; a writer is 16 bytes, a block takes one number."""
         for chunk in run.chunks.tolist():
@@ -64,6 +70,25 @@ class Native:
                     digest = messages.digest_content(body, block)
                     yield SequencedBatch(*facts, transaction=header.transaction_id, digest=digest)
                 offset += block.rows
+
+
+def _cut(run: Run, first: int, end: int) -> list[bytes]:
+    """Return the rows with first <= offset < end, in one block for each block that they are of.
+
+    A block that is cut has no writer: what the writers of a partition did is kept in ``writers.snapshot``.
+    """
+    chunk = run.chunks[0].tolist()
+    body, offset = memoryview(run.region.data[chunk[BODY_START] : chunk[BODY_END]]), chunk[BASE_OFFSET]
+    parts: list[bytes] = []
+    for block in messages.blocks(body):
+        low, high = max(first - offset, 0), min(end - offset, block.rows)
+        if (low, high) == (0, block.rows):
+            parts.append(bytes(body[block.start : block.end]))
+        elif low < high:
+            rows = messages.rows_of(body, block).slice(low, high - low)
+            parts.append(messages.encode_block(rows, messages.BlockHeader(append_time_us=block.header.append_time_us)))
+        offset += block.rows
+    return parts
 
 
 DIALECT = Native()

@@ -12,6 +12,7 @@ from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from ..carrier_decoding import decode_restored
+from ..compaction import KeptPart, Ranges, keep_each
 from . import delivery, encode, messages, publishing
 
 
@@ -20,6 +21,7 @@ class Nsq:
 
     name = "nsq"
     code = messages.CODE
+    has_offsets_in_body = False
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode; a carrier that is left as it is shows as a raw header."""
@@ -43,6 +45,19 @@ class Nsq:
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage."""
         return messages.salvage(run)
+
+    def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
+        """See compaction.CompactableDialect.keep."""
+        return keep_each(run, ranges, 0, _cut)
+
+
+def _cut(run: Run, first: int, end: int) -> list[memoryview]:
+    """Return the stored messages with first <= offset < end, which follow one another."""
+    found = delivery.survey(run, first, end, end - first)
+    if not len(found.starts):
+        return []
+    start, stop = int(found.starts[0]), int(found.starts[-1] + found.sizes[-1])
+    return [run.region.data[start:stop]]
 
 
 DIALECT = Nsq()

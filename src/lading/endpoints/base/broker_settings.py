@@ -20,6 +20,7 @@ RELOADED: Final = frozenset(
     {
         "log_level",
         "retention.age_ms", "retention.size_bytes", "retention.check_ms", "retention.mark_ms",
+        "compaction.check_ms", "compaction.memory_bytes",
         "broker.group_members_max", "broker.member_metadata_bytes_max", "broker.groups_metadata_bytes_max",
         "broker.group_assignment_bytes_max", "broker.member_session_min_ms",
         "connections.first_request_timeout_ms", "connections.head_timeout_ms", "connections.request_timeout_ms",
@@ -44,6 +45,8 @@ def to_broker_settings(settings: Settings) -> BrokerSettings:
         retention_bytes=retention.size_bytes,
         retention_check_us=retention.check_ms * 1_000,
         retention_mark_us=None if retention.mark_ms is None else retention.mark_ms * 1_000,
+        compaction_check_us=settings.compaction.check_ms * 1_000,
+        compaction_memory_bytes=settings.compaction.memory_bytes,
         partitions_per_topic_max=limits.partitions_per_topic_max,
         open_files_max=share_open_files(open_files_limit(), settings.log.open_files_max).log_files,
         unsynced_bytes_max=limits.unsynced_bytes_max,

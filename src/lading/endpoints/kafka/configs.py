@@ -14,7 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.core.settings import COMPACT, NO_CLEANUP, TopicSettings
+from ...broker.core.settings import (
+    COMPACT,
+    DIRTY_SHARE_MIN,
+    NO_CLEANUP,
+    SEGMENT_AGE_US,
+    TOMBSTONE_RETENTION_US,
+    UNLIMITED,
+    TopicSettings,
+)
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
 from ...dialects.kafka.versions import (
     ALTER_CONFIGS,
@@ -60,9 +68,6 @@ TOPIC, CLIENT_METRICS = 2, 16
 DELETE: Final = "delete"
 """The policy of topics whose messages go by age and size alone."""
 
-UNLIMITED: Final = 1 << 62
-"""Value for a topic that keeps everything although the broker keeps less."""
-
 
 class Config(NamedTuple):
     """A config of topics: the setting it is, its name for all topics, its type, its text to a value and back."""
@@ -95,6 +100,23 @@ def _parse_time_bound(text: str) -> int:
 
 def _show_time_bound(bound_us: int) -> str:
     return _NEVER_MS if bound_us >= UNLIMITED else str(bound_us // 1000)
+
+
+def _parse_duration(text: str) -> int:
+    duration_ms = make_number_parser(0, (1 << 63) - 1)(text)
+    return min(duration_ms * 1000, UNLIMITED)
+
+
+def _parse_limit(text: str) -> int:
+    """Return a duration from 1 ms on."""
+    return min(make_number_parser(1, (1 << 63) - 1)(text) * 1000, UNLIMITED)
+
+
+def _parse_share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise ValueError("it takes a number from 0 to 1")
+    return share
 
 
 def to_time_bound_us(bound_ms: int | None) -> int:
@@ -142,6 +164,20 @@ CONFIGS: Final[Mapping[str, Config]] = {
         "timestamp_after_max_us", "log.message.timestamp.after.max.ms", LONG, _parse_time_bound, _show_time_bound
     ),
     "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", LIST, _parse_policy, _show_policy),
+    "segment.bytes": Config("segment_bytes", "log.segment.bytes", INT, make_number_parser(1, (1 << 31) - 1), str),
+    "segment.ms": Config("segment_age_us", "log.roll.ms", LONG, _parse_limit, _show_time_bound),
+    "delete.retention.ms": Config(
+        "tombstone_retention_us", "log.cleaner.delete.retention.ms", LONG, _parse_duration, _show_time_bound
+    ),
+    "min.compaction.lag.ms": Config(
+        "compaction_lag_us_min", "log.cleaner.min.compaction.lag.ms", LONG, _parse_duration, _show_time_bound
+    ),
+    "max.compaction.lag.ms": Config(
+        "compaction_lag_us_max", "log.cleaner.max.compaction.lag.ms", LONG, _parse_limit, _show_time_bound
+    ),
+    "min.cleanable.dirty.ratio": Config(
+        "dirty_share_min", "log.cleaner.min.cleanable.ratio", DOUBLE, _parse_share, str
+    ),
 }
 """The configs that mean something here and can be set."""
 
@@ -178,11 +214,9 @@ INERT: Final[Mapping[str, InertConfig]] = {
     **dict.fromkeys(
         ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), InertConfig(INT, _LEVEL)
     ),
-    **dict.fromkeys(("segment.bytes", "segment.index.bytes", "index.interval.bytes"), InertConfig(INT, _WHOLE)),
-    **dict.fromkeys(("segment.ms", "segment.jitter.ms", "flush.messages", "flush.ms"), InertConfig(LONG, _WHOLE)),
-    **dict.fromkeys(("file.delete.delay.ms", "delete.retention.ms"), InertConfig(LONG, _WHOLE)),
-    **dict.fromkeys(("min.compaction.lag.ms", "max.compaction.lag.ms"), InertConfig(LONG, _WHOLE)),
-    "min.cleanable.dirty.ratio": InertConfig(DOUBLE, float),
+    **dict.fromkeys(("segment.index.bytes", "index.interval.bytes"), InertConfig(INT, _WHOLE)),
+    **dict.fromkeys(("segment.jitter.ms", "flush.messages", "flush.ms"), InertConfig(LONG, _WHOLE)),
+    "file.delete.delay.ms": InertConfig(LONG, _WHOLE),
     "preallocate": InertConfig(BOOLEAN, make_choice_parser("true", "false")),
     **dict.fromkeys(
         ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), InertConfig(LIST, str)
@@ -194,7 +228,7 @@ INERT: Final[Mapping[str, InertConfig]] = {
     ),
     **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), InertConfig(LONG, make_choice_parser("-2"))),
 }
-"""Configs of how a broker lays out, packs, replicates and compacts its files.
+"""Configs of how a broker lays out, packs and replicates its files.
 
 No reader or writer can see the difference, and Kafka Streams cannot create a topic without some of them. Values of the
 right type are kept and described, so that a tool that compares finds the values it has set; and all of them may be
@@ -459,6 +493,12 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
         "timestamp_before_max_us": to_time_bound_us(context.settings.message_timestamp_before_max_ms),
         "timestamp_after_max_us": to_time_bound_us(context.settings.message_timestamp_after_max_ms),
         "cleanup_policy": DELETE,
+        "segment_bytes": int(context.services.settings.log.segment_bytes),
+        "segment_age_us": SEGMENT_AGE_US,
+        "tombstone_retention_us": TOMBSTONE_RETENTION_US,
+        "compaction_lag_us_min": 0,
+        "compaction_lag_us_max": UNLIMITED,
+        "dirty_share_min": DIRTY_SHARE_MIN,
     }
     rows = []
     for name, config in CONFIGS.items():

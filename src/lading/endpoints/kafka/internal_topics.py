@@ -39,15 +39,16 @@ def _has_any(names: Iterable[object]) -> bool:
     return any(True for _ in names)
 
 
+SEGMENT_BYTES: Final = 104_857_600
 INTERNAL_TOPICS: Final = (
     InternalTopic(
         "__consumer_offsets",
-        {"compression.type": "producer", "segment.bytes": "104857600"},
+        {"compression.type": "producer"},
         lambda broker: _has_any(broker.coordinated_groups.names()),
     ),
     InternalTopic(
         "__transaction_state",
-        {"compression.type": "uncompressed", "segment.bytes": "104857600"},
+        {"compression.type": "uncompressed"},
         lambda broker: _has_any(broker.producers.list_transactional()),
     ),
 )
@@ -116,7 +117,7 @@ class KafkaTopicView:
 
 
 def _to_topic(stream: Stream, row: InternalTopic) -> Topic:
-    settings = TopicSettings(cleanup_policy=COMPACT, inert_configs=row.configs)
+    settings = TopicSettings(cleanup_policy=COMPACT, segment_bytes=SEGMENT_BYTES, inert_configs=row.configs)
     topic = Topic(stream, 0, row.name, uuid5(NAMESPACE_OID, row.name).bytes, 0, settings)
     # nothing is appended: ``find_to_change`` is in the way of every write
     log = create_empty_log(topic.uuid)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ...broker.core.access.rights import Right
 from ...broker.core.append.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
 from ...broker.core.pending_append import Append
-from ...broker.core.settings import COMPACT
+from ...broker.core.settings import COMPACT, UNLIMITED
 from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN
 from ...dialects import codes
@@ -56,7 +56,7 @@ from ...runtime.turns import Turn
 from ..base.request_budget import ROWS_MAX, MemoryReservation
 from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us
-from .configs import UNLIMITED, to_time_bound_us
+from .configs import to_time_bound_us
 from .handling import Context
 from .partition_batch import PartitionBatch, judge, judge_inline, without_traceback
 from .request_context import ProduceRoute, RequestContext

@@ -45,6 +45,8 @@ class TopologyCallbacks(NamedTuple):
     """It can be neither read nor written any more; its files are still there."""
     on_topic_deleted: Callable[[Topic], None]
     """Nor the topic; callbacks of its partitions ran before."""
+    on_topic_altered: Callable[[Topic], None]
+    """It has other settings."""
 
 
 class TopicSpec(NamedTuple):
@@ -245,6 +247,7 @@ class TopologyChanges:
         with self._catalog.defer_sync():
             self._catalog.set_settings(topic.uuid, settings.to_stored_document())
         topic.settings = settings
+        self._callbacks.on_topic_altered(topic)
         self._namespace.forget_routes()
         yield from self._sync_catalog()
         with refuse_disk_errors(f"topic {topic.flat_name!r}"):

@@ -10,6 +10,7 @@ from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from ...carrier_decoding import decode_restored
+from ...compaction import KeptPart, Ranges, keep_each
 from ..messages.missing_ids import null_missing_ids
 from . import messages
 
@@ -19,6 +20,7 @@ class IggyClassic:
 
     name = "iggy_classic"
     code = messages.CODE
+    has_offsets_in_body = False
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode."""
@@ -31,6 +33,14 @@ class IggyClassic:
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage."""
         return messages.salvage(run)
+
+    def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
+        """See compaction.CompactableDialect.keep."""
+        return keep_each(run, ranges, 0, _cut)
+
+
+def _cut(run: Run, first: int, end: int) -> list[memoryview]:
+    return messages.slices(run, first, end, end - first, int(run.region.size)).parts
 
 
 def _decode_columns(run: Run, request: ScanRequest) -> Iterator[Decoded]:

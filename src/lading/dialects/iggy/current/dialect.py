@@ -11,6 +11,7 @@ from lading.model.scan_request import ScanRequest
 
 from ...carrier_decoding import decode_restored
 from ...codes import IGGY_CURRENT
+from ...compaction import KeptPart, Ranges, keep_each
 from ...sequenced import SequencedBatch
 from ..messages.missing_ids import null_missing_ids
 from . import messages, producers
@@ -22,6 +23,7 @@ class IggyCurrent:
 
     name = "iggy_current"
     code = IGGY_CURRENT
+    has_offsets_in_body = False
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode."""
@@ -35,9 +37,17 @@ class IggyCurrent:
         """See registry.Dialect.salvage."""
         return messages.salvage(run)
 
+    def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
+        """See compaction.CompactableDialect.keep; what is left of a numbered batch is not numbered."""
+        return keep_each(run, ranges, 0, _cut)
+
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """See sequenced.SequencedDialect.iter_batches; a writer is a producer's id, a message takes one number."""
         return producers.iter_batches(run, first)
+
+
+def _cut(run: Run, first: int, end: int) -> list[bytes | memoryview]:
+    return messages.slice_batches(run, first, end).parts
 
 
 def _decode_columns(run: Run, request: ScanRequest) -> Iterator[Decoded]:
