@@ -20,15 +20,18 @@ install: $(STAMP) ## create .venv, install Lading with its extras, compile and c
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Lading needs Python >= 3.11, this is " + sys.version.split()[0] + "; set PYTHON=...")'
-	@echo 'Installing Lading into $(VENV), once: three steps, two to five minutes on two cores.'
-	@echo '1 of 3: packages, 2 GB on disk with Spark and its Java. One to three minutes, without a word from pip.'
+	@echo 'Installing Lading into $(VENV), once: four steps, three to six minutes on two cores.'
+	@echo '1 of 4: packages, 2 GB on disk with Spark and its Java. One to three minutes, without a word from pip.'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@echo '2 of 3: compiling the kernels. About a minute, nothing if they are in the cache.'
+	@echo '2 of 4: compiling the kernels. About a minute, nothing if they are in the cache.'
 	@$(BIN)/python -m lading.kernels.compile
-	@echo '3 of 3: bytecode. Some seconds.'
+	@echo '3 of 4: bytecode. Some seconds.'
 	@# containers often ask Python not to keep bytecode: each start of a broker would then compile it, most of a second
 	$(BIN)/python -m compileall -q src
+	@echo '4 of 4: an archive of Spark'"'"'s Java classes for the tests, 190 MB. About a minute, nothing without Java.'
+	@# seven sessions of a test run save 15 s of CPU each; tests run without it too
+	-$(BIN)/python -m tests.spark.class_archive
 	@touch $@
 
 demo: install ## the flights of 2013, from messages with typed headers to tables, good and bad ones apart

@@ -25,6 +25,7 @@ from lading import testing
 from lading.testing.held_ports import PortHolder
 from tests import case_turns, forked_broker, guard_pages, kernel_arguments, summary
 from tests.interop import kafka_broker, shared_kafka
+from tests.spark import class_archive
 
 if TYPE_CHECKING:
     from tests.tables.cloud_servers import CloudServer
@@ -106,6 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # sources are compiled once, not in each of the processes that tests start
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    class_archive.use_archive()
     testing.launch = forked_broker.launch
     vars(httpx_transport)["create_ssl_context"] = share_tls_context(httpx.create_ssl_context)
     if not shared_kafka.PROCESS:

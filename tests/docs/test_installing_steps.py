@@ -18,12 +18,22 @@ def test_the_install_names_its_steps_and_their_time() -> None:
     said = subprocess.run(
         ["make", "--dry-run", "--always-make", "install"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    steps = [line for line in said.splitlines() if line.startswith("echo '") and " of 3: " in line]
-    assert [line.removeprefix("echo '")[0] for line in steps] == ["1", "2", "3"]
+    steps = [line for line in said.splitlines() if line.startswith("echo '") and " of 4: " in line]
+    assert [line.removeprefix("echo '")[0] for line in steps] == ["1", "2", "3", "4"]
     assert all("minute" in line or "seconds" in line for line in steps)
     # each is said before its work
     places = [
-        said.index(word) for word in ("1 of 3", "pip install", "2 of 3", "kernels.compile", "3 of 3", "compileall")
+        said.index(word)
+        for word in (
+            "1 of 4",
+            "pip install",
+            "2 of 4",
+            "kernels.compile",
+            "3 of 4",
+            "compileall",
+            "4 of 4",
+            "class_archive",
+        )
     ]
     assert places == sorted(places)
 
