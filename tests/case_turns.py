@@ -1,20 +1,24 @@
 """Slow cases that take turns: ``make test`` runs every n-th case of a test with ``@pytest.mark.turns(n)``.
 
-Each day has another part of them, so that all have run after n days; one case of each test runs every day. Which part
-follows from the day alone; ``LADING_TEST_DAY`` repeats it. ``make test-full`` runs all, and so does pytest if it is
-given files or directories.
+Each day has another part of them, so that all have run after n days; one case of each test runs every day. Tests that
+pass the same code in different ways take turns with each other: ``@pytest.mark.turns(n, part=k)`` runs all cases of one
+on the days of part k, from 0 to n - 1. A test that goes through many cases by itself asks ``choose_part``. Which part
+runs follows from the day alone; ``LADING_TEST_DAY`` repeats it. ``make test-full`` runs all, and so does pytest if it
+is given files or directories.
 """
 
 from __future__ import annotations
 
 import os
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 
+Case = TypeVar("Case")
 DAY: Final = "LADING_TEST_DAY"
 """Environment variable with the number of a day: cases take turns in this run."""
 REASON: Final = "its turn is on another day; LADING_TEST_FULL=1 runs all"
@@ -26,20 +30,38 @@ def begin(config: pytest.Config) -> None:
         os.environ.setdefault(DAY, str(datetime.now(UTC).toordinal()))
 
 
+def read_day() -> int | None:
+    """Return the number of the day whose cases run; None if all of them run."""
+    day = os.environ.get(DAY)
+    return None if day is None or os.environ.get("LADING_TEST_FULL") == "1" else int(day)
+
+
 def skip_others(items: Sequence[pytest.Item]) -> None:
     """Mark the cases whose turn it is not."""
-    day = os.environ.get(DAY)
-    if day is None or os.environ.get("LADING_TEST_FULL") == "1":
+    day = read_day()
+    if day is None:
         return
-    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    cases: defaultdict[str, list[tuple[pytest.Item, int]]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("turns"):
-            cases[item.nodeid.partition("[")[0]].append(item)
+        marker = item.get_closest_marker("turns")
+        if marker is None:
+            continue
+        turns, part = marker.args[0], marker.kwargs.get("part")
+        if part is None:
+            cases[item.nodeid.partition("[")[0]].append((item, turns))
+        elif day % turns != part:
+            item.add_marker(pytest.mark.skip(reason=REASON))
     for name, of_test in cases.items():
-        marker = of_test[0].get_closest_marker("turns")
-        assert marker is not None
-        for number in choose_others(int(day) + sum(name.encode()), len(of_test), marker.args[0]):
-            of_test[number].add_marker(pytest.mark.skip(reason=REASON))
+        # parameters vary in a rhythm of their own, which every n-th case may fall in with
+        order = random.Random(name).sample(of_test, len(of_test))
+        for number in choose_others(day + sum(name.encode()), len(of_test), of_test[0][1]):
+            order[number][0].add_marker(pytest.mark.skip(reason=REASON))
+
+
+def choose_part(cases: Sequence[Case], turns: int) -> Sequence[Case]:
+    """Return every n-th of the cases that one test goes through, or all if all run; each day has another part."""
+    day = read_day()
+    return cases if day is None else cases[day % min(turns, len(cases)) :: turns]
 
 
 def choose_others(day: int, count: int, turns: int) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from copy import copy
 
 import pytest
 
-from tests.case_turns import DAY, choose_others, skip_others
+from tests.case_turns import DAY, choose_others, choose_part, skip_others
 
 
 @pytest.mark.parametrize(("count", "turns"), [(1, 3), (2, 3), (3, 3), (7, 3), (240, 4), (5, 2)])
@@ -39,3 +40,41 @@ def test_others_are_skipped_in_a_run_of_everything(
     assert days[0] | days[1] == wanted
     assert days[0] & days[1] == set()
     assert list_skipped("740000", "1") == set()
+
+
+def test_tests_with_parts_take_turns_with_each_other(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = [copy(item) for item in request.session.items if item.path == request.path][:3]
+    monkeypatch.delenv("LADING_TEST_FULL", raising=False)
+
+    def list_run(day: int) -> list[int]:
+        for part, item in enumerate(tests):
+            item.own_markers = [pytest.mark.turns(3, part=part).mark]
+        monkeypatch.setenv(DAY, str(day))
+        skip_others(tests)
+        return [part for part, item in enumerate(tests) if not item.get_closest_marker("skip")]
+
+    assert [list_run(day) for day in range(4)] == [[0], [1], [2], [0]]
+
+
+def test_parts_of_the_cases_of_one_test_are_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LADING_TEST_FULL", raising=False)
+    parts: list[int] = []
+    for day in range(740_000, 740_003):
+        monkeypatch.setenv(DAY, str(day))
+        parts += choose_part(range(10), 3)
+    assert sorted(parts) == list(range(10))
+    assert choose_part(range(1), 3) == range(1), "a day without a case"
+    monkeypatch.delenv(DAY)
+    assert choose_part(range(10), 3) == range(10)
+
+
+def test_no_part_is_without_a_day(request: pytest.FixtureRequest) -> None:
+    parts: defaultdict[int, set[int]] = defaultdict(set)
+    for item in request.session.items:
+        marker = item.get_closest_marker("turns")
+        if marker is not None and "part" in marker.kwargs:
+            parts[marker.args[0]].add(marker.kwargs["part"])
+    for turns, found in parts.items():
+        assert found <= set(range(turns)), "a test never runs"

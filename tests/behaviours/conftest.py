@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pairs = [(Seat(server, writer), Seat(server, reader)) for server, (writer, reader) in routes]
         ids = [f"{writer.server.name}-from-{writer.client.name}-to-{reader.client.name}" for writer, reader in pairs]
         metafunc.parametrize(("writer", "reader"), pairs, indirect=True, ids=ids)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The cases of each behaviour take turns."""
+    if {"client", "writer"} & set(getattr(item, "fixturenames", ())) and Path(__file__).parent in item.path.parents:
+        item.add_marker(pytest.mark.turns(sample.TURNS))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,12 @@
 """Which combinations of a behaviour, a server and its clients the ordinary run has; ``make test-full`` has all.
 
-The sample is computed from ``rows.py`` and from the tests beside it, the same in each run. Each behaviour runs at every
-endpoint of every server: with one client for every ``CLIENTS_OF_ONE`` that can connect there, always the ones that were
-chosen least so far, so that each client of each server gets its turns. Of two clients, one writes and one reads; each
-endpoint writes once and reads once for a behaviour, and the next behaviour pairs it with the next endpoint.
+The sample is computed from ``rows.py``, from the tests beside it and from the day, as in ``tests/case_turns.py``, so
+that the days go through all combinations. Each behaviour has every endpoint of every server: with one client for every
+``CLIENTS_OF_ONE`` that can connect there, always the ones that were chosen least so far, so that each client of each
+server gets its turns. Of two clients, one writes and one reads; each endpoint writes once and reads once for a
+behaviour, and the next behaviour pairs it with the next endpoint.
 A client that cannot have a behaviour is chosen only if the others at its endpoint cannot either.
+Of the sample of a day every ``TURNS``-th case runs. The sample of day 0 runs whole if pytest is given files.
 ``test_sample.py`` checks all this. ``LADING_TEST_BEHAVIOURS_OF`` names a client that meets all of ours besides.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import os
+import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -20,8 +23,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.behaviours.rows import SERVERS, Client, Server
+from tests.case_turns import read_day
 
 CLIENTS_OF_ONE: Final = 8
+TURNS: Final = 3
 IS_WHOLE: Final = os.environ.get("LADING_TEST_FULL") == "1"
 ALSO: Final = os.environ.get("LADING_TEST_BEHAVIOURS_OF")
 
@@ -43,7 +48,7 @@ def list_behaviours() -> Mapping[str, frozenset[str]]:
 def list_routes(behaviour: str) -> list[tuple[Server, Route]]:
     """Return the combinations that run for a behaviour: those of the sample, or all in ``make test-full``."""
     if not IS_WHOLE:
-        routes = list(choose_sample()[behaviour])
+        routes = list(choose_sample(read_day() or 0)[behaviour])
         return routes + [route for route in _list_whole(behaviour) if _is_wanted(route[1]) and route not in routes]
     return _list_whole(behaviour)
 
@@ -60,24 +65,34 @@ def can_have(behaviour: str, client: Client, *, as_writer: bool) -> bool:
 
 
 @cache
-def choose_sample() -> Mapping[str, Sequence[tuple[Server, Route]]]:
-    """Return the combinations of the ordinary run, by behaviour."""
+def choose_sample(day: int) -> Mapping[str, Sequence[tuple[Server, Route]]]:
+    """Return the combinations of a day, by behaviour."""
     turns: Counter[tuple[str, str]] = Counter()
+    behaviours = list(enumerate(list_behaviours()))
+    # the first ones find clients that were not chosen yet, later ones those that had to be left
+    if day:
+        random.Random(day).shuffle(behaviours)
     return {
         behaviour: [
             (server, route)
             for server in list_servers(behaviour)
-            for route in _choose_routes(behaviour, server, shift, turns)
+            for route in _choose_routes(behaviour, server, day, shift, turns)
         ]
-        for shift, behaviour in enumerate(list_behaviours())
+        for shift, behaviour in behaviours
     }
 
 
-def _choose_routes(behaviour: str, server: Server, shift: int, turns: Counter[tuple[str, str]]) -> Iterator[Route]:
+def _choose_routes(
+    behaviour: str, server: Server, day: int, shift: int, turns: Counter[tuple[str, str]]
+) -> Iterator[Route]:
     by_endpoint: dict[str, list[Client]] = {}
     for client in server.clients():
         by_endpoint.setdefault(client.endpoint, []).append(client)
     endpoints = list(by_endpoint)
+    # which of those that were chosen equally often is the next one
+    chance = random.Random(f"{day} {behaviour} {server.name}")
+    for clients in by_endpoint.values() if day else ():
+        chance.shuffle(clients)
 
     def choose(endpoint: str, *, as_writer: bool) -> Client:
         clients = by_endpoint[endpoint]
@@ -92,7 +107,7 @@ def _choose_routes(behaviour: str, server: Server, shift: int, turns: Counter[tu
             if "client" in list_behaviours()[behaviour]:
                 yield (writer,)
                 continue
-            other = endpoints[(number + shift + again) % len(endpoints)]
+            other = endpoints[(number + day + shift + again) % len(endpoints)]
             yield writer, choose(other, as_writer=False)
 
 

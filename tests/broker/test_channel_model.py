@@ -366,6 +366,7 @@ class NarrowMachine(ChannelMachine):
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("machine", [ChannelMachine, NarrowMachine])
+@pytest.mark.turns(2)
 def test_channels_agree_with_the_table(machine: type[ChannelMachine], capsys: pytest.CaptureFixture[str]) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 

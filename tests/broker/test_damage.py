@@ -78,6 +78,7 @@ def test_a_poll_by_time_in_a_damaged_chunk_gives_no_earlier_chunk(tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.turns(3)
 def test_any_flipped_bit_gives_right_messages_or_none(tmp_path: Path, full: bool, seed: int) -> None:
     written(tmp_path / "good").stop()
     (log,) = (tmp_path / "good").glob("topics/*/0/*.log")

@@ -88,6 +88,7 @@ def test_0_done_and_a_reader_that_goes_away(broker: testing.BrokerProcess, ladin
 
 
 @pytest.mark.parametrize("words", ["message poll coded --count 3000", "message poll --help", "topic list"])
+@pytest.mark.turns(3)
 def test_0_for_people_whose_pager_goes_away(broker: testing.BrokerProcess, words: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)

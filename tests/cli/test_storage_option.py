@@ -56,6 +56,7 @@ def copy_and_count(lading: Run, bucket: str, words: list[str], lead: list[str], 
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("form", ["", "delta:"])
+@pytest.mark.turns(2)
 def test_the_command_line_names_a_store(
     lading: Run, object_server: ObjectServer, written: dict[str, str], form: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

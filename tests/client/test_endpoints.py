@@ -58,6 +58,7 @@ def topic() -> str:
         ("payload = '12'", "available", [12]),
     ],
 )
+@pytest.mark.turns(3)
 def test_columns_and_filters_mean_the_same_everywhere(
     broker: testing.BrokerProcess, scheme: str, where: str | None, states: str, expected: list[int]
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_forked_child_leaves_a_member_to_its_parent(broker: testing.BrokerProc
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin"])
+@pytest.mark.turns(3)
 def test_a_forked_child_does_not_wait_for_a_thread_it_has_not(broker: testing.BrokerProcess, name: str) -> None:
     with lading.Producer(broker.url) as producer:
         producer.send("threaded", b"x")

@@ -78,6 +78,7 @@ def page(url: str, listener: socket.socket) -> TestClient:
     return client(ConsoleSettings(url), listener)
 
 
+@pytest.mark.turns(2)
 def test_pages_tell_of_what_they_passed_over_and_nothing_else(page: TestClient) -> None:
     for order, at in (("new", ""), ("old", "350")):
         intact = [number for number in range(1000) if number not in LOST]

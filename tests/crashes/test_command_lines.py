@@ -130,6 +130,7 @@ ONLY: Final = os.environ.get("LADING_TEST_COMMAND", "")
 
 
 @pytest.mark.timeout(3000)
+@pytest.mark.turns(2, part=0)
 def test_commands_that_are_killed_at_random(tmp_path: Path, full: bool) -> None:
     cells = [(name, target) for name, targets in PROMISES.items() for target in targets] if full else ORDINARY
     cells = [(name, target) for name, target in cells if not full or name.startswith(ONLY)]

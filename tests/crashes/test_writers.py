@@ -20,6 +20,7 @@ from typing import Any, Final
 import pytest
 
 from lading import testing
+from tests import case_turns
 from tests.crashes.command_lines import BY_NAME, COMMANDS
 from tests.crashes.writers import AT_LEAST_ONCE, MARKED, ONCE, ONCE_IN_A_PROCESS, WHOLE, WRITERS, Writer
 from tests.interop import kafka_broker, shared_kafka
@@ -60,8 +61,8 @@ LOST_BEFORE: Final[tuple[Cell, ...]] = (
 def test_writers_that_end_anywhere(tmp_path: Path, full: bool) -> None:
     """Every writer, our endpoints as targets."""
     if not full:
-        cells = [(*cell, ()) for cell in (*SAMPLE, *SAMPLE_OF_COMMANDS)]
-        assert_promises(run_drivers([[*cells, *LOST_BEFORE]], tmp_path, share=1, pairs=0))
+        cells: list[Cell] = [*((*cell, ()) for cell in (*SAMPLE, *SAMPLE_OF_COMMANDS)), *LOST_BEFORE]
+        assert_promises(run_drivers([case_turns.choose_part(cells, 3)], tmp_path, share=1, pairs=0))
         return
     results = run_whole(WRITERS, tmp_path, POINTS_OF_CELL)
     assert len(results) >= 1000 or PIECES > 1

@@ -306,6 +306,7 @@ HOLDS = {"iggy": can_hold, "kafka": kafka_can_hold, "native": lambda shown: True
 @pytest.mark.parametrize("target", TARGETS)
 @given(rows=st.lists(ROWS, min_size=1, max_size=4), shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=ROUND_TRIPS, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@pytest.mark.turns(4)
 def test_round_trip(target: str, rows: list[Row], shuffle: random.Random) -> None:
     batch = batch_of(rows)
     carried = carry(batch, TARGETS[target])

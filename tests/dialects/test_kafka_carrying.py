@@ -65,6 +65,7 @@ def carried_first(batch: pa.RecordBatch, low: int, high: int, compression: Any =
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.turns(3)
 def test_the_same_bytes_as_carriers_made_before(half: str, full: bool, compression: Any) -> None:
     rng, count = random.Random(20261121), ROWS_FULL if full and half == "kernel" else ROWS
     whole = batch_of([random_row(rng) for _ in range(count)])
@@ -90,6 +91,7 @@ def test_what_is_sent_is_read_again(half: str) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.turns(3)
 def test_located_headers_are_those_of_whole_messages(half: str, full: bool, compression: Any) -> None:
     rng, keys = random.Random(20261122), ("a", "k" * 8, "ü", "absent", "")
     for number in range(200 if full else 20):

@@ -177,6 +177,7 @@ def test_lies_are_malformed(half: str, name: str) -> None:
         rows(run_of(LIES[name]))
 
 
+@pytest.mark.turns(2)
 def test_a_bomb_takes_no_memory_beyond_its_limit(half: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MalformedMessage):

@@ -1,12 +1,16 @@
-"""Every snippet of the README and of docs/ runs, in its page's order, against a real broker."""
+"""Every snippet of the README and of docs/ runs, in its page's order, against a real broker.
+
+Pages that start Spark take turns as a whole; what they do before that runs each time.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,11 +49,11 @@ def snippets(page: Path) -> list[Snippet]:
     return [Snippet(found[1], found[2], text[: found.start()].count("\n") + 2) for found in FENCE.finditer(text)]
 
 
-def steps(page: Path, addresses: dict[str, str]) -> Iterator[Step]:
-    """What a page does, with real addresses in place of the ones in its text."""
+def steps(page: Path, addresses: dict[str, str], of_page: Sequence[Snippet] | None = None) -> Iterator[Step]:
+    """What a page does, or some of its snippets, with real addresses in place of the ones in its text."""
     # at once: the real port 41505 begins with what a page writes for another one
     written = re.compile("|".join(f"{re.escape(address)}(?![0-9])" for address in addresses))
-    for snippet in snippets(page):
+    for snippet in snippets(page) if of_page is None else of_page:
         text = written.sub(lambda found: addresses[found[0]], snippet.text)
         if snippet.language == "toml":
             # a file whose name is the comment in its first line
@@ -90,16 +94,19 @@ def _real_kafka() -> str:
         pytest.skip(str(reason))
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if snippets(page)], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:
+def before_spark(page: Path) -> list[Snippet]:
+    """Return the snippets in front of the first one that starts a JVM."""
+    return list(takewhile(lambda snippet: SPARK.search(snippet.text) is None, snippets(page)))
+
+
+def run_page(
+    page: Path, of_page: Sequence[Snippet], tmp_path: Path, run: Callable[[dict[str, str], list[Step]], str | None]
+) -> None:
+    """Run snippets of a page, with the servers that they name."""
     with ExitStack() as stack:
         broker = stack.enter_context(testing.broker(data_dir=tmp_path / "log"))
         addresses = addresses_of(broker)
-        texts = [snippet.text for snippet in snippets(page)]
+        texts = [snippet.text for snippet in of_page]
         if any(KAFKA in text for text in texts):
             addresses[KAFKA] = _real_kafka()
         if any(SECOND_KAFKA in text for text in texts):
@@ -108,9 +115,36 @@ def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path
             served = stack.enter_context(catalog(broker.url, tmp_path / "tables"))
             addresses[TABLES] = served.removeprefix("http://")
         environment = {"LADING_SERVER": broker.url, "PYTHONUNBUFFERED": "1"}
-        todo = list(steps(page, addresses))
-        if any(SPARK.search(text) for text in texts):
-            failure = shared.submit(run_here, directory, environment, todo).result(TIMEOUT_S)
-        else:
-            failure = run_fresh(tmp_path, environment, todo, TIMEOUT_S)
+        failure = run(environment, list(steps(page, addresses, of_page)))
     assert failure is None, f"{page.name}:\n{failure}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(snippet.language != "toml" for snippet in before_spark(page))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_page(page: Path, tmp_path: Path) -> None:
+    """Of a page that starts Spark, what it does before that."""
+
+    def run(environment: dict[str, str], todo: list[Step]) -> str | None:
+        return run_fresh(tmp_path, environment, todo, TIMEOUT_S)
+
+    run_page(page, before_spark(page), tmp_path, run)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.turns(3)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if before_spark(page) != snippets(page)],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_page_that_starts_spark(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:
+    def run(environment: dict[str, str], todo: list[Step]) -> str | None:
+        failure: str | None = shared.submit(run_here, directory, environment, todo).result(TIMEOUT_S)
+        return failure
+
+    run_page(page, snippets(page), tmp_path, run)

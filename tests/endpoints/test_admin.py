@@ -418,6 +418,7 @@ def test_a_token_may_be_any_text() -> None:
 
 
 @pytest.mark.parametrize("own", [None, "nsq-and-iggy"])
+@pytest.mark.turns(2)
 def test_what_iggy_and_nsq_can_delete_over_http_needs_a_token_too(own: str | None) -> None:
     tokens = {"endpoints.admin.token": "s3cret"}
     if own is not None:

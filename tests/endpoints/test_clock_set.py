@@ -31,6 +31,7 @@ class WallClock:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("days", [1, -1], ids=["ahead", "back"])
+@pytest.mark.turns(2)
 def test_durations_do_not_follow_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     clock = WallClock(monkeypatch)
 

@@ -105,6 +105,7 @@ def test_a_numbered_batch_names_its_partition(talk: Talk, partitioning: bytes) -
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.turns(2)
 def test_a_start_knows_the_producers(data: Path, how: str) -> None:
     with testing.broker(data) as broker:
         talk = connected(broker)

@@ -131,6 +131,7 @@ def test_a_long_fetch_is_told_of_what_comes_while_it_waits(client: ScriptedConne
 
 
 @pytest.mark.parametrize("partition", [0, PARTITIONS - 1])
+@pytest.mark.turns(2)
 def test_a_long_fetch_is_told_of_what_comes_while_it_looks(
     client: ScriptedConnection, partition: int, fetched: list[int]
 ) -> None:
@@ -251,6 +252,7 @@ DESCRIBE = {"resources": [{**RESOURCE, "configuration_keys": ["retention.ms"]}],
     ],
     ids=["DeleteTopics", "CreatePartitions", "AlterConfigs"],
 )
+@pytest.mark.turns(3)
 def test_what_is_asked_behind_a_change_sees_it(
     client: ScriptedConnection, change: Any, question: Any, seen: Callable[[Any], bool]
 ) -> None:

@@ -20,6 +20,7 @@ CONNECTS = 1_000
     not SOMAXCONN.exists() or int(SOMAXCONN.read_text()) < CONNECTS, reason="the system's own queue is shorter"
 )
 @pytest.mark.parametrize("endpoint", ["kafka", "iggy_http"])
+@pytest.mark.turns(2)
 def test_a_thousand_clients_connect_while_the_broker_does_not_accept(endpoint: str) -> None:
     with testing.broker(durability="os") as broker, ExitStack() as sockets:
         host, port = broker.endpoints[endpoint].rsplit(":", 1)

@@ -86,6 +86,7 @@ def fill_pipe(handle: int) -> int:
 
 
 @pytest.mark.parametrize("distinct", [False, True], ids=["the same line", "lines that differ"])
+@pytest.mark.turns(2)
 def test_a_full_pipe_that_nobody_reads_holds_up_nobody(tmp_path: Path, distinct: bool) -> None:
     """886 bad requests, one line each, hung the broker: `/health` was not answered, SIGTERM not heard."""
     unread, stderr = os.pipe()

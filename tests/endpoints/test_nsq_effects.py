@@ -17,6 +17,7 @@ def broker() -> Iterator[testing.BrokerProcess]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.turns(4)
 def test_effects_are_those_of_nsqd(broker: testing.BrokerProcess, case: Case) -> None:
     addresses = broker.endpoints["nsqd_tcp"], broker.endpoints["nsqd_http"]
     assert find_differences(case, *addresses, f"effects-{CASES.index(case)}") == []

@@ -379,6 +379,7 @@ BAD_FIN = b"FIN " + b"0" * 15 + b"9\n"
 
 
 @pytest.mark.parametrize("command", ["PUB", "FIN"])
+@pytest.mark.turns(2)
 def test_a_subscriber_that_reads_no_answers_is_not_read_either(
     broker: testing.BrokerProcess, connect: Connect, topic: str, command: str
 ) -> None:

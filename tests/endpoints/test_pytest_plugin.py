@@ -91,6 +91,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.turns(2, part=0)
 def test_each_worker_of_a_run_has_one_broker_which_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / "test_used.py").write_text(USED)
     done = run_pytest(tmp_path, "-n", "2")
@@ -152,6 +153,7 @@ def test_a_broker_is_prepared_while_tests_are_collected(tmp_path: Path, argument
     assert done.returncode == 0 and passed in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_broker_is_prepared_for_fixtures_that_use_it_and_a_failure_shows_the_line_of_the_test(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n@pytest.fixture\ndef orders(lading_broker):\n    return lading_broker.create_topic()\n"
@@ -170,6 +172,7 @@ def test_a_broker_is_prepared_for_fixtures_that_use_it_and_a_failure_shows_the_l
     assert "broker_fixture.py" not in done.stdout, done.stdout
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_broken_configuration_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n"

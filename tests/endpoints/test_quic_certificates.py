@@ -127,6 +127,7 @@ def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("usage", "is_good"), [("client", True), ("server", False)])
+@pytest.mark.turns(2)
 def test_a_certificate_for_servers_is_none_for_clients(authority: Authority, usage: str, is_good: bool) -> None:
     """As OpenSSL has it over TCP; a certificate that says nothing is for both."""
     key = authority._key

@@ -28,6 +28,7 @@ from lading.dialects.nsq import commands as nsq
 from lading.endpoints.base.inbox import BUFFER_BYTES
 from lading.endpoints.nsq.lookupd import tcp as lookup_tcp
 from lading.kernels import engine
+from tests import case_turns
 from tests.endpoints import http_parts, repeated_parts
 from tests.endpoints.every_request import IGGY_LOGINS
 from tests.endpoints.repeated_parts import (
@@ -261,7 +262,7 @@ def test_scram_credentials_are_described_and_changed_in_proportion(tmp_path: Pat
     parts = [part for part in kafka_parts(is_full=False) if part.name.split()[1] == "DescribeUserScramCredentials"]
     cases = [(part, "ann") for part in parts]
     cases += [(RepeatedPart("Kafka AlterUserScramCredentials", "kafka", alter_scram), role) for role in ("ann", "root")]
-    check_all(tmp_path, cases, (600, 6_000) if full else SIZES)
+    check_all(tmp_path, case_turns.choose_part(cases, 3), (600, 6_000) if full else SIZES)
 
 
 def test_one_message_that_wakes_16_000_fetches_keeps_no_pass(tmp_path: Path) -> None:
@@ -451,6 +452,7 @@ def choose_piece(cases: Sequence[tuple[RepeatedPart, str]]) -> list[tuple[Repeat
 
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.turns(3)
 def test_requests_cost_in_proportion_to_their_rows(tmp_path: Path, protocol: str, full: bool) -> None:
     cases = list_cases(protocol, tmp_path, is_full=False)
     if full:

@@ -184,6 +184,7 @@ def polling(started: Started, reader: Reader) -> Frames:
 
 @pytest.mark.parametrize("connect", [subscribed, fetching, polling])
 @pytest.mark.parametrize("how", ["delete", "delete_token", "expiry"])
+@pytest.mark.turns(3)
 def test_connections_end_with_the_user_and_with_the_token(
     started: Started, connect: Callable[[Started, Reader], Any], how: str
 ) -> None:

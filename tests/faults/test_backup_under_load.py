@@ -48,6 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.turns(2)
 def test_what_was_acknowledged_before_a_backup_is_restored_once(
     tmp_path: Path, store: BackupStore, full: bool, record_figures: Callable[..., None]
 ) -> None:

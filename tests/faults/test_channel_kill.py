@@ -18,6 +18,7 @@ from tests.broker.room import opened
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.turns(3, part=2)
 def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_figures: Callable[..., None]) -> None:
     random = Random(16)
     rounds = 100 if full else 4

@@ -143,6 +143,7 @@ def read(address: str, topic: str) -> list[list[int]]:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.turns(3, part=0)
 def test_kill_9_of_the_broker_in_the_middle_of_sends(
     tmp_path: Path, ports: PortHolder, full: bool, record_figures: Callable[..., None]
 ) -> None:

@@ -16,6 +16,7 @@ from lading.model.errors import LadingError
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.turns(3, part=1)
 def test_kill_9_under_nsq_clients_loses_nothing(
     tmp_path: Path, full: bool, record_figures: Callable[..., None]
 ) -> None:

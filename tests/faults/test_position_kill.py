@@ -54,6 +54,7 @@ def committed(kafka: KafkaFrames, group: str) -> set[int]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("durability", ["fsync", "os"])
+@pytest.mark.turns(2)
 def test_positions_that_were_acknowledged_outlast_kill_9(
     tmp_path: Path, full: bool, record_figures: Callable[..., None], durability: str
 ) -> None:

@@ -39,6 +39,7 @@ def read(url: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.turns(2)
 def test_a_broker_starts_on_a_full_disk_and_goes_on_when_there_is_space(small_disk: Path, is_clean: bool) -> None:
     data = small_disk / "data"
     with testing.broker(data) as broker:

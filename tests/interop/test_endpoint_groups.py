@@ -139,6 +139,7 @@ def shared(members: list[Member]) -> bool:
 
 
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky"])
+@pytest.mark.turns(2)
 def test_three_members_share_and_take_over(address: str, admin: Any, strategy: str) -> None:
     topic = made(admin, f"rebalance-{strategy[:5]}")
     sent = send(address, topic, 600)

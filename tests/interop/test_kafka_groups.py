@@ -111,6 +111,7 @@ def test_beside_librdkafka_and_after_it_died(kafka: kafka_broker.RunningKafka, s
         assert sum(consumer.positions().values()) == 1800
 
 
+@pytest.mark.turns(2)
 def test_members_come_and_go_and_each_message_is_read_once(kafka: kafka_broker.RunningKafka) -> None:
     topic = made(kafka, PARTITIONS)
     send(kafka, topic, 0, 600)
@@ -134,6 +135,7 @@ def test_members_come_and_go_and_each_message_is_read_once(kafka: kafka_broker.R
     assert sorted(first + second) == list(range(1200))
 
 
+@pytest.mark.turns(2)
 def test_a_member_that_does_not_read_loses_its_partitions_and_comes_back(kafka: kafka_broker.RunningKafka) -> None:
     topic = made(kafka, PARTITIONS)
     send(kafka, topic, 0, 60)

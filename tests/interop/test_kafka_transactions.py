@@ -81,6 +81,7 @@ def test_what_is_decided_is_there_once(kafka: kafka_broker.RunningKafka, transpo
 
 
 @pytest.mark.parametrize("step", [0, 1, TASKS, 1 + 2 * TASKS])
+@pytest.mark.turns(3)
 def test_a_crash_in_the_commit(
     kafka: kafka_broker.RunningKafka, transport: KafkaTransport, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:

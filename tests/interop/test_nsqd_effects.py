@@ -21,6 +21,7 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNsq]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.turns(4)
 def test_the_table_is_true_of_the_real_nsqd(nsqd: RunningNsq, case: Case) -> None:
     topic = f"effects-{CASES.index(case)}"
     assert find_differences(case, nsqd.nsqd_tcp, nsqd.nsqd_http, topic) == []

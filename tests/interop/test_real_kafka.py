@@ -49,6 +49,7 @@ def transport(kafka: kafka_broker.RunningKafka) -> Iterator[KafkaTransport]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.turns(4)
 def test_what_librdkafka_wrote_is_read_exactly(kafka: kafka_broker.RunningKafka, codec: str) -> None:
     topic = made(kafka, 2)
     sender = producer(kafka, **{"compression.type": codec})
@@ -257,6 +258,7 @@ def test_a_broken_connection_neither_loses_nor_doubles(
     assert lading.read_arrow(kafka.url, topic, columns="offset").num_rows == 12_000
 
 
+@pytest.mark.turns(2)
 def test_a_reader_of_several_partitions_waits_without_asking_again(
     kafka: kafka_broker.RunningKafka, transport: KafkaTransport
 ) -> None:

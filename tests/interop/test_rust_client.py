@@ -81,6 +81,7 @@ def payloads(messages: list[dict[str, Any]]) -> list[bytes]:
     return [base64.b64decode(message["payload"]) for message in messages]
 
 
+@pytest.mark.turns(3)
 def test_streams_and_topics(steps: Steps) -> None:
     ok(steps, "ping")
     assert ok(steps, "streams before") == []

@@ -52,6 +52,7 @@ def committed_reader(kafka: RunningKafka, group: str) -> KafkaClient:
 
 
 @pytest.mark.parametrize("phase", ["half", "sent"])
+@pytest.mark.turns(2)
 def test_apache_kafka_has_each_message_once(
     kafka: RunningKafka, tmp_path: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_symbol_that_is_nowhere_is_an_error_and_not_the_end_of_the_process(wri
 
 
 @pytest.mark.parametrize("first", ["numba", "kernels"])
+@pytest.mark.turns(2)
 def test_numba_works_beside_kernels_whichever_comes_first(written: Path, first: str) -> None:
     numba = """
 import numba

@@ -101,6 +101,7 @@ HIDDEN = range(1000, 1010)
 
 @pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS), f"delta{WITH_MEMBERS}"])
 @pytest.mark.parametrize(("phase", "change"), MATRIX)
+@pytest.mark.turns(4)
 def test_a_crash_in_every_phase(
     place: Place, phase: str, change: str, form: str, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
@@ -227,6 +228,7 @@ REPLACE_SAMPLE = {
 
 @pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS)])
 @pytest.mark.parametrize(("step", "when"), REPLACE_MATRIX)
+@pytest.mark.turns(3)
 def test_a_crash_at_every_step_of_a_replacement(
     place: Place, step: str, when: str, form: str, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.turns(2, part=0)
 def test_figures_of_a_run_that_follows(spark: SparkSession, place: Place) -> None:
     shown: list[Address] = []
     scraped: list[dict[tuple[str, ...], float]] = []

@@ -115,6 +115,7 @@ def scanned(
 
 
 @pytest.mark.parametrize("wants", range(8))
+@pytest.mark.turns(3)
 def test_stored_messages(cases: Any, wants: int) -> None:
     kernels = engine.load(messages.KERNEL_MODULE)
     guarded = Guarded(8192)

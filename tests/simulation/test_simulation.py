@@ -47,6 +47,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("seed", FOUND)
+@pytest.mark.turns(3)
 def test_what_was_found_once_is_mended(seed: int) -> None:
     run_seed(seed)
 

@@ -72,6 +72,7 @@ class FaultyWriter(ArrowStreamWriter):
         raise RuntimeError(f"injected: {phase}")
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_stream_into_the_broker_is_exactly_once(
     spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def read(spark: SparkSession, from_: str, schema: str | None = None, **options: 
     return (reader.schema(schema) if schema else reader).load()
 
 
+@pytest.mark.turns(2)
 def test_typed_columns_are_what_the_client_reads(spark: SparkSession, place: str) -> None:
     frame = read(spark, place, "partition int, offset bigint, carrier string, delay int, tail string")
     found = frame.orderBy("partition", "offset").toArrow()
@@ -68,6 +69,7 @@ def test_all_fields_and_raw_headers(spark: SparkSession, place: str) -> None:
     assert len(first.id) == 16
 
 
+@pytest.mark.turns(2)
 def test_filters_in_the_source(spark: SparkSession, place: str) -> None:
     schema = "partition int, offset bigint, carrier string, delay int"
     expected = sum(1 for at in range(NATIVE_ROWS) if at % 3 == 0 and at % 10 != 9 and at - 100 > 29_000) * 2
@@ -83,6 +85,7 @@ def test_filters_in_the_source(spark: SparkSession, place: str) -> None:
     assert untyped.count() == 2 * sum(1 for at in range(29_990, 30_000) if at % 3 == 1 and at % 10 != 9)
 
 
+@pytest.mark.turns(2)
 def test_a_stream_takes_what_was_admitted(spark: SparkSession, place: str, tmp_path: Path) -> None:
     stream = (
         spark.readStream.format("lading").schema("partition int, offset bigint, delay int")

@@ -95,6 +95,7 @@ def test_a_refusal_leaves_the_connection_open(group_behind_proxy: tuple[KafkaTra
 
 
 @pytest.mark.parametrize("request_arrives", [True, False])
+@pytest.mark.turns(2)
 def test_a_group_whose_deletion_was_not_answered_is_deleted(
     group_behind_proxy: tuple[KafkaTransport, Proxy], request_arrives: bool
 ) -> None:

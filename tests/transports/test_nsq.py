@@ -302,6 +302,7 @@ def nsqd_tcp(request: pytest.FixtureRequest) -> str:
     return servers.nsqd_tcp
 
 
+@pytest.mark.turns(2)
 def test_a_message_is_requeued_with_a_delay_and_counts_its_attempts(nsqd_tcp: str) -> None:
     url = f"nsq://{nsqd_tcp}"
     with Producer(url) as producer:
@@ -341,6 +342,7 @@ def test_a_reader_that_ends_takes_no_message_with_it(nsqd_tcp: str) -> None:
     assert read == [(b"%d" % number, 1) for number in range(20)]
 
 
+@pytest.mark.turns(2)
 def test_a_touched_message_does_not_time_out(nsqd_tcp: str) -> None:
     url = f"nsq://{nsqd_tcp}"
     with Producer(url) as producer:
