@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ SNAPSHOTS_KEPT: Final = 100
 """Snapshots that metadata lists: time travel and streams reach back so far."""
 LINES_MAX: Final = 10 * SNAPSHOTS_KEPT
 """Lines of the file after which it is written anew."""
+VIEWS_KEPT: Final = 16
+"""Views whose files can still be made when the file is written anew."""
 STAMP_LAG_MS: Final = 1_000
 """Snapshots are stamped this much back: DuckDB 1.5.5 ignores one that is newer than the begin of its transaction."""
 
@@ -65,9 +68,36 @@ class TopicSnapshot:
         return cls(row[0], row[1], row[2], firsts, begun, ends)
 
 
+Hidden = tuple[tuple[tuple[int, int], ...], ...]
+"""Of each partition the ranges (first, end) of messages that readers do not see, since they are not available."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """How the rows of snapshots are shown: under which schema, and without which messages.
+
+    A snapshot names the same offsets under every view; a file has another name in each view that changes its rows.
+    """
+
+    view_id: int
+    schema: TableSchema
+    hidden: Hidden
+
+    def name_file(self, rows: RowRange) -> str:
+        """Return the name of the file that holds rows as they are in this view."""
+        stem = f"{self.schema.schema_id}-{rows.partition}-{rows.first}-{rows.end}"
+        ranges = self.hidden[rows.partition] if rows.partition < len(self.hidden) else ()
+        held = [
+            (max(first, rows.first), min(end, rows.end))
+            for first, end in ranges
+            if first < rows.end and end > rows.first
+        ]
+        return f"{stem}-{hashlib.sha256(repr(held).encode()).hexdigest()[:12] if held else 0}.parquet"
+
+
 @dataclass(slots=True)
 class TableHistory:
-    """Snapshots and schemas of one table, oldest first, in a file with a line for each.
+    """Snapshots, schemas and views of one table, oldest first, in a file with a line for each.
 
     A snapshot's id is the number of offsets that its topic ever had: with one partition the offset after its last row.
     """
@@ -77,6 +107,10 @@ class TableHistory:
     seal_rows: int
     snapshots: list[TopicSnapshot] = field(default_factory=list)
     schemas: list[TableSchema] = field(default_factory=list)
+    views: dict[int, TableView] = field(default_factory=dict)
+    versions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The newest snapshot, 0 for none, and the newest view after each change, by the number of the change."""
+    version: int = 0
     _lines: int = 0
 
     @classmethod
@@ -97,7 +131,7 @@ class TableHistory:
                 raise CorruptLog(
                     f"{path}: format {head['format']}, this release reads {FORMAT}; delete it to number snapshots anew"
                 )
-            read = cls(path, head["uuid"], head["seal_rows"])
+            read = cls(path, head["uuid"], head["seal_rows"], version=head["version"])
             # a line that a power cut left unfinished was never shown to an engine
             for line in (line for line in lines[1:] if line.endswith(b"\n")):
                 read._take(json.loads(line))
@@ -110,9 +144,15 @@ class TableHistory:
     def _take(self, row: dict[str, Any]) -> None:
         if "columns" in row:
             self.schemas.append(extend_schema(self.schemas[-1] if self.schemas else None, row["columns"]))
+        elif "view" in row:
+            hidden = tuple(tuple((first, end) for first, end in ranges) for ranges in row["hidden"])
+            self.views[row["view"]] = TableView(row["view"], self.schemas[row["schema"]], hidden)
         else:
             self.snapshots.append(TopicSnapshot.parse(row["snapshot"]))
         self._lines += 1
+        self.version += 1
+        if self.views:
+            self.versions[self.version] = (self.snapshots[-1].snapshot_id if self.snapshots else 0, max(self.views))
 
     @property
     def last(self) -> TopicSnapshot | None:
@@ -120,15 +160,19 @@ class TableHistory:
         return self.snapshots[-1] if self.snapshots else None
 
     @property
-    def schema(self) -> TableSchema:
-        """The newest schema."""
-        return self.schemas[-1]
+    def view(self) -> TableView:
+        """The newest view."""
+        return self.views[max(self.views)]
 
-    def use_columns(self, words: str) -> None:
-        """Make the typed columns of the table ``words``, if they are not."""
+    def use_view(self, words: str, hidden: Hidden) -> None:
+        """Show the table with the typed columns ``words`` and without what is ``hidden``, if it is not shown so."""
         if not self.schemas or self.schemas[-1].words != words:
             extend_schema(self.schemas[-1] if self.schemas else None, words)
             self._append({"columns": words})
+        schema = self.schemas[-1]
+        if not self.views or self.view.schema.schema_id != schema.schema_id or self.view.hidden != hidden:
+            number = max(self.views, default=-1) + 1
+            self._append({"view": number, "schema": schema.schema_id, "hidden": hidden})
 
     def advance(self, firsts: Sequence[int], ends: Sequence[int], now_ms: int) -> TopicSnapshot | None:
         """Return the newest snapshot, made now if rows arrived since the last one; None while there never was a row."""
@@ -166,8 +210,15 @@ class TableHistory:
             os.fdatasync(file.fileno())
 
     def _rewrite(self) -> None:
-        rows: list[dict[str, Any]] = [{"format": FORMAT, "uuid": self.uuid, "seal_rows": self.seal_rows}]
+        self.views = {number: self.views[number] for number in sorted(self.views)[-VIEWS_KEPT:]}
+        count = len(self.schemas) + len(self.views) + len(self.snapshots)
+        head = {"format": FORMAT, "uuid": self.uuid, "seal_rows": self.seal_rows, "version": self.version - count}
+        rows: list[dict[str, Any]] = [head]
         rows += [{"columns": schema.words} for schema in self.schemas]
+        rows += [
+            {"view": view.view_id, "schema": view.schema.schema_id, "hidden": view.hidden}
+            for view in self.views.values()
+        ]
         rows += [{"snapshot": snapshot.to_row()} for snapshot in self.snapshots]
         self._lines = len(rows) - 1
         fresh = self.path.with_suffix(".new")

@@ -14,10 +14,12 @@ import pyarrow as pa
 
 from ..client.reading import PartitionReader, Selection
 from ..model.errors import LocalError, Reason, Refusal
-from ..transports.interface import TopicMeta, Transport
+from ..model.scan_request import MAX_OFFSET
+from ..transports.interface import Filtering, TopicMeta, Transport
 from ..transports.open import is_queue
 from ..transports.transport_pool import TransportPool
 from .layout import RowRange
+from .snapshots import Hidden
 from .table_schema import TableSchema
 
 LOG: Final = logging.getLogger("lading.topic_tables")
@@ -28,6 +30,8 @@ SEPARATOR: Final = "\x1f"
 """Between the levels of a namespace in paths of the catalog; a stream whose name has it cannot be one."""
 
 
+HIDDEN_MAX: Final = 10_000
+"""Ranges of messages that are not available which the history of a table lists one by one."""
 LISTED_S: Final = 1.0
 """How long a list of the tables counts for objects that are asked for without a signature."""
 
@@ -98,6 +102,21 @@ class TableSource:
     def find_columns(self, table: TopicTable) -> str:
         """Return the typed columns of a table, as its topic or the settings of this process name them."""
         return self._columns.get(table.meta.name, "") or str(table.meta.settings.get("columns") or "")
+
+    def find_hidden(self, table: TopicTable) -> Hidden:
+        """Return the messages that are not available now, of a source that lists them; of any other none."""
+        with self._pool.lend() as transport:
+            if not isinstance(transport, Filtering):
+                return ()
+            found = [
+                tuple((first, end) for first, end, _ in transport.states(table.meta.name, part.number))
+                for part in table.meta.partitions
+            ]
+        if sum(map(len, found)) <= HIDDEN_MAX:
+            return tuple(found) if any(found) else ()
+        # a mark of all of them: a change then gives every file another name
+        mark = int.from_bytes(hashlib.sha256(repr(found).encode()).digest()[:6], "big")
+        return tuple(((-mark - 1, MAX_OFFSET),) for _ in found)
 
     def read_rows(self, table: TopicTable, schema: TableSchema, rows: RowRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file as they are stored in it. Damaged messages are left out, which the log says."""

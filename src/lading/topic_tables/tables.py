@@ -1,7 +1,7 @@
 """The tables of a source: their snapshots, and every object that engines read of them, a function of its own name.
 
-An object's name says what it holds: ``data/<schema>-<partition>-<first>-<end>.parquet``,
-``metadata/list-<snapshot>-<schema>-<uuid>.avro``. Polars keeps manifests for the life of its process by their names if
+An object's name says what it holds: ``data/<schema>-<partition>-<first>-<end>-<hidden>.parquet``,
+``metadata/list-<snapshot>-<view>-<uuid>.avro``. Polars keeps manifests for the life of its process by their names if
 these have a uuid, so no name is ever used for other bytes.
 """
 
@@ -20,13 +20,10 @@ from .file_facts import FileFacts
 from .files import FileCache, RenderedFile, write_parquet
 from .layout import RowRange, choose_seal_rows
 from .manifests import ADDED, EXISTING, ListedManifest, SnapshotFile, write_manifest, write_manifest_list
-from .snapshots import SNAPSHOTS_KEPT, TableHistory, TopicSnapshot
+from .snapshots import SNAPSHOTS_KEPT, TableHistory, TableView, TopicSnapshot
 from .source import TableSource, TopicTable
-from .table_schema import TableSchema
 
 BUCKET: Final = "topics"
-SCHEMAS_MAX: Final = 10_000
-"""Schemas that one table can have had."""
 OBJECTS_MAX: Final = 1_000
 """Manifests and metadata files that are kept in memory: a thousandth of a second makes one again."""
 
@@ -52,29 +49,24 @@ class LiveTable:
         """The address of the table, for engines."""
         return f"s3://{BUCKET}/{self._history.uuid}"
 
-    def refresh(self, source: TableSource, table: TopicTable, now_ms: int) -> TopicSnapshot | None:
-        """Return the newest snapshot, with every row of ``table`` as its topic was described a moment ago."""
+    def refresh(self, source: TableSource, table: TopicTable, now_ms: int) -> None:
+        """Make the newest snapshot one with every row of ``table``, as its topic was described a moment ago."""
         with self._lock:
             self._table = table
-            self._history.use_columns(source.find_columns(table))
+            self._history.use_view(source.find_columns(table), source.find_hidden(table))
             parts = table.meta.partitions
-            return self._history.advance(
-                [part.first_offset for part in parts], [part.end_offset for part in parts], now_ms
-            )
+            self._history.advance([part.first_offset for part in parts], [part.end_offset for part in parts], now_ms)
 
-    def describe(self, last: TopicSnapshot | None) -> tuple[str, dict[str, Any]]:
-        """Return the location of the metadata file and the metadata, as of a snapshot."""
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the location of the metadata file and the metadata, as they are now."""
         with self._lock:
-            schema = self._history.schema
-            return self._locate(last, schema), self._describe(last, schema)
+            version = self._history.version
+            # ClickHouse wants a number and a uuid in the name
+            location = f"{self.location}/metadata/{version:05d}-{self._history.uuid}.metadata.json"
+            return location, self._describe(self._history.last, self._history.view)
 
-    def _locate(self, last: TopicSnapshot | None, schema: TableSchema) -> str:
-        """Return the address of the metadata file; ClickHouse wants a number and a uuid in its name."""
-        number = (0 if last is None else last.snapshot_id) * SCHEMAS_MAX + schema.schema_id
-        return f"{self.location}/metadata/{number:05d}-{self._history.uuid}.metadata.json"
-
-    def _describe(self, last: TopicSnapshot | None, schema: TableSchema) -> dict[str, Any]:
-        history = self._history
+    def _describe(self, last: TopicSnapshot | None, view: TableView) -> dict[str, Any]:
+        history, schema = self._history, view.schema
         known = [kept for kept in history.snapshots if last is not None and kept.snapshot_id <= last.snapshot_id]
         snapshots = known[-SNAPSHOTS_KEPT:]
         return {
@@ -93,7 +85,7 @@ class LiveTable:
             "sort-orders": [{"order-id": 0, "fields": []}],
             "properties": {"lading.topic": self._table.meta.name, "lading.source": self._shown_url},
             "current-snapshot-id": -1 if last is None else last.snapshot_id,
-            "snapshots": [self._describe_snapshot(snapshot, schema) for snapshot in snapshots],
+            "snapshots": [self._describe_snapshot(snapshot, view) for snapshot in snapshots],
             "snapshot-log": [
                 {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.stamp_ms} for snapshot in snapshots
             ],
@@ -103,16 +95,16 @@ class LiveTable:
             "refs": {} if last is None else {"main": {"snapshot-id": last.snapshot_id, "type": "branch"}},
         }
 
-    def _describe_snapshot(self, snapshot: TopicSnapshot, schema: TableSchema) -> dict[str, Any]:
-        """Return a snapshot under a schema: the same rows under another one are in other files."""
+    def _describe_snapshot(self, snapshot: TopicSnapshot, view: TableView) -> dict[str, Any]:
+        """Return a snapshot in a view: the same rows in another one may be in other files."""
         parent = {} if snapshot.parent_id is None else {"parent-snapshot-id": snapshot.parent_id}
         return {
             "snapshot-id": snapshot.snapshot_id,
             **parent,
             "sequence-number": snapshot.snapshot_id,
             "timestamp-ms": snapshot.stamp_ms,
-            "schema-id": schema.schema_id,
-            "manifest-list": f"{self.location}/metadata/{self._name('list', snapshot, schema)}",
+            "schema-id": view.schema.schema_id,
+            "manifest-list": f"{self.location}/metadata/{self._name('list', snapshot, view)}",
             "summary": {"operation": "append", "lading.ends": json.dumps(snapshot.ends)},
         }
 
@@ -120,28 +112,27 @@ class LiveTable:
         """Return the object of a name below the table, made now if it has to be; None for any other name."""
         kind, _, rest = name.partition("/")
         if kind == "data":
-            cut = _parse_data_name(rest)
-            return None if cut is None else self._open_data(source, *cut)
+            return self._open_data(source, rest)
         body = self._open_metadata(source, rest) if kind == "metadata" else None
         return None if body is None else RenderedFile(FileFacts(0, len(body)), None, body)
 
-    def _open_data(self, source: TableSource, schema_id: int, rows: RowRange) -> RenderedFile | None:
+    def _open_data(self, source: TableSource, name: str) -> RenderedFile | None:
+        rows = _parse_data_name(name)
         with self._lock:
             ends = self._history.last.ends if self._history.last is not None else ()
-            is_shown = rows.partition < len(ends) and 0 <= rows.first < rows.end <= ends[rows.partition]
-            if not is_shown or rows.end - rows.first > self._history.seal_rows:
+            is_shown = rows is not None and rows.partition < len(ends) and rows.end <= ends[rows.partition]
+            if rows is None or not is_shown or not 0 < rows.end - rows.first <= self._history.seal_rows:
                 return None
-            if schema_id >= len(self._history.schemas):
-                return None
-        return self._render(source, schema_id, rows).result()
+            views = [view for view in reversed(self._history.views.values()) if view.name_file(rows) == name]
+        return self._render(source, views[0], rows).result() if views else None
 
-    def _render(self, source: TableSource, schema_id: int, rows: RowRange) -> Future[RenderedFile]:
-        table, schema = self._table, self._history.schemas[schema_id]
+    def _render(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
+        table, schema = self._table, view.schema
 
         def render(stream: Any) -> FileFacts:
             return write_parquet(schema, source.read_rows(table, schema, rows), stream)
 
-        return self._files.get(f"{table.uuid}/{_data_name(schema_id, rows)}", render)
+        return self._files.get(f"{table.uuid}/{view.name_file(rows)}", render)
 
     def _open_metadata(self, source: TableSource, name: str) -> bytes | None:
         with self._lock:
@@ -157,66 +148,59 @@ class LiveTable:
         return made
 
     def _make_metadata(self, source: TableSource, name: str) -> bytes | None:
-        endings: dict[str, Callable[[TableSource, TopicSnapshot, TableSchema], bytes]] = {
+        history = self._history
+        stem = name.removesuffix(f"-{history.uuid}.metadata.json")
+        if stem != name:
+            if not stem.isdecimal() or int(stem[:20]) not in history.versions:
+                return None
+            snapshot_id, view_id = history.versions[int(stem)]
+            snapshot = history.find(snapshot_id)
+            is_kept = view_id in history.views and (snapshot is not None or not snapshot_id)
+            return json.dumps(self._describe(snapshot, history.views[view_id])).encode() if is_kept else None
+        endings: dict[str, Callable[[TableSource, TopicSnapshot, TableView], bytes]] = {
             "list": self._make_list,
             "old": lambda *of: self._make_manifest(EXISTING, *of)[1],
             "new": lambda *of: self._make_manifest(ADDED, *of)[1],
         }
-        stem = name.removesuffix(f"-{self._history.uuid}.avro")
-        kind, *numbers = stem.split("-")
-        if stem == name:
-            stem = name.removesuffix(f"-{self._history.uuid}.metadata.json")
-            if stem == name or not stem.isdecimal():
-                return None
-            kind, numbers = "", [str(number) for number in divmod(int(stem), SCHEMAS_MAX)]
-        if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+        kind, *numbers = name.removesuffix(f"-{history.uuid}.avro").split("-")
+        if kind not in endings or len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             return None
-        snapshot, schema_id = self._history.find(int(numbers[0])), int(numbers[1])
-        if schema_id >= len(self._history.schemas):
-            return None
-        schema = self._history.schemas[schema_id]
-        if not kind and (snapshot is not None or numbers[0] == "0"):
-            return json.dumps(self._describe(snapshot, schema)).encode()
-        return endings[kind](source, snapshot, schema) if snapshot is not None and kind in endings else None
+        snapshot, view = history.find(int(numbers[0][:20])), history.views.get(int(numbers[1][:20]))
+        return None if snapshot is None or view is None else endings[kind](source, snapshot, view)
 
-    def _name(self, kind: str, snapshot: TopicSnapshot, schema: TableSchema) -> str:
-        return f"{kind}-{snapshot.snapshot_id}-{schema.schema_id}-{self._history.uuid}.avro"
+    def _name(self, kind: str, snapshot: TopicSnapshot, view: TableView) -> str:
+        return f"{kind}-{snapshot.snapshot_id}-{view.view_id}-{self._history.uuid}.avro"
 
-    def _make_list(self, source: TableSource, snapshot: TopicSnapshot, schema: TableSchema) -> bytes:
-        manifests = [self._make_manifest(status, source, snapshot, schema)[0] for status in (EXISTING, ADDED)]
+    def _make_list(self, source: TableSource, snapshot: TopicSnapshot, view: TableView) -> bytes:
+        manifests = [self._make_manifest(status, source, snapshot, view)[0] for status in (EXISTING, ADDED)]
         held = [manifest for manifest in manifests if manifest.files]
         return write_manifest_list(snapshot.snapshot_id, snapshot.parent_id, held)
 
     def _make_manifest(
-        self, status: int, source: TableSource, snapshot: TopicSnapshot, schema: TableSchema
+        self, status: int, source: TableSource, snapshot: TopicSnapshot, view: TableView
     ) -> tuple[ListedManifest, bytes]:
         seal_rows = self._history.seal_rows
         is_new = status == ADDED
         cuts = snapshot.cut_added(seal_rows) if is_new else snapshot.cut_existing(seal_rows)
         added_by = snapshot.snapshot_id if is_new else (snapshot.parent_id or snapshot.snapshot_id)
         # all at once, so that several threads render them
-        waiting = [(cut, self._render(source, schema.schema_id, cut)) for cut in cuts]
+        waiting = [(view.name_file(cut), self._render(source, view, cut)) for cut in cuts]
         files = [
-            SnapshotFile(f"{self.location}/data/{_data_name(schema.schema_id, cut)}", rendered.result().facts, added_by)
-            for cut, rendered in waiting
+            SnapshotFile(f"{self.location}/data/{name}", rendered.result().facts, added_by)
+            for name, rendered in waiting
         ]
         files = [file for file in files if file.facts.rows]
-        body = write_manifest(schema, status, added_by, files)
-        name = self._name("new" if is_new else "old", snapshot, schema)
+        body = write_manifest(view.schema, status, added_by, files)
+        name = self._name("new" if is_new else "old", snapshot, view)
         return ListedManifest(f"{self.location}/metadata/{name}", len(body), status, added_by, files), body
 
 
-def _data_name(schema_id: int, rows: RowRange) -> str:
-    return f"{schema_id}-{rows.partition}-{rows.first}-{rows.end}.parquet"
-
-
-def _parse_data_name(name: str) -> tuple[int, RowRange] | None:
-    stem, dot, ending = name.partition(".")
-    numbers = stem.split("-")
-    if not dot or ending != "parquet" or len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
+def _parse_data_name(name: str) -> RowRange | None:
+    numbers = name.removesuffix(".parquet").split("-")[1:4]
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         return None
-    schema_id, partition, first, end = (int(number[:20]) for number in numbers)
-    return schema_id, RowRange(partition, first, end)
+    partition, first, end = (int(number[:20]) for number in numbers)
+    return RowRange(partition, first, end)
 
 
 class LiveTables:
@@ -241,7 +225,8 @@ class LiveTables:
     def load(self, source: TableSource, table: TopicTable) -> tuple[str, dict[str, Any]]:
         """Return the metadata location and the metadata of a table as it is now."""
         live = self.open_table(table)
-        return live.describe(live.refresh(source, table, time.time_ns() // 1_000_000))
+        live.refresh(source, table, time.time_ns() // 1_000_000)
+        return live.describe()
 
     def open_object(self, source: TableSource, uuid: str, name: str) -> RenderedFile | None:
         """Return an object of a table, read from ``source`` if it has to be made; None for any other name."""
