@@ -103,6 +103,50 @@ def test_a_descriptor_of_protobufs_own_library() -> None:
     assert parse_protobuf(MEANT).normalize() == parse_protobuf(CAPTURED).normalize()
 
 
+GROUPS = """\
+syntax = "proto2";
+
+message M {
+  optional group Part = 1 {
+    optional string a = 1 [default = "éA"];
+    repeated group Deep = 2 {
+      optional int32 x = 1;
+    }
+  }
+  optional bytes b = 4 [default = "\\377\\'a"];
+
+  oneof o {
+    group Item = 3 {
+      required int32 n = 1;
+    }
+  }
+}
+"""
+
+
+def test_groups_and_escaped_defaults_are_the_same_in_text_and_descriptor() -> None:
+    schema = parse_protobuf(GROUPS.replace("éA", "\\303\\251\\x41").replace("\\'", "'"))
+    assert schema.text == GROUPS.replace("\\'", "'")
+    # a group has the type 10, and the default of bytes has its escapes (descriptor.proto)
+    descriptor = base64.b64decode(schema.format_text("serialized"))
+    assert b"\x0a\x04part\x18\x01\x20\x01\x28\x0a\x32\x07.M.Part" in descriptor and b"\\377\\'a" in descriptor
+    again = parse_protobuf(schema.format_text("serialized"))
+    assert again.normalize() == schema.normalize() and "group Part = 1 {" in again.text
+    assert again.format_text("serialized") == schema.format_text("serialized")
+
+
+def test_features_are_the_same_in_text_and_descriptor() -> None:
+    text = """edition = "2023"; option features.field_presence = IMPLICIT; message M { message N { int32 a = 1; }
+      N n = 1 [features.message_encoding = DELIMITED];
+      repeated int32 r = 2 [features.repeated_field_encoding = EXPANDED];
+      E e = 3; } enum E { option features.enum_type = CLOSED; A = 0; }"""
+    schema = parse_protobuf(text)
+    descriptor = base64.b64decode(schema.format_text("serialized"))
+    # FieldOptions.features is 21, FeatureSet.message_encoding 5, DELIMITED 2 (descriptor.proto)
+    assert b"\x42\x05\xaa\x01\x02\x28\x02" in descriptor
+    assert parse_protobuf(schema.format_text("serialized")).normalize() == schema.normalize()
+
+
 INVALID = [
     "nonsense",
     "message M {",
@@ -112,7 +156,8 @@ INVALID = [
     "message M { string a = 1; string b = 1; }",
     "message M { string a = 1; int32 a = 2; }",
     "message M { string a; }",
-    "message M { optional group G = 1 { } }",
+    "message M { optional group g = 1 { } }",
+    "message M { extend M { optional group G = 1 { } } }",
     "message M { string a = 1; } message M { }",
     "enum E { }",
     'import "other.proto"; message M { }',

@@ -49,18 +49,20 @@ CODE_COLUMNS: Final = 5
 
 AVRO_DEPTH_MAX: Final = 1000
 """Blocks of arrays and maps, and records that contain themselves, inside one another in a payload."""
-FRAME_WORDS: Final = 3
+FRAME_WORDS: Final = 4
 """Numbers that a walker keeps of each of them: items left, or where to return to; the end of a block (-1: not given);
-the position of its size."""
+the position of its size. Of a message of Protobuf the end, node and next field of the one around it, and the field that
+it is a group of (-1: it has a length)."""
 EMPTY_ITEMS_MAX: Final = 1000
 """Items without bytes, such as nulls in an array, in a payload: their number alone would take memory."""
 
 (
     KIND_INT64, KIND_INT32, KIND_UINT32, KIND_SINT32, KIND_SINT64, KIND_BOOL, KIND_ENUM, KIND_FIXED32, KIND_SFIXED32,
-    KIND_FIXED64, KIND_STRING, KIND_BYTES, KIND_MESSAGE,
-) = range(13)  # fmt: skip
+    KIND_FIXED64, KIND_STRING, KIND_BYTES, KIND_MESSAGE, KIND_GROUP,
+) = range(14)  # fmt: skip
 """Kinds of fields of Protobuf by how their bytes become a number: KIND_INT64 is also uint64, KIND_FIXED32 also float,
-KIND_FIXED64 all of 64 bits. Up to KIND_ENUM they are varints, from KIND_STRING on they have a length."""
+KIND_FIXED64 all of 64 bits. Up to KIND_ENUM they are varints, from KIND_STRING on they have a length, but for
+KIND_GROUP, a message between two tags."""
 (
     FIELD_TAG, FIELD_KIND, FIELD_NODE, FIELD_LEAF, FIELD_REPEATED, FIELD_CLEARS, FIELD_CLEARS_END, FIELD_NUMBERS,
     FIELD_NUMBERS_END,

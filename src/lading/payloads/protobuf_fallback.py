@@ -14,6 +14,7 @@ from .layout import (
     KIND_ENUM,
     KIND_FIXED32,
     KIND_FIXED64,
+    KIND_GROUP,
     KIND_INT32,
     KIND_MESSAGE,
     KIND_SFIXED32,
@@ -117,8 +118,11 @@ def _list_items(text: bytes, tag: int, kind: int, numbers: list[int]) -> Iterato
     while at < len(text):
         first = at
         found, at = read_tag(text, at, len(text))
-        if found >> 3 != tag >> 3 or found not in (tag, tag >> 3 << 3 | WIRE_SIZED):
-            at = skip_field(text, first, at, len(text), found, 0)
+        is_item = found == tag or (found == tag >> 3 << 3 | WIRE_SIZED and kind != KIND_GROUP)
+        if not is_item or kind == KIND_GROUP:
+            begin, (at, last) = at, find_field_end(text, first, at, len(text), found, 0)
+            if is_item:
+                yield begin, last - begin, True
         elif kind >= KIND_STRING:
             size, at = read_size(text, at, len(text))
             yield at, size, True
@@ -166,12 +170,14 @@ class _Payload:
         """Read a message. Raises _MalformedError."""
         # a loop over a stack, as there may be more levels than Python can follow
         self._enter(node)
-        stack: list[tuple[int, int]] = []
+        stack: list[tuple[int, int, list[int] | None]] = []
         while True:
             if at == end:
                 if not stack:
                     return
-                node, end = stack.pop()
+                node, end, group = stack.pop()
+                if group is not None:
+                    raise _MalformedError(VERDICT_CUT, len(self._text) if not stack else at)
                 continue
             first = at
             tag, at = read_tag(self._text, at, end)
@@ -181,6 +187,12 @@ class _Payload:
                     at = self._read_packed(field, first, at, end)
                     continue
                 field = None
+            if field is None and tag & 7 == WIRE_GROUP_END and stack:
+                group = stack[-1][2]
+                if group is not None and group[0] >> 3 == tag >> 3:
+                    node = stack.pop()[0]
+                    self._end_group(group, first, at)
+                    continue
             if field is None:
                 at = skip_field(self._text, first, at, end, tag, len(stack))
                 continue
@@ -191,6 +203,9 @@ class _Payload:
                 if kind == KIND_ENUM and known and word not in known:
                     continue
                 value = word, _WORD_BYTES, False
+            elif kind == KIND_GROUP:
+                # its length is known at its end
+                value = at, 0, True
             else:
                 size, at = read_size(self._text, at, end)
                 if kind == KIND_STRING:
@@ -202,14 +217,21 @@ class _Payload:
                 self._extend(leaf, first, at)
             elif leaf >= 0:
                 held = self.found.get(leaf)
-                self.is_split |= kind == KIND_MESSAGE and held is not None and held[2]
+                self.is_split |= kind >= KIND_MESSAGE and held is not None and held[2]
                 self.found[leaf] = value
-            if kind == KIND_MESSAGE:
+            if kind >= KIND_MESSAGE:
                 if len(stack) == PROTOBUF_DEPTH_MAX:
                     raise _MalformedError(VERDICT_DEPTH, first)
-                stack.append((node, end))
-                node, at, end = below, value[0], at
+                stack.append((node, end, field if kind == KIND_GROUP else None))
+                node, at, end = below, value[0], end if kind == KIND_GROUP else at
                 self._enter(node)
+
+    def _end_group(self, group: list[int], first: int, end: int) -> None:
+        """Give a group its length: ``first`` is the position of its last tag, ``end`` that after it."""
+        leaf, is_repeated = group[3:5]
+        if leaf >= 0:
+            begin = self.found[leaf][0]
+            self.found[leaf] = begin, (end if is_repeated else first) - begin, True
 
     def _enter(self, node: int) -> None:
         _, _, slot, first, end = self._tables.messages[node]
@@ -325,6 +347,11 @@ def read_number(text: bytes, at: int, end: int, kind: int) -> tuple[int, int]:
 
 def skip_field(text: bytes, first: int, at: int, end: int, tag: int, depth: int) -> int:
     """Return the position after a field that is not known, of which the tag at ``first`` was read."""
+    return find_field_end(text, first, at, end, tag, depth)[0]
+
+
+def find_field_end(text: bytes, first: int, at: int, end: int, tag: int, depth: int) -> tuple[int, int]:
+    """Return the position after a field whose tag at ``first`` was read, and that of its last tag, if it is a group."""
     groups: list[int] = []
     while True:
         wire, number = tag & 7, tag >> 3
@@ -348,7 +375,7 @@ def skip_field(text: bytes, first: int, at: int, end: int, tag: int, depth: int)
         else:
             raise _MalformedError(VERDICT_TAG, first)
         if not groups:
-            return at
+            return at, first
         if at >= end:
             raise _MalformedError(VERDICT_CUT, end)
         first = at

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 from ..model.errors import LocalError
 from ..model.limits import INSTANT_MAX_US, INSTANT_MIN_US
 from ..schemas.protobuf_types import FieldType, MessageType
-from .protobuf_json import WELL_KNOWN, write_duration, write_tag, write_varint
+from .protobuf_json import WELL_KNOWN, write_duration, write_message, write_tag, write_varint
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -135,6 +135,8 @@ def _encode_single(field: FieldType, value: Any, path: str, *, is_implicit: bool
     is_sized = field.kind in ("string", "bytes", "message")
     if is_implicit and field.message is None and not (held if is_sized else held.strip(b"\0")):
         return b""
+    if field.message is not None:
+        return write_message(field, held)
     return write_tag(field) + (_write_sized(held) if is_sized else held)
 
 

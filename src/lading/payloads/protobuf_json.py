@@ -14,9 +14,9 @@ import numpy as np
 
 from ..model.limits import INSTANT_MAX_US, INSTANT_MIN_US
 from ..schemas.protobuf_types import FieldType, MessageType
-from .layout import KIND_STRING, WIRE_SIZED
+from .layout import KIND_STRING, WIRE_GROUP, WIRE_GROUP_END, WIRE_SIZED
 from .paths import Path
-from .protobuf_fallback import read_number, read_size, read_tag, skip_field
+from .protobuf_fallback import find_field_end, read_number, read_size, read_tag, skip_field
 from .protobuf_program import KINDS, find_tag
 
 WELL_KNOWN: Final = "google.protobuf."
@@ -54,6 +54,9 @@ def _collect(type_: MessageType, text: bytes) -> dict[int, list[tuple[bytes, byt
             while is_packed and here < end:
                 number, here = read_number(text, here, end, KINDS[field.kind])
                 values.append(number)
+        elif tag & 7 == WIRE_GROUP:
+            here, (at, last) = at, find_field_end(text, first, at, len(text), tag, 0)
+            values.append(text[here:last])
         else:
             number, at = read_number(text, at, len(text), KINDS[field.kind])
             values.append(number)
@@ -85,7 +88,7 @@ def merge_message(type_: MessageType, text: bytes, paths: tuple[Path, ...]) -> b
         if field.name in names and field.message is not None and not field.is_repeated:
             joined = b"".join(value for _, value in pieces if isinstance(value, bytes))
             inner = merge_message(field.message, joined, tuple(path[1:] for path in paths if path[:1] == (field.name,)))
-            parts.append(write_tag(field) + write_varint(len(inner)) + inner)
+            parts.append(write_message(field, inner))
         else:
             parts += [raw for raw, _ in pieces]
     return b"".join(parts)
@@ -94,6 +97,13 @@ def merge_message(type_: MessageType, text: bytes, paths: tuple[Path, ...]) -> b
 def write_tag(field: FieldType) -> bytes:
     """Return the tag of a single value of a field."""
     return write_varint(find_tag(field))
+
+
+def write_message(field: FieldType, held: bytes) -> bytes:
+    """Return the message of a field with its tag and length, or between two tags."""
+    if field.is_delimited:
+        return write_tag(field) + held + write_varint(field.number << 3 | WIRE_GROUP_END)
+    return write_tag(field) + write_varint(len(held)) + held
 
 
 def write_varint(number: int) -> bytes:

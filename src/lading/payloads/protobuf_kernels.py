@@ -47,6 +47,7 @@ from .layout import (
     KIND_BOOL,
     KIND_ENUM,
     KIND_FIXED64,
+    KIND_GROUP,
     KIND_INT32,
     KIND_MESSAGE,
     KIND_SFIXED32,
@@ -145,44 +146,49 @@ def _size(data: Address, at: int, end: int) -> tuple[int, int, int]:
 
 
 @routine
-def _skip_field(data: Address, first: int, at: int, end: int, tag: int, stack: Longs, depth: int) -> tuple[int, int]:
-    """Skip a field that is not known, after its tag: return GOOD and the position after it, or a verdict."""
+def _skip_field(
+    data: Address, first: int, at: int, end: int, tag: int, stack: Longs, depth: int
+) -> tuple[int, int, int]:
+    """Skip a field that is not known, after its tag: return GOOD and the position after it, or a verdict.
+
+    The third number is the position of the last tag, that at the end of a group.
+    """
     level = int64(depth)
     while True:
         wire, number = tag & 7, tag >> 3
         if number == 0:
-            return VERDICT_TAG, first
+            return VERDICT_TAG, first, first
         if wire == WIRE_VARINT:
             _, at, verdict = _varint(data, at, end)
             if verdict != VERDICT_GOOD:
-                return verdict, at
+                return verdict, at, first
         elif wire in (WIRE_FIXED64, WIRE_FIXED32):
             size = int64(8) if wire == WIRE_FIXED64 else int64(4)
             if size > end - at:
-                return VERDICT_CUT, end
+                return VERDICT_CUT, end, first
             at += size
         elif wire == WIRE_SIZED:
             size, at, verdict = _size(data, at, end)
             if verdict != VERDICT_GOOD:
-                return verdict, at
+                return verdict, at, first
             at += size
         elif wire == WIRE_GROUP:
             if level == PROTOBUF_DEPTH_MAX:
-                return VERDICT_DEPTH, first
+                return VERDICT_DEPTH, first, first
             stack[FRAME_WORDS * level] = number
             level += 1
         elif wire == WIRE_GROUP_END and level > depth and stack[FRAME_WORDS * (level - 1)] == number:
             level -= 1
         else:
-            return VERDICT_TAG, first
+            return VERDICT_TAG, first, first
         if level == depth:
-            return VERDICT_GOOD, at
+            return VERDICT_GOOD, at, first
         if at >= end:
-            return VERDICT_CUT, end
+            return VERDICT_CUT, end, first
         first = at
         tag, at, verdict = _tag(data, at, end)
         if verdict != VERDICT_GOOD:
-            return verdict, at
+            return verdict, at, first
 
 
 @step
@@ -287,6 +293,8 @@ def _walk_message(
             if depth == 0:
                 return VERDICT_GOOD, at
             depth -= 1
+            if stack[FRAME_WORDS * depth + 3] >= 0:
+                return VERDICT_CUT, end
             end = stack[FRAME_WORDS * depth]
             node = stack[FRAME_WORDS * depth + 1]
             guess = stack[FRAME_WORDS * depth + 2]
@@ -318,8 +326,20 @@ def _walk_message(
                     continue
                 # of another wire type it is another field
                 field = int64(-1)
+            if field < 0 and tag & 7 == WIRE_GROUP_END and depth > 0:
+                group = stack[FRAME_WORDS * (depth - 1) + 3]
+                if group >= 0 and fields[group, FIELD_TAG] >> 3 == tag >> 3:
+                    leaf = fields[group, FIELD_LEAF]
+                    if leaf >= 0:
+                        is_repeated = fields[group, FIELD_REPEATED] == 1
+                        length[leaf, row] = (at if is_repeated else first) - start[leaf, row]
+                    depth -= 1
+                    node = stack[FRAME_WORDS * depth + 1]
+                    guess = stack[FRAME_WORDS * depth + 2]
+                    fields_end = messages[node, MESSAGE_FIELDS_END]
+                    continue
             if field < 0:
-                verdict, at = _skip_field(data, first, at, end, tag, stack, depth)
+                verdict, at, _ = _skip_field(data, first, at, end, tag, stack, depth)
                 if verdict != VERDICT_GOOD:
                     return verdict, at
                 continue
@@ -342,6 +362,9 @@ def _walk_message(
                 return VERDICT_CUT, end
             word = _read_fixed(data, at, kind)
             at += width
+        elif kind == KIND_GROUP:
+            # its length is known at its end
+            word, size = at, int64(0)
         else:
             size, at, verdict = _size(data, at, end)
             if verdict != VERDICT_GOOD:
@@ -364,17 +387,20 @@ def _walk_message(
                     start[leaf, row] = first
                 length[leaf, row] = at - start[leaf, row]
             else:
-                if kind == KIND_MESSAGE and length[leaf, row] >= 0 and start[leaf, row] >= 0:
+                if kind >= KIND_MESSAGE and length[leaf, row] >= 0 and start[leaf, row] >= 0:
                     split[row] = 1
                 start[leaf, row], length[leaf, row] = word, size
-        if kind == KIND_MESSAGE:
+        if kind >= KIND_MESSAGE:
             if depth == PROTOBUF_DEPTH_MAX:
                 return VERDICT_DEPTH, first
             stack[FRAME_WORDS * depth] = end
             stack[FRAME_WORDS * depth + 1] = node
             stack[FRAME_WORDS * depth + 2] = guess
+            stack[FRAME_WORDS * depth + 3] = field if kind == KIND_GROUP else int64(-1)
             depth += 1
-            node, end, at = fields[field, FIELD_NODE], at, word
+            if kind == KIND_MESSAGE:
+                end = at
+            node, at = fields[field, FIELD_NODE], word
             slot = messages[node, MESSAGE_SLOT]
             if slot >= 0:
                 if seen[slot] == row:
@@ -470,10 +496,17 @@ def list_protobuf_items(
         while at < end:
             first = at
             found, at, _ = _tag(source, at, end)
-            if found != tag and found != packed:
-                _, at = _skip_field(source, first, at, end, found, stack, int64(0))
+            if found != tag and (found != packed or kind == KIND_GROUP):
+                _, at, _ = _skip_field(source, first, at, end, found, stack, int64(0))
                 continue
             stop = at
+            if kind == KIND_GROUP:
+                begin = at
+                _, at, stop = _skip_field(source, first, at, end, found, stack, int64(0))
+                place = min(count, room - 1)
+                item_start[place], item_length[place] = begin, stop - begin
+                count += 1
+                continue
             if found == packed:
                 size, at, _ = _size(source, at, end)
                 stop = at + size

@@ -22,6 +22,7 @@ from .layout import (
     KIND_ENUM,
     KIND_FIXED32,
     KIND_FIXED64,
+    KIND_GROUP,
     KIND_INT32,
     KIND_INT64,
     KIND_MESSAGE,
@@ -38,6 +39,7 @@ from .layout import (
     MESSAGE_SLOT,
     WIRE_FIXED32,
     WIRE_FIXED64,
+    WIRE_GROUP,
     WIRE_SIZED,
     WIRE_VARINT,
 )
@@ -91,8 +93,15 @@ def compile_program(message: MessageType, paths: tuple[Path, ...]) -> ProtobufPr
     return _Compiler(paths).compile(message)
 
 
+def find_kind(field: FieldType) -> int:
+    """Return the kind by which walkers read a field."""
+    return KIND_GROUP if field.is_delimited else KINDS[field.kind]
+
+
 def find_tag(field: FieldType) -> int:
     """Return the tag of a single value of a field."""
+    if field.is_delimited:
+        return field.number << 3 | WIRE_GROUP
     kind = KINDS[field.kind]
     fixed = WIRE_FIXED64 if kind == KIND_FIXED64 else WIRE_FIXED32
     return field.number << 3 | (WIRE_VARINT if kind <= KIND_ENUM else WIRE_SIZED if kind >= KIND_STRING else fixed)
@@ -192,7 +201,7 @@ class _Compiler:
             self._add_default(message, field, leaf)
         self._fields.append(
             [
-                find_tag(field), KINDS[field.kind], node, leaf, int(field.is_repeated), clears, len(self._clears),
+                find_tag(field), find_kind(field), node, leaf, int(field.is_repeated), clears, len(self._clears),
                 numbers, len(self._numbers),
             ]
         )  # fmt: skip

@@ -29,7 +29,7 @@ from .protobuf_json import (
     write_message_text,
     write_scalar_text,
 )
-from .protobuf_program import KINDS, WORD_BYTES, compile_program, find_tag, join_texts, list_enum_numbers
+from .protobuf_program import KINDS, WORD_BYTES, compile_program, find_kind, find_tag, join_texts, list_enum_numbers
 
 KERNEL_MODULE: Final = "lading.payloads.protobuf_kernels"
 PAYLOAD_BYTES: Final = 64
@@ -197,7 +197,7 @@ class ProtobufValues:
         while True:
             start, length = np.empty(room, np.int64), np.empty(room, np.int64)
             count = kernels.list_protobuf_items(
-                self.data, self.start, self.length, find_tag(field), KINDS[field.kind], numbers, counts, start, length,
+                self.data, self.start, self.length, find_tag(field), find_kind(field), numbers, counts, start, length,
                 _make_stack(),
             )  # fmt: skip
             if count <= room:

@@ -161,7 +161,8 @@ class _Normalizer:
             types = None
             if one.map_types is not None:
                 types = (one.map_types[0], self._find(one.map_types[1], scope))
-            type_ = f"map<{types[0]}, {types[1]}>" if types else self._find(one.type, scope)
+            named = one.type if one.is_group else self._find(one.type, scope)
+            type_ = f"map<{types[0]}, {types[1]}>" if types else named
             found.append(replace(one, type=type_, map_types=types, options=tuple(sorted(one.options))))
         return tuple(found)
 

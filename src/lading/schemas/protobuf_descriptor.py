@@ -27,6 +27,7 @@ from .protobuf_model import (
     find_full_name,
     quote,
 )
+from .protobuf_text import unquote
 
 _NAMES: Final = {number: name for name, number in SCALARS.items()}
 _MESSAGE, _ENUM, _GROUP = 11, 14, 10
@@ -73,6 +74,17 @@ ENUM_OPTIONS: Final = _options({}, {2: "allow_alias", 3: "deprecated"})
 VALUE_OPTIONS: Final = _options({}, {1: "deprecated"})
 OTHER_OPTIONS: Final = _options({}, {33: "deprecated"})
 _MAP_ENTRY: Final = 7
+FEATURES: Final[Mapping[int, tuple[str, Mapping[int, str]]]] = {
+    1: ("field_presence", {1: "EXPLICIT", 2: "IMPLICIT", 3: "LEGACY_REQUIRED"}),
+    2: ("enum_type", {1: "OPEN", 2: "CLOSED"}),
+    3: ("repeated_field_encoding", {1: "PACKED", 2: "EXPANDED"}),
+    4: ("utf8_validation", {2: "VERIFY", 3: "NONE"}),
+    5: ("message_encoding", {1: "LENGTH_PREFIXED", 2: "DELIMITED"}),
+    6: ("json_format", {1: "ALLOW", 2: "LEGACY_BEST_EFFORT"}),
+}
+"""The features of editions, by their numbers in a FeatureSet."""
+_FEATURE_SETS: Final = {id(FILE_OPTIONS): 50, id(MESSAGE_OPTIONS): 12, id(FIELD_OPTIONS): 21, id(ENUM_OPTIONS): 7}
+"""By table of options, the number of their FeatureSet."""
 
 
 class _Fields:
@@ -108,6 +120,10 @@ class _Fields:
         if not isinstance(value, int):
             raise InvalidSchema("descriptor: a field has another type")
         return value
+
+    def has_only(self, number: int) -> bool:
+        """Return whether a field is the only one."""
+        return self._values.keys() == {number}
 
     def has(self, number: int) -> bool:
         return number in self._values
@@ -186,7 +202,8 @@ def read_descriptor(data: bytes) -> ProtoFile:
     package = file.text(2)
     if package:
         _require(_FULL_NAME, package)
-    is_proto3 = syntax == "proto3"
+    # neither has labels of fields without one
+    is_proto3 = syntax == "proto3" or syntax.startswith("edition ")
     scope = f".{package}" if package else ""
     types: tuple[ProtoMessage | ProtoEnum, ...] = (
         *(_read_message(one, scope, is_proto3, 0) for one in file.messages(4)),
@@ -205,6 +222,26 @@ def read_descriptor(data: bytes) -> ProtoFile:
     )
 
 
+def read_descriptor_set(data: bytes) -> list[tuple[str, bytes, list[str]]] | None:
+    """Return the name, descriptor and names of messages of each file of a FileDescriptorSet; None for other bytes.
+
+    It is what ``protoc --descriptor_set_out`` writes; with ``--include_imports`` files are after those they import.
+    """
+    try:
+        found = _Fields(data)
+        if not found.has_only(1):
+            return None
+        return [(_Fields(one).text(1), one, _list_messages(_Fields(one))) for one in found.data(1)]
+    except InvalidSchema:
+        return None
+
+
+def _list_messages(file: _Fields) -> list[str]:
+    """Return the full names of the messages of a file that are in no other one."""
+    package = file.text(2)
+    return [f"{package}.{one.text(1)}" if package else one.text(1) for one in file.messages(4)]
+
+
 def _read_options(options: _Fields, table: _OptionTable) -> Options:
     found = []
     for number, (name, kind, words) in table.items():
@@ -215,6 +252,10 @@ def _read_options(options: _Fields, table: _OptionTable) -> Options:
                 found.append((name, "true" if options.number(number) else "false"))
             elif options.number(number) in words:
                 found.append((name, words[options.number(number)]))
+    features = options.message(_FEATURE_SETS[id(table)]) if id(table) in _FEATURE_SETS else _Fields(b"")
+    for number, (name, words) in FEATURES.items():
+        if features.number(number) in words:
+            found.append((f"features.{name}", words[features.number(number)]))
     return tuple(found)
 
 
@@ -268,8 +309,6 @@ def _write_range(first: int, last: int) -> str:
 
 def _type_of(field: _Fields) -> str:
     kind = field.number(5)
-    if kind == _GROUP:
-        raise InvalidSchema("groups are not supported; use a message")
     if kind in _NAMES:
         return _NAMES[kind]
     return _require(_FULL_NAME, field.text(6))
@@ -286,10 +325,18 @@ def _read_field(field: _Fields, maps: Mapping[str, tuple[str, str]], is_proto3: 
     options = _read_options(field.message(8), FIELD_OPTIONS)
     if field.has(7):
         default = field.text(7)
-        options = (("default", quote(default) if type_ in ("string", "bytes") else default), *options)
+        if type_ == "bytes":
+            # with escapes, as in the text
+            default = quote(unquote(f'"{default}"'))
+        options = (("default", quote(default) if type_ == "string" else default), *options)
     if field.has(10) and field.text(10) != make_json_name(name):
         options = (*options, ("json_name", quote(field.text(10))))
-    return ProtoField(name, field.number(3), type_, label, options, types)
+    # with an edition a group is a message field with a feature, and declared apart
+    is_group = field.number(5) == _GROUP and ("features.message_encoding", "DELIMITED") not in options
+    if is_group:
+        # declared in the same message, as the text has it
+        type_ = type_.rpartition(".")[2]
+    return ProtoField(name, field.number(3), type_, label, options, types, is_group)
 
 
 def make_json_name(name: str) -> str:
@@ -413,10 +460,10 @@ class _Writer:
             parts.append(_number(5, SCALARS[field.type]))
         else:
             name, kind = self._find(field.type, scope)
-            parts += [_number(5, kind), _bytes(6, name)]
+            parts += [_number(5, _GROUP if field.is_group else kind), _bytes(6, name)]
         options = dict(field.options)
         if "default" in options:
-            parts.append(_bytes(7, _unquote(options["default"])))
+            parts.append(_bytes(7, _write_default(field.type, options["default"])))
         parts.append(_write_options(8, field.options, FIELD_OPTIONS))
         parts += [_bytes(10, _unquote(options["json_name"])) if "json_name" in options else b"", more]
         return b"".join(parts)
@@ -498,14 +545,32 @@ def _write_options(field: int, options: Options, table: _OptionTable) -> bytes:
                 parts.append(_number(number, value == "true"))
             else:
                 parts += [_number(number, code) for code, word in words.items() if word == value]
+    given = dict(options)
+    features = b"".join(
+        _number(number, code)
+        for number, (name, words) in FEATURES.items()
+        for code, word in words.items()
+        if given.get(f"features.{name}") == word
+    )
+    if features and id(table) in _FEATURE_SETS:
+        parts.append(_bytes(_FEATURE_SETS[id(table)], features))
     data = b"".join(parts)
     return _bytes(field, data) if data else b""
 
 
 def _unquote(text: str) -> str:
-    if not text.startswith('"'):
-        return text
-    return re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r", "t": "\t"}.get(found[1], found[1]), text[1:-1])
+    return unquote(text).encode(errors="surrogateescape").decode(errors="replace") if text.startswith('"') else text
+
+
+def _write_default(type_: str, text: str) -> str:
+    """Return a default as descriptors have it: a string as it is, bytes with escapes."""
+    if type_ != "bytes" or not text.startswith('"'):
+        return _unquote(text)
+    data = unquote(text).encode(errors="surrogateescape")
+    return "".join(_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in data)
+
+
+_ESCAPES: Final = {ord(letter): f"\\{name}" for letter, name in zip("\n\r\t\"'\\", "nrt\"'\\", strict=True)}
 
 
 _RANGE: Final = re.compile(r"(-?\d+)(?:\s*to\s*(-?\d+|max))?")

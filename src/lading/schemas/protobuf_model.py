@@ -28,6 +28,8 @@ class ProtoField:
     """``optional``, ``required``, ``repeated``, or empty."""
     options: Options = ()
     map_types: tuple[str, str] | None = None
+    is_group: bool = False
+    """Its message is declared with it, of the name ``type`` in the same place, and is between two tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,15 @@ def find_full_name(name: str, scope: str, types: Types) -> str | None:
 
 
 def quote(text: str) -> str:
-    """Return a string as it stands in a file."""
-    return '"' + "".join(_ESCAPES.get(one, one) for one in text) + '"'
+    """Return a string as it stands in a file. Bytes that are not UTF-8 are ``surrogateescape``'d in it."""
+    return '"' + "".join(_ESCAPES.get(one) or (one if one not in _BYTES else _escape_byte(one)) for one in text) + '"'
+
+
+_BYTES: Final = frozenset(map(chr, range(0xDC80, 0xDD00)))
+
+
+def _escape_byte(letter: str) -> str:
+    return f"\\{ord(letter) - 0xDC00:03o}"
 
 
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -183,6 +192,19 @@ def _write_field(field_: ProtoField, indent: str) -> str:
     return f"{indent}{label}{field_.type} {field_.name} = {field_.number}{_write_options(field_.options)};\n"
 
 
+def _write_member(field_: ProtoField, bodies: Mapping[str, ProtoMessage | ProtoEnum], indent: str) -> Iterator[str]:
+    """Write a field; one that is a group with its message."""
+    body = bodies.get(field_.type) if field_.is_group else None
+    if body is None:
+        yield _write_field(field_, indent)
+        return
+    label = f"{field_.label} " if field_.label else ""
+    first, *rest = _write_type(body, indent)
+    head = first.replace("message ", f"{label}group ", 1).removesuffix(" {\n")
+    yield f"{head} = {field_.number}{_write_options(field_.options)} {{\n"
+    yield from rest
+
+
 def _write_type(type_: ProtoMessage | ProtoEnum, indent: str) -> Iterator[str]:
     below = indent + "  "
     if isinstance(type_, ProtoEnum):
@@ -196,13 +218,19 @@ def _write_type(type_: ProtoMessage | ProtoEnum, indent: str) -> Iterator[str]:
     yield from (f"{below}option {name} = {value};\n" for name, value in type_.options)
     yield from (f"{below}reserved {one};\n" for one in type_.reserved)
     yield from (f"{below}extensions {one};\n" for one in type_.extensions)
-    yield from (_write_field(one, below) for one in type_.fields)
+    groups = {one.type: one for one in type_.all_fields() if one.is_group}
+    bodies = {one.name: one for one in type_.types if one.name in groups}
+    for one in type_.fields:
+        yield from _write_member(one, bodies, below)
     for oneof in type_.oneofs:
         yield f"\n{below}oneof {oneof.name} {{\n"
         yield from (f"{below}  option {name} = {value};\n" for name, value in oneof.options)
-        yield from (_write_field(one, below + "  ") for one in oneof.fields)
+        for one in oneof.fields:
+            yield from _write_member(one, bodies, below + "  ")
         yield f"{below}}}\n"
     for nested in type_.types:
+        if nested.name in bodies:
+            continue
         yield "\n"
         yield from _write_type(nested, below)
     for extend in type_.extends:

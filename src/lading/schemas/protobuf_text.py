@@ -28,8 +28,10 @@ _TOKEN: Final = re.compile(
     |(?P<sign>[{}()\[\]<>;,=:/+-]|\.)""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE: Final = re.compile(
+    rb"\\(?:[xX]([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL
+)
+_ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _LABELS: Final = frozenset({"optional", "required", "repeated"})
 NESTED_MAX: Final = 32
 END: Final = ("end", "")
@@ -214,7 +216,9 @@ class _Parser:
     # -- messages
 
     def _message(self) -> ProtoMessage:
-        name = self._name()
+        return self._message_body(self._name())
+
+    def _message_body(self, name: str) -> ProtoMessage:
         self._depth += 1
         if self._depth > NESTED_MAX:
             raise InvalidSchema(f"messages are nested more than {NESTED_MAX} levels deep")
@@ -231,7 +235,7 @@ class _Parser:
             "message": lambda: types.append(self._message()),
             "enum": lambda: types.append(self._enum()),
             "extend": lambda: extends.append(self._extend()),
-            "oneof": lambda: oneofs.append(self._oneof()),
+            "oneof": lambda: oneofs.append(self._oneof(types)),
             "option": lambda: options.append(self._option_statement()),
             "reserved": lambda: reserved.append(self._ranges()),
             "extensions": lambda: extensions.append(self._ranges()),
@@ -246,21 +250,23 @@ class _Parser:
                 self._take()
                 statements[word]()
             else:
-                fields.append(self._field())
+                fields.append(self._field(types))
         self._depth -= 1
         return ProtoMessage(
             name, tuple(fields), tuple(oneofs), tuple(types), tuple(options), tuple(reserved), tuple(extensions),
             tuple(extends),
         )  # fmt: skip
 
-    def _field(self) -> ProtoField:
+    def _field(self, types: list[ProtoMessage | ProtoEnum] | None = None) -> ProtoField:
+        """Return a field; the message of a group is added to ``types``, those of the message around it."""
         label = ""
         after = self._tokens[self._next + 1 : self._next + 2]
         if self._peek() in _LABELS and after and after[0][0] == "name":
             label = self._take()[1]
         type_ = self._full_name()
-        if type_ == "group":
-            raise InvalidSchema("groups are not supported; use a message")
+        after = self._tokens[self._next : self._next + 3]
+        if type_ == "group" and len(after) == 3 and after[0][1][:1].isupper() and after[1][1] == "=":
+            return self._group(label, types)
         map_types = None
         if type_ == "map" and self._skip("<"):
             key = self._name()
@@ -275,7 +281,17 @@ class _Parser:
         self._expect(";")
         return ProtoField(name, number, type_, label, options, map_types)
 
-    def _oneof(self) -> ProtoOneof:
+    def _group(self, label: str, types: list[ProtoMessage | ProtoEnum] | None) -> ProtoField:
+        if types is None:
+            raise InvalidSchema("groups in extend are not supported; use a message")
+        name = self._name()
+        self._expect("=")
+        number = self._integer()
+        options = self._bracket_options()
+        types.append(self._message_body(name))
+        return ProtoField(name.lower(), number, name, label, options, is_group=True)
+
+    def _oneof(self, types: list[ProtoMessage | ProtoEnum]) -> ProtoOneof:
         name = self._name()
         self._expect("{")
         fields: list[ProtoField] = []
@@ -287,7 +303,7 @@ class _Parser:
                 self._take()
                 options.append(self._option_statement())
             else:
-                fields.append(self._field())
+                fields.append(self._field(types))
         return ProtoOneof(name, tuple(fields), tuple(options))
 
     def _ranges(self) -> str:
@@ -380,13 +396,21 @@ def _line(text: str, at: int) -> int:
 
 
 def unquote(text: str) -> str:
-    """Return the string that a literal with its quotes writes."""
-    return _ESCAPE.sub(_replace_escape, text[1:-1])
+    """Return the string that a literal with its quotes writes.
+
+    Bytes that are not UTF-8 are as ``surrogateescape`` has them. Escapes of numbers are bytes, so that several may be
+    one character.
+    """
+    data = text[1:-1].encode(errors="surrogateescape")
+    return _ESCAPE.sub(_replace_escape, data).decode(errors="surrogateescape")
 
 
-def _replace_escape(found: re.Match[str]) -> str:
-    if found[1] or found[3]:
-        return chr(int(found[1] or found[3], 16)) if not "d800" <= (found[3] or "").lower() <= "dfff" else "?"
+def _replace_escape(found: re.Match[bytes]) -> bytes:
+    if found[1]:
+        return bytes((int(found[1], 16),))
     if found[2]:
-        return chr(int(found[2], 8) & 0xFF)
-    return _ESCAPED.get(found[4], found[4])
+        return bytes((int(found[2], 8) & 0xFF,))
+    if found[3] or found[4]:
+        number = int(found[3] or found[4], 16)
+        return b"?" if 0xD800 <= number <= 0xDFFF or number > 0x10FFFF else chr(number).encode()
+    return _ESCAPED.get(found[5], found[5])

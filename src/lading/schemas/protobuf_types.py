@@ -100,6 +100,8 @@ class FieldType:
     message: MessageType | None = None
     enum: EnumType | None = None
     json_name: str | None = None
+    is_delimited: bool = False
+    """Of a message: it is between two tags, as a group, and has no length."""
 
     @property
     def item(self) -> FieldType:
@@ -199,7 +201,8 @@ class MessageTypes:
                 continue
             entry = MessageType(f"{name}.{one.name}.entry", is_map_entry=True)
             pair = [ProtoField(part, at + 1, one.map_types[at]) for at, part in enumerate(("key", "value"))]
-            implicit = replace(file, syntax="proto3")
+            # entries have a length and no presence, whatever the features of the file
+            implicit = replace(file, syntax="proto3", options=())
             entry.set_fields(tuple(self._resolve_field(part, None, implicit, name, todo) for part in pair))
             yield FieldType(one.name, one.number, "message", is_repeated=True, is_map=True, message=entry)
 
@@ -233,6 +236,8 @@ class MessageTypes:
             one.name, one.number, kind, is_repeated, False, has_presence, one.label == "required",
             is_repeated and is_packed and kind not in ("string", "bytes", "message"), oneof, default, message, enum,
             unquote(options["json_name"]) if "json_name" in options else None,
+            message is not None
+            and (one.is_group or _find_feature("message_encoding", options, file) == "DELIMITED"),
         )  # fmt: skip
 
     def _resolve_enum(self, name: str) -> EnumType:
@@ -272,9 +277,9 @@ def _read_default(kind: str, enum: EnumType | None, text: str | None) -> Any:
         first = next(iter(enum.names), 0)
         return enum.numbers.get(text, first) if text is not None else first
     if kind == "string":
-        return "" if text is None else unquote(text)
+        return "" if text is None else unquote(text).encode(errors="surrogateescape").decode(errors="replace")
     if kind == "bytes":
-        return b"" if text is None else unquote(text).encode("latin-1", "replace")
+        return b"" if text is None else unquote(text).encode(errors="surrogateescape")
     if kind == "bool":
         return text == "true"
     try:
