@@ -24,6 +24,7 @@ from lading.model.run import Decoded
 from lading.payloads import avro_fallback, avro_values
 from lading.payloads.avro_program import compile_program
 from lading.payloads.form import PayloadForm
+from lading.payloads.identity import SchemaIdentity
 from lading.registry.payload_form import parse_payload_form
 from lading.schemas.avro import parse_avro
 from lading.schemas.parsed import ParsedSchema
@@ -317,6 +318,9 @@ class OneSchema:
 
     def find_by_guid(self, guid: str) -> ParsedSchema | None:
         return parse_avro(self.text)
+
+    def identify(self, name: int | str) -> SchemaIdentity | None:
+        return None
 
 
 def read_by(reader: str, writer: str, columns: str, payloads: Sequence[bytes]) -> Assembled:

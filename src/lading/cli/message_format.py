@@ -84,7 +84,7 @@ def _member(text: str, name: str, form: PayloadForm) -> Callable[[Message], Any]
         located = {
             key: to_located(pa.array([dict(_list_pairs(message)).get(key)], pa.binary())) for key in form.header_keys
         }
-        values = form.walk(payloads, located, [path]).values[path]
+        values = form.walk({PAYLOAD: payloads}, located, [path]).values[path]
         return build_column(values, PayloadColumn("member", path, pa.string()))[0][0].as_py()
 
     return read_member

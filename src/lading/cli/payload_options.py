@@ -12,16 +12,21 @@ PayloadFormat = Annotated[
         "--payload-format",
         metavar="FORMAT",
         help="Format of payloads of which columns are members: json, avro, protobuf, text, or schema for that of the "
-        "schema that a payload names by its id. Default: json, with --registry alone schema.",
+        "schema that a payload names by its id. Default: that of --payload-schema; with --registry alone schema; else "
+        "json.",
     ),
 ]
 PayloadSchema = Annotated[
     str | None,
-    typer.Option("--payload-schema", metavar="FILE", help="Schema of the payloads: a file .avsc or .proto."),
+    typer.Option(
+        "--payload-schema",
+        metavar="FILE",
+        help="Schema of the payloads: a file .avsc, .proto or .desc, which says their format.",
+    ),
 ]
 PayloadMessage = Annotated[
     str | None,
-    typer.Option("--payload-message", metavar="NAME", help="The message of a .proto file that payloads are."),
+    typer.Option("--payload-message", metavar="NAME", help="The message of a .proto or .desc file that payloads are."),
 ]
 PayloadRegistry = Annotated[
     str | None,

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
+from ..payloads.form import find_fields
 from ..payloads.found import WalkedPayloads
-from ..payloads.paths import PAYLOAD
 from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
 from .instants import TIME_FIELDS, drop_unreadable_times
 from .locate import locate
@@ -100,15 +100,16 @@ def assemble(
             bad[column.name] = flags
     walked: WalkedPayloads | None = None
     if projection.payload:
-        payloads = _require_decoded(decoded.columns, PAYLOAD, "message field")
-        walked = projection.form.walk(payloads, decoded.located, (column.path for column in projection.payload))
-        malformed = walked.malformed
-        is_any_malformed = bool(malformed.any())
+        paths = [column.path for column in projection.payload]
+        read = {name: _require_decoded(decoded.columns, name, "message field") for name in find_fields(paths)}
+        topic = str(place.get("topic", "")) if place is not None else ""
+        walked = projection.form.walk(read, decoded.located, paths, topic)
+        is_any_malformed = bool(walked.malformed.any()) or walked.keys is not None
         for member in projection.payload:
             made[member.name], wrong = build_column(walked.values[member.path], member, form.typed)
             if is_any_malformed:
-                wrong = wrong | malformed
-            if is_any_malformed or wrong.any():
+                wrong = wrong | walked.find_malformed(member.path)
+            if wrong.any():
                 bad[member.name] = pa.array(wrong)
     fields = [field.with_type(made[field.name].type) for field in projection.schema]
     batch = pa.RecordBatch.from_arrays([made[field.name] for field in fields], schema=pa.schema(fields))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
-from ..payloads.form import JSON_FORM, PayloadForm
-from ..payloads.paths import PATH_PATTERN, PAYLOAD, Path, parse_path, write_path
+from ..payloads.form import JSON_FORM, PayloadForm, find_fields
+from ..payloads.paths import KEY, KEY_ROOT, PATH_PATTERN, PAYLOAD, Path, parse_path, write_path
 from .field_names import field_meant
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -224,14 +224,13 @@ class Projection:
         The headers are among them if a column has every value of a header, the payload if a column is from there.
         """
         wanted = {*self.fields, *(("headers",) if any(column.type == ARRAY for column in self.headers) else ())}
-        if self.payload:
-            wanted.add(PAYLOAD)
+        wanted |= {*find_fields(column.path for column in self.payload)}
         return tuple(field for field in SCHEMA_WITH_ORIGIN.names if field in wanted)
 
     @property
     def header_keys(self) -> tuple[str, ...]:
         """The distinct header keys to locate, in order of first use."""
-        of_payloads = self.form.header_keys if self.payload else ()
+        of_payloads = self.form.list_headers(column.path for column in self.payload)
         return tuple(dict.fromkeys((*(column.header for column in self.headers), *of_payloads)))
 
     @property
@@ -249,9 +248,10 @@ class Projection:
         """
         for member in self.payload:
             if member.required and (values := batch.column(member.name)).null_count:
-                assert payloads is not None
                 lacking = values.is_null().to_numpy(zero_copy_only=False)
-                lacking &= payloads.is_valid().to_numpy(zero_copy_only=False)
+                if find_fields((member.path,)) == (PAYLOAD,):
+                    assert payloads is not None
+                    lacking &= payloads.is_valid().to_numpy(zero_copy_only=False)
                 if lacking.any():
                     raise LocalError(
                         f"{describe_place(int(lacking.argmax()))}: the column {member.name!r} is required, and "
@@ -422,8 +422,6 @@ def parse_columns(text: str, form: PayloadForm = JSON_FORM) -> Projection:
                     f"of a header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} "
                     f"from {name.text}"
                 )
-            if not name.quoted and not any(word.is_word("from") for word in words):
-                require_no_member(name.text, f'`"{name.text}" {" ".join(map(str, words))}`')
             headers.append(_header_column(name.text, words))
         elif name.text in FIELD_TYPES:
             fields.append(name.text)
@@ -442,20 +440,6 @@ def is_text_field(name: str, words: str) -> bool:
     """Return whether a column ``name`` with these words after it is the key or payload of messages as text."""
     plain = words.strip().lower()
     return name in TEXT_FIELDS and SYNONYMS.get(plain, plain) == "string"
-
-
-def require_no_member(name: str, header_form: str, fields: Sequence[str] = ("key",)) -> None:
-    """Raise SettingError if ``name`` looks like a member of a JSON key, or other ``fields``, which is not a column.
-
-    ``header_form`` is what reads a header of that name.
-    """
-    field, dot, member = name.partition(".")
-    if dot and field in fields:
-        raise SettingError(
-            f"column {name!r}: members of a JSON {field} are not columns; read `{field} string` and take them from it "
-            f"afterwards, in Spark by get_json_object({field}, '$.{member}'), in lading sql by decode({field}) ->> "
-            f"'{member}', or read a header of this name by {header_form}"
-        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -572,7 +556,7 @@ def parse_header_source(source: str) -> str:
 
 def write_header_source(header: str) -> str:
     """Return the source that names a header: in double quotes if it would be read as a place in the payload."""
-    if _is_quoted(header) or header == PAYLOAD or parse_path(header) is not None:
+    if _is_quoted(header) or header in (PAYLOAD, KEY) or parse_path(header) is not None:
         return _quote(header)
     return header
 
@@ -596,7 +580,9 @@ def _is_quoted(source: str) -> bool:
 
 def parse_payload_source(name: str, source: str) -> Path | None:
     """Return the path of a column ``name`` that is from ``source``, or None if that is not in the payload."""
-    return (parse_path(f"{PAYLOAD}.{name}") or (name,)) if source == PAYLOAD else parse_path(source)
+    if source in (PAYLOAD, KEY):
+        return parse_path(f"{source}.{name}") or ((name,) if source == PAYLOAD else (KEY_ROOT, name))
+    return parse_path(source)
 
 
 def parse_payload_type(word: str) -> tuple[pa.DataType, bool]:
@@ -608,7 +594,7 @@ def _find_path(name: _Token, words: list[_Token]) -> Path | None:
     """Return the path of a column that is from the payload, by its source or else its name; None for another one."""
     for word, source in pairwise(words):
         if word.is_word("from"):
-            is_header = source.quoted or (name.text in TEXT_FIELDS and source.text == PAYLOAD)
+            is_header = source.quoted or (name.text in TEXT_FIELDS and source.text in (PAYLOAD, KEY))
             return None if is_header else parse_payload_source(name.text, source.text)
     return None if name.quoted else parse_path(name.text)
 

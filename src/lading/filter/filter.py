@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from ..model.batch import FIELDS, SCHEMA_WITH_ORIGIN
 from ..model.run import Decoded
-from ..payloads.form import JSON_FORM, PayloadForm
-from ..payloads.paths import PAYLOAD
+from ..payloads.form import JSON_FORM, PayloadForm, find_fields
 from .tree import AnyHeader, Condition, Field, HeaderRef, PayloadRef, operands
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Filter:
     def header_keys(self) -> tuple[str, ...]:
         """Keys of headers that are read by their last value, in no special order, each once."""
         nodes = operands(self.tree)
-        of_payloads = self.form.header_keys if any(isinstance(node, PayloadRef) for node in nodes) else ()
+        of_payloads = self.form.list_headers(node.path for node in nodes if isinstance(node, PayloadRef))
         return tuple(sorted({*(node.key for node in nodes if isinstance(node, HeaderRef)), *of_payloads}))
 
     @cached_property
@@ -47,7 +46,7 @@ class Filter:
         """Batch fields that the filter reads beside the located headers."""
         nodes = operands(self.tree)
         every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
-        every |= {PAYLOAD} if any(isinstance(node, PayloadRef) for node in nodes) else set()
+        every |= {*find_fields(node.path for node in nodes if isinstance(node, PayloadRef))}
         return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
 
     def mask(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:

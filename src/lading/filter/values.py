@@ -19,7 +19,7 @@ from ..columns.typed import compare_bytes, convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from ..model.state import State
-from ..payloads.form import JSON_FORM, PayloadForm
+from ..payloads.form import JSON_FORM, PayloadForm, find_fields
 from ..payloads.found import FoundValues
 from ..payloads.paths import PAYLOAD, Path, write_path
 from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand, PayloadRef
@@ -115,11 +115,12 @@ class Messages:
         """Find the values of ``paths`` in the payloads, those that were not found before, in one walk."""
         missing = [path for path in paths if path not in self._found]
         if missing:
-            payloads = self.field(PAYLOAD)
+            read = {name: self.field(name) for name in find_fields(missing)}
             if self._looked_at is not None:
-                nothing: Any = pa.scalar(None, payloads.type)
-                payloads = pc.if_else(pa.array(self._looked_at), payloads, nothing)
-            self._found.update(self._form.walk(payloads, self._decoded.located, missing).values)
+                chosen = pa.array(self._looked_at)
+                nothing: Any = pa.scalar(None, pa.binary())
+                read = {name: pc.if_else(chosen, column, nothing.cast(column.type)) for name, column in read.items()}
+            self._found.update(self._form.walk(read, self._decoded.located, missing).values)
 
     def find_payload(self, path: Path) -> FoundValues:
         self.walk_payloads([path])

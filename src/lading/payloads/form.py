@@ -17,7 +17,8 @@ from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from ..schemas.parsed import InvalidSchema, ParsedSchema, ResolvedReference
-from .found import WalkedPayloads
+from .found import FoundValues, WalkedPayloads
+from .identity import IdentityValues, SchemaIdentity
 from .layout import (
     SCHEMA_FIRST,
     VERDICT_MISMATCH,
@@ -25,7 +26,7 @@ from .layout import (
     VERDICT_UNFRAMED,
     VERDICT_UNKNOWN,
 )
-from .paths import Path
+from .paths import KEY, KEY_ROOT, PAYLOAD, SCHEMA_PARTS, SCHEMA_ROOT, VALUE, Path
 from .split import SplitValues
 from .texts import walk_texts
 from .walk import walk_json_spans
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 ID_HEADER: Final = "__value_schema_id"
 """The header with the id of a payload's schema, as Confluent's serialisers write it."""
+KEY_ID_HEADER: Final = "__key_schema_id"
+"""The same for the key's."""
+_ID_HEADERS: Final = {VALUE: ID_HEADER, KEY: KEY_ID_HEADER}
 TEXT_FORMAT: Final = "text"
 ID_BYTES, GUID_BYTES = 4, 16
 INDEX_BYTES_MAX: Final = 256
@@ -54,6 +58,13 @@ class SchemaSource(Protocol):
 
     def find_by_guid(self, guid: str) -> ParsedSchema | None:
         """Return the schema with a GUID; else as ``find_by_id``."""
+        ...
+
+    def identify(self, name: int | str) -> SchemaIdentity | None:
+        """Return what the registry knows of the schema with an id or GUID, or None if it does not exist.
+
+        Raises Unreachable.
+        """
         ...
 
 
@@ -94,11 +105,29 @@ class PayloadForm:
     source: SchemaSource | None = None
     prefix: str = "auto"
     message: str = ""
+    key: PayloadForm | None = None
+    """How keys are read, None for JSON."""
+
+    def list_headers(self, paths: Iterable[Path]) -> tuple[str, ...]:
+        """Return the headers to locate for ``walk`` with these paths."""
+        headers: dict[str, None] = {}
+        for path in paths:
+            if path[:1] == (SCHEMA_ROOT,):
+                headers[_ID_HEADERS[path[1]]] = None
+            elif path[:1] == (KEY_ROOT,):
+                headers |= dict.fromkeys((KEY_ID_HEADER,) if (self.key or JSON_FORM)._has_id_header else ())
+            else:
+                headers |= dict.fromkeys((ID_HEADER,) if self._has_id_header else ())
+        return tuple(headers)
 
     @property
     def header_keys(self) -> tuple[str, ...]:
-        """The headers to locate for ``walk``."""
-        return (ID_HEADER,) if self.has_schema and self.prefix == "auto" else ()
+        """The headers to locate for paths into payloads."""
+        return (ID_HEADER,) if self._has_id_header else ()
+
+    @property
+    def _has_id_header(self) -> bool:
+        return self.has_schema and self.prefix == "auto"
 
     @property
     def reads_json(self) -> bool:
@@ -110,17 +139,52 @@ class PayloadForm:
         """Whether payloads are read by a schema, which can be unknown, or not fit the columns."""
         return self.source is not None or self.schema is not None
 
-    def walk(self, payloads: pa.Array[Any], located: Mapping[str, Located], paths: Iterable[Path]) -> WalkedPayloads:
-        """Return what ``paths`` lead to in a binary column. Each payload is validated whole.
+    def walk(
+        self, fields: Mapping[str, pa.Array[Any]], located: Mapping[str, Located], paths: Iterable[Path],
+        topic: str = "",
+    ) -> WalkedPayloads:  # fmt: skip
+        """Return what ``paths`` lead to in the binary columns of ``find_fields``. Each payload is validated whole.
 
-        ``located`` has the headers of ``header_keys``. Raises Unreachable if a schema cannot be fetched now.
+        ``located`` has the headers of ``list_headers``; ``topic`` chooses among the subjects of a schema. Raises
+        Unreachable if a schema cannot be fetched now.
         """
-        ends, data = view_binary(payloads)
-        begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
-        if payloads.null_count:
-            size[payloads.is_null().to_numpy(zero_copy_only=False)] = -1
         wanted = tuple(dict.fromkeys(paths))
-        ids = located.get(ID_HEADER)
+        roots = {root: tuple(path for path in wanted if path[:1] == (root,)) for root in (KEY_ROOT, SCHEMA_ROOT)}
+        own = tuple(path for path in wanted if path[:1] not in ((KEY_ROOT,), (SCHEMA_ROOT,)))
+        if len(own) == len(wanted):
+            return self.walk_column(fields[PAYLOAD], located.get(ID_HEADER), own)
+        values: dict[Path, FoundValues] = {}
+        keys = walked = None
+        if roots[KEY_ROOT]:
+            inside = {path: path[1:] for path in roots[KEY_ROOT]}
+            form = self.key or JSON_FORM
+            keys = form.walk_column(fields[KEY], located.get(KEY_ID_HEADER), tuple(inside.values()))
+            values |= {path: keys.values[inner] for path, inner in inside.items()}
+        if roots[SCHEMA_ROOT]:
+            values |= self._identify(fields, located, roots[SCHEMA_ROOT], topic)
+        if own:
+            walked = self.walk_column(fields[PAYLOAD], located.get(ID_HEADER), own)
+            return WalkedPayloads({**walked.values, **values}, walked.verdict, walked.position, walked.notes, keys)
+        rows = len(next(iter(fields[name] for name in find_fields(wanted))))
+        return WalkedPayloads(values, np.zeros(rows, np.uint8), np.zeros(rows, np.int64), None, keys)
+
+    def _identify(
+        self, fields: Mapping[str, pa.Array[Any]], located: Mapping[str, Located], paths: tuple[Path, ...], topic: str
+    ) -> dict[Path, FoundValues]:
+        """Return the schemas of payloads and keys, or parts of them."""
+        whole: dict[str, IdentityValues] = {}
+        for name in dict.fromkeys(path[1] for path in paths):
+            form = self if name == VALUE else self.key or JSON_FORM
+            source = form.source or self.source
+            whole[name] = _identify_column(
+                fields[PAYLOAD if name == VALUE else KEY], located.get(_ID_HEADERS[name]), form.prefix, source,
+                f"{topic}-{name}",
+            )  # fmt: skip
+        return {path: IdentityValues(whole[path[1]].columns, "".join(path[2:])) for path in paths}
+
+    def walk_column(self, payloads: pa.Array[Any], ids: Located | None, wanted: tuple[Path, ...]) -> WalkedPayloads:
+        """Return what paths lead to in a binary column, whose ids are in a header, if it is located."""
+        data, begin, size = _view_spans(payloads)
         if self.format == TEXT_FORMAT:
             return walk_texts(data, begin, size, wanted)
         if self.source is not None:
@@ -131,6 +195,44 @@ class PayloadForm:
 
 
 JSON_FORM: Final = PayloadForm()
+
+
+def find_fields(paths: Iterable[Path]) -> tuple[str, ...]:
+    """Return the message fields that paths lead into: key, payload, or both."""
+    fields = {
+        KEY if path[:1] == (KEY_ROOT,) or path[:2] == (SCHEMA_ROOT, KEY) else PAYLOAD for path in paths
+    }  # fmt: skip
+    return tuple(sorted(fields))
+
+
+def _view_spans(payloads: pa.Array[Any]) -> tuple[Bytes, Longs, Longs]:
+    """Return the bytes of a binary column, and the position and size of each value; the size of a null is -1."""
+    ends, data = view_binary(payloads)
+    begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
+    if payloads.null_count:
+        size[payloads.is_null().to_numpy(zero_copy_only=False)] = -1
+    return data, begin, size
+
+
+def _identify_column(
+    values: pa.Array[Any], ids: Located | None, prefix: str, source: SchemaSource | None, subject: str
+) -> IdentityValues:
+    """Return the schemas that values name by ids, in the header, or before them unless ``prefix`` is ``none``."""
+    data, begin, size = _view_spans(values)
+    if prefix == "none":
+        size = np.full(len(size), -1, np.int64)
+    found = _find_ids(data, begin, size, ids)
+    held: dict[str, list[Any]] = {name: [None] * len(size) for name in SCHEMA_PARTS}
+    for name, rows in _group_rows(found):
+        identity = source.identify(name) if source is not None else None
+        if identity is None:
+            identity = SchemaIdentity(*((name, None) if isinstance(name, int) else (None, name)))
+        version = identity.choose_version(subject)
+        for part, value in zip(SCHEMA_PARTS, (identity.schema_id, identity.guid, *version), strict=True):
+            for row in rows.tolist():
+                held[part][row] = value
+    types = {"id": pa.int64(), "version": pa.int64()}
+    return IdentityValues({name: pa.array(one, types.get(name, pa.string())) for name, one in held.items()})
 
 
 Walk = Callable[[Bytes, Longs, Longs], WalkedPayloads]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from .layout import EMPTY_ITEMS_MAX, JSON_DEPTH_MAX, MALFORMED_FIRST, SCHEMA_FIRST, VERDICT_GOOD
-from .paths import Path
+from .paths import KEY_ROOT, SCHEMA_ROOT, Path
 
 VERDICTS: Final = (
     "is good", "is null", "is empty", "is JSON, and not an object", "has a character that JSON does not have there",
@@ -98,12 +98,31 @@ class WalkedPayloads:
     position: NDArray[np.int64]
     notes: Mapping[int, str] | None = None
     """The problems of the schemas of payloads, by row."""
+    keys: WalkedPayloads | None = None
+    """The keys, if paths lead into them."""
 
     @property
     def good(self) -> NDArray[np.bool_]:
         """Which payloads are good, and not null."""
         rows: NDArray[np.bool_] = self.verdict == VERDICT_GOOD
         return rows
+
+    def find_malformed(self, path: Path) -> NDArray[np.bool_]:
+        """Return the rows in which a path leads into a payload or key that cannot be read."""
+        if path[:1] == (SCHEMA_ROOT,):
+            return np.zeros(len(self.verdict), np.bool_)
+        return self.keys.malformed if path[:1] == (KEY_ROOT,) and self.keys is not None else self.malformed
+
+    def find_complete(self, path: Path) -> NDArray[np.bool_]:
+        """Return the rows in which a value that is missing is a breach: a null payload lacks none, a null key does."""
+        return ~self.find_malformed(path) if path[:1] in ((KEY_ROOT,), (SCHEMA_ROOT,)) else self.good
+
+    def describe_at(self, path: Path, row: int) -> str | None:
+        """Return a sentence about the malformed payload or key that a path leads into; None for a readable one."""
+        if not self.find_malformed(path)[row]:
+            return None
+        is_key = path[:1] == (KEY_ROOT,) and self.keys is not None
+        return f"the key {self.keys.describe(row)}" if is_key and self.keys else f"the payload {self.describe(row)}"
 
     def find(self, verdict: int) -> NDArray[np.bool_]:
         """Return which payloads have this verdict."""

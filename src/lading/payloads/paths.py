@@ -32,12 +32,23 @@ from .layout import (
 Path = tuple[str, ...]
 """The names of members, from the payload inwards."""
 PAYLOAD: Final = "payload"
+KEY: Final = "key"
+KEY_ROOT: Final = "\0key"
+"""The first name of a path into the key; other paths lead into the payload."""
+SCHEMA_ROOT: Final = "\0schema"
+"""The first name of a path to the schema that a payload or key names; ``value`` or ``key`` is after it."""
+VALUE: Final = "value"
+SCHEMA_PARTS: Final = ("id", "guid", "subject", "version")
+"""The parts of a schema that paths lead to."""
 NAMES_MAX: Final = 100
 """Names in a path: objects inside one another on the way to a value."""
 PATH_MARK: Final = "\0"
 """Begins a name in a syntax tree that is a path, and not the name of a header that looks like one."""
 _PART = r'(?:[\w-]+|"(?:[^"]|"")*"|`(?:[^`]|``)*`)'
-PATH_PATTERN: Final = rf"payload(?:\.{_PART})+"
+_SCHEMA_PATTERN: Final = rf'schema\(\s*"(value|key)"\s*\)(?:\.({"|".join(SCHEMA_PARTS)}))?'
+PATH_PATTERN: Final = (
+    rf'(?:(?:payload|key)(?:\.{_PART})+|schema\(\s*"(?:value|key)"\s*\)(?:\.(?:{"|".join(SCHEMA_PARTS)})\b)?)'
+)
 """A regular expression of a path as people write it; a name with other characters than a word has is quoted."""
 _PARTS: Final = re.compile(rf"\.({_PART})")
 _PLAIN: Final = re.compile(r"[\w-]+")
@@ -47,7 +58,13 @@ def parse_path(text: str) -> Path | None:
     """Return the path that ``text`` writes, or None if it is not one. Raises SettingError for one that is too long."""
     if re.fullmatch(PATH_PATTERN, text) is None:
         return None
+    if schema := re.fullmatch(_SCHEMA_PATTERN, text):
+        return (SCHEMA_ROOT, *(part for part in schema.groups() if part is not None))
     names = tuple(_unquote(part) for part in _PARTS.findall(text))
+    if names[0] in (KEY_ROOT, SCHEMA_ROOT):
+        raise SettingError(f"path {text[:60]!r}: a name that begins with NUL; read the object around it as json")
+    if text.startswith(f"{KEY}."):
+        names = (KEY_ROOT, *names)
     if len(names) > NAMES_MAX:
         raise SettingError(f"path {text[:60]}…: {len(names)} names; a path has at most {NAMES_MAX}")
     return names
@@ -55,6 +72,10 @@ def parse_path(text: str) -> Path | None:
 
 def write_path(path: Path) -> str:
     """Return a path as people write it."""
+    if path[:1] == (SCHEMA_ROOT,):
+        return ".".join((f'schema("{path[1]}")', *path[2:]))
+    if path[:1] == (KEY_ROOT,):
+        return ".".join((KEY, *(name if _PLAIN.fullmatch(name) else _quote(name) for name in path[1:])))
     return ".".join((PAYLOAD, *(name if _PLAIN.fullmatch(name) else _quote(name) for name in path)))
 
 

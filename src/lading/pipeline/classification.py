@@ -155,8 +155,9 @@ def _failing_payloads(plan: Plan, made: Assembled) -> Iterator[NDArray[np.bool_]
     for column in plan.contract.payload:
         values = walked.values[column.path]
         if column.required:
-            yield values.absent & walked.good
-            yield values.null & walked.good
+            complete = walked.find_complete(column.path)
+            yield values.absent & complete
+            yield values.null & complete
         flags = made.bad.get(column.name)
         yield None if flags is None else _mask(flags)
         if column.constraint is not None:

@@ -245,9 +245,8 @@ def _count_breaches(found: Survey, contract: Projection, batch: pa.RecordBatch) 
 def _count_payload_breaches(found: Survey, contract: Projection, batch: pa.RecordBatch) -> None:
     breaches = found.breaches
     columns = Projection(payload=contract.payload, form=contract.form)
-    made = assemble(to_decoded(batch.select(["headers", PAYLOAD]), columns.header_keys), columns)
+    made = assemble(to_decoded(batch.select(["headers", *columns.message_fields]), columns.header_keys), columns)
     assert made.walked is not None
-    good = made.walked.good
     malformed = np.flatnonzero(made.walked.malformed)
     breaches["", MALFORMED] += len(malformed)
     if len(malformed) and not found.first_malformed:
@@ -256,7 +255,7 @@ def _count_payload_breaches(found: Survey, contract: Projection, batch: pa.Recor
         place = f"the first, in partition {partition} at offset {offset}"
         found.first_malformed = f"{place}, {made.walked.describe(row)}"
     for column in contract.payload:
-        values = made.walked.values[column.path]
+        values, good = made.walked.values[column.path], made.walked.find_complete(column.path)
         breaches[column.name, "present"] += int((good & ~values.absent).sum())
         if column.required:
             breaches[column.name, "missing"] += int((good & values.absent).sum())

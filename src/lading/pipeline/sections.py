@@ -230,6 +230,8 @@ class Document(PipelineFileSection):
     """Ready-made contracts, by name."""
     headers: dict[str, Any] = Field(default_factory=dict)
     payload: PayloadSection = PayloadSection()
+    key: PayloadSection = PayloadSection()
+    """How keys are read whose members are columns."""
     quality: Quality = Quality()
     expect: tuple[ExpectSection, ...] = ()
     step: tuple[Step, ...] = ()

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ..columns.contract import Projection
 from ..model.errors import SettingError
 from ..model.names import DEFAULT_STREAM
-from ..registry.payload_form import inline_schema, parse_payload_form
+from ..registry.payload_form import KEY_PREFIX, inline_schema, parse_payload_form
 from ..settings.toml_text import find_toml_remedy
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import OWN, has_scheme
@@ -53,7 +53,7 @@ class PipelineSettings:
             except SettingError as error:
                 raise SettingError(f"{name}: {error}") from None
         headers = include_contracts(self.document.headers, self.document.include, name)
-        self.contract = _parse_contract(headers, self.document.payload, base, name)
+        self.contract = _parse_contract(headers, self.document.payload, self.document.key, base, name)
         self.storage = StorageReferences.parse(self.document.storage, base, name)
         for key, section in self.destinations:
             self._require_whole(key, section)
@@ -249,7 +249,7 @@ def load_contract(file: Path) -> Projection:
     Raises SettingError as ``PipelineSettings.load`` does.
     """
     document = _read_document(file)
-    alone = document.keys() <= {"headers", "payload", "include"} and document.keys() & {"headers", "include"}
+    alone = document.keys() <= {"headers", "payload", "key", "include"} and document.keys() & {"headers", "include"}
     own = document.get("headers", {})
     if alone and isinstance(own, dict):
         included = document.get("include", [])
@@ -257,17 +257,20 @@ def load_contract(file: Path) -> Projection:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise SettingError(f"{file}: include takes the name of a contract, or a list of names; correct it")
         try:
-            payload = PayloadSection.model_validate(document.get("payload", {}))
+            payload, key = (PayloadSection.model_validate(document.get(name, {})) for name in ("payload", "key"))
         except ValidationError as error:
             raise SettingError(f"{file}: {_sentence(error, ())}") from None
         headers = include_contracts(own, names, str(file))
-        return _parse_contract(headers, payload, file.absolute().parent, str(file))
+        return _parse_contract(headers, payload, key, file.absolute().parent, str(file))
     return PipelineSettings(document, file.absolute().parent, str(file)).contract
 
 
-def _parse_contract(headers: Mapping[str, Any], payload: PayloadSection, base: Path, name: str) -> Projection:
+def _parse_contract(
+    headers: Mapping[str, Any], payload: PayloadSection, key: PayloadSection, base: Path, name: str
+) -> Projection:
+    of_keys = {f"{KEY_PREFIX}{word}": value for word, value in key.settings.items()}
     try:
-        form = parse_payload_form(payload.settings, base)
+        form = parse_payload_form(payload.settings | of_keys, base)
     except SettingError as error:
         raise SettingError(f"{name}: {error}") from None
     return parse_headers(headers, name, form)
@@ -276,9 +279,10 @@ def _parse_contract(headers: Mapping[str, Any], payload: PayloadSection, base: P
 def _read_document(file: Path) -> dict[str, Any]:
     """Return the content of a file, with the schema of payloads in it, which tasks elsewhere need too."""
     document = _parse_document(file)
-    payload = document.get("payload")
-    if isinstance(payload, dict) and isinstance(payload.get("schema"), str):
-        document["payload"] = inline_schema(payload, file.absolute().parent)
+    for name in ("payload", "key"):
+        section = document.get(name)
+        if isinstance(section, dict) and isinstance(section.get("schema"), str):
+            document[name] = inline_schema(section, file.absolute().parent)
     return document
 
 

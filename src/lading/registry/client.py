@@ -24,6 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from ..model.errors import LadingError, RemoteError, SettingError, Unreachable
+from ..payloads.identity import SchemaIdentity
 from ..schemas.formats import parse_schema
 from ..schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedReference
 
@@ -137,6 +138,32 @@ class RegistryClient:
     def schema_by_guid(self, guid: str) -> FetchedSchema:
         """Return the schema with a GUID. Raises as ``schema_by_id``."""
         return self._schema(f"schemas/guids/{quote(guid, safe='')}")
+
+    def identify(self, name: int | str) -> SchemaIdentity:
+        """Return id, GUID and versions by subject of the schema with an id or GUID, as far as the registry knows them.
+
+        Raises SchemaMissing, Unreachable or RemoteError.
+        """
+        path = f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{quote(name, safe='')}"
+        with self._lock:
+            if self._missing.get(path, 0.0) > self._clock():
+                raise self._missing_error(path)
+            try:
+                document = self._ask("GET", path)
+                schema_id = name if isinstance(name, int) else document.get("id")
+                versions = [] if schema_id is None else self._ask("GET", f"schemas/ids/{schema_id}/versions")
+            except RemoteError as error:
+                if error.code in (_SCHEMA_MISSING, 404):
+                    self._note_missing(path)
+                    raise self._missing_error(path) from None
+                raise
+        try:
+            found = tuple((str(one["subject"]), int(one["version"])) for one in versions)
+            return SchemaIdentity(schema_id, document.get("guid") if isinstance(name, int) else name, found)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise RemoteError(
+                f"registry {self._address.url}: a response has invalid versions; is this the URL of a registry?"
+            ) from None
 
     def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
         """Register a schema in a subject, unless it is there, and return its id."""

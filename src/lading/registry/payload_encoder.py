@@ -7,20 +7,17 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import KINDS, SchemaText, find_message
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from .client import RegistryAddress, RegistryClient
-from .payload_form import is_schema_text, parse_schema_imports, read_schema_file
+from .payload_form import SUFFIXES, is_schema_text, parse_schema_imports, read_schema_file
 
 if TYPE_CHECKING:
     from ..schemas.protobuf_types import MessageType
-
-SUFFIXES: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
-"""The kind of a schema by the end of its file's name."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ def find_writer_schema(
     With a registry payloads begin with the id of the schema; one of a file is registered as ``subject``, by default
     ``TOPIC-value``. ``option`` is what errors name. Raises LocalError, and the errors of the registry.
     """
-    text = _read_schema(schema, kind, registry, option)
+    text = _read_schema(schema, kind, registry, option, message)
     if text is None:
         assert registry is not None
         with closing(RegistryClient(RegistryAddress(registry))) as client:
@@ -102,7 +99,7 @@ def _find_indexes(schema: ParsedSchema, message: MessageType) -> tuple[int, ...]
     return resolve_messages(schema).find_indexes(message)
 
 
-def _read_schema(schema: str, kind: str | None, registry: str | None, option: str) -> SchemaText | None:
+def _read_schema(schema: str, kind: str | None, registry: str | None, option: str, message: str) -> SchemaText | None:
     """Return the schema of a file, or of a text; None if it is the name of a subject."""
     if is_schema_text(schema):
         if kind is None:
@@ -113,12 +110,13 @@ def _read_schema(schema: str, kind: str | None, registry: str | None, option: st
         if registry is None:
             raise LocalError(f"{option} {schema}: no such file; name one, or a subject together with --registry URL")
         return None
-    known = SUFFIXES.get(file.suffix.lower(), kind)
+    kinds = {suffix: KINDS[format_] for suffix, format_ in SUFFIXES.items()}
+    known = kinds.get(file.suffix.lower(), kind)
     if known is None or (kind is not None and known != kind):
-        wanted = ", ".join(suffix for suffix, name in SUFFIXES.items() if kind in (None, name))
+        wanted = ", ".join(suffix for suffix, name in kinds.items() if kind in (None, name))
         raise LocalError(f"{option} {schema}: no kind of schema ends in {file.suffix!r}; name a file of {wanted}")
     try:
-        text, imports = read_schema_file(file)
+        text, imports = read_schema_file(file, message)
     except SettingError as error:
         raise LocalError(f"{option} {schema}: {error}") from None
     return SchemaText(known, text, parse_schema_imports(imports))

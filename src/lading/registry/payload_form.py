@@ -6,6 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +15,17 @@ from typing import Final
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import JSON_FORM, KINDS, PayloadForm, SchemaText, find_message
+from ..payloads.identity import SchemaIdentity
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from .client import RegistryAddress, RegistryClient, SchemaMissing
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "schema")
 PREFIXES: Final = ("auto", "confluent", "none")
+SUFFIXES: Final = {
+    ".avsc": "avro", ".json": "json", ".proto": "protobuf",
+    **dict.fromkeys((".desc", ".protoset", ".binpb", ".pb"), "protobuf"),
+}  # fmt: skip
+"""The format that a schema is for, by the end of its file's name; the last are files compiled by protoc."""
 PROTOBUF_SUFFIX: Final = ".proto"
 IMPORTS_DEPTH_MAX: Final = 50
 FILES: Final = ("registry_password_file", "registry_token_file", "registry_ca_file", "registry_cache")
@@ -26,7 +33,8 @@ KEYS: Final = (
     "format", "schema", "schema_imports", "message", "prefix", "registry", "registry_user", "registry_password_env",
     "registry_token_env", *FILES,
 )  # fmt: skip
-"""The keys of settings."""
+"""The keys of settings; those of keys of messages begin with ``key.``."""
+KEY_PREFIX: Final = "key."
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -44,6 +52,10 @@ class RegistrySchemas:
         """See SchemaSource."""
         return _find_schema(self, guid, False)
 
+    def identify(self, name: int | str) -> SchemaIdentity | None:
+        """See SchemaSource."""
+        return _identify_schema(self, name)
+
 
 @lru_cache(maxsize=16)
 def _open_client(schemas: RegistrySchemas) -> RegistryClient:
@@ -53,6 +65,15 @@ def _open_client(schemas: RegistrySchemas) -> RegistryClient:
 def _find_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSchema | None:
     try:
         return _fetch_schema(schemas, name, is_id)
+    except SchemaMissing:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _identify_schema(schemas: RegistrySchemas, name: int | str) -> SchemaIdentity | None:
+    """Return what does not change of a schema, and the versions that it has now."""
+    try:
+        return _open_client(schemas).identify(name)
     except SchemaMissing:
         return None
 
@@ -70,6 +91,11 @@ def inline_schema(settings: Mapping[str, str], base: Path | None = None) -> dict
     Names are relative to ``base``, by default the working directory. Raises SettingError if a file cannot be read.
     """
     base = Path.cwd() if base is None else base
+    of_keys = {name.removeprefix(KEY_PREFIX): one for name, one in settings.items() if name.startswith(KEY_PREFIX)}
+    if of_keys:
+        own = {name: one for name, one in settings.items() if not name.startswith(KEY_PREFIX)}
+        inner = {f"{KEY_PREFIX}{name}": one for name, one in inline_schema(of_keys, base).items()}
+        return inline_schema(own, base) | inner
     made = {name: str(value) for name, value in settings.items()}
     for name in FILES:
         if name in made:
@@ -77,19 +103,40 @@ def inline_schema(settings: Mapping[str, str], base: Path | None = None) -> dict
     schema = made.get("schema")
     if schema is None or is_schema_text(schema):
         return made
-    made["schema"], imports = read_schema_file(base / Path(schema).expanduser())
+    file = base / Path(schema).expanduser()
+    made["schema"], imports = read_schema_file(file, made.get("message", ""))
+    if "format" not in made:
+        made["format"] = find_format(file)
     return made if imports is None else {"schema_imports": imports} | made
 
 
-def read_schema_file(file: Path) -> tuple[str, str | None]:
+def find_format(file: Path) -> str:
+    """Return the format of the payloads that the schema in a file is for. Raises SettingError if its name has none."""
+    found = SUFFIXES.get(file.suffix.lower())
+    if found is None:
+        raise SettingError(
+            f"payload.schema {file.name!r}: its ending does not say the format of payloads; add format: avro, "
+            f"protobuf or json, or name a file of {', '.join(SUFFIXES)}"
+        )
+    return found
+
+
+def read_schema_file(file: Path, message: str = "") -> tuple[str, str | None]:
     """Return the schema of a file as text, and those that it imports as ``schema_imports`` has them, if there are any.
 
+    Of a compiled set of descriptors it is the file that has ``message``, by default the last one.
     Raises SettingError if a file cannot be read.
     """
     try:
         content = file.read_bytes()
     except OSError as error:
         raise SettingError(f"payload schema {file}: cannot be read: {error.strerror}; check its path") from None
+    if file.suffix != PROTOBUF_SUFFIX and SUFFIXES.get(file.suffix.lower(), "protobuf") == "protobuf":
+        from ..schemas.protobuf_descriptor import read_descriptor_set
+
+        files = read_descriptor_set(content)
+        if files:
+            return _choose_file(files, message)
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -99,6 +146,19 @@ def read_schema_file(file: Path) -> tuple[str, str | None]:
     if file.suffix == PROTOBUF_SUFFIX:
         _add_imports(file, text, imports, [file])
     return text, json.dumps(imports) if imports else None
+
+
+def _choose_file(files: list[tuple[str, bytes, list[str]]], message: str) -> tuple[str, str | None]:
+    """Return the descriptor of a set that has a message, by default the last, in Base64, and all others."""
+    named = [
+        at for at, (_, _, names) in enumerate(files)
+        if any(f".{message}.".startswith(f".{name}.") or f".{name}".endswith(f".{message}") for name in names)
+    ]  # fmt: skip
+    chosen = named[-1] if message and named else len(files) - 1
+    # a line end says that it is not the name of a file
+    texts = [(name, base64.b64encode(data).decode() + "\n") for name, data, _ in files]
+    imports = dict(texts[:chosen] + texts[chosen + 1 :])
+    return texts[chosen][1], json.dumps(imports) if imports else None
 
 
 def parse_schema_imports(text: str | None) -> tuple[tuple[str, str], ...]:
@@ -146,12 +206,20 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
     """Return the form that settings say. Raises SettingError that names the key which is wrong."""
     if not settings:
         return JSON_FORM
+    of_keys = {name.removeprefix(KEY_PREFIX): one for name, one in settings.items() if name.startswith(KEY_PREFIX)}
+    if of_keys:
+        own = {name: one for name, one in settings.items() if not name.startswith(KEY_PREFIX)}
+        return replace(parse_payload_form(own, base), key=_parse_key_form(of_keys, own, base))
     for name in settings:
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1, 0.6)
             hint = f"did you mean {near[0]}? " if near else ""
             raise SettingError(f"payload.{name}: unknown key; {hint}There are {', '.join(KEYS)}")
     made = inline_schema(settings, base)
+    if "schema" in made and "format" not in made:
+        raise SettingError(
+            "payload.schema: its text does not say the format of payloads; add format: avro, protobuf or json"
+        )
     format_ = _require_word("format", made.get("format", "json"), FORMATS)
     prefix = _require_word("prefix", made.get("prefix", "auto"), PREFIXES)
     source = _parse_source(made)
@@ -175,6 +243,16 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
     if schema is not None and schema.kind == KINDS["protobuf"]:
         _require_message(schema, message)
     return PayloadForm(format_, schema, source, prefix, message)
+
+
+def _parse_key_form(settings: dict[str, str], own: Mapping[str, str], base: Path | None) -> PayloadForm:
+    """Return the form of keys; the registry is that of payloads unless they have another one, or a file."""
+    if settings.keys().isdisjoint(("registry", "schema")) and settings.get("format") not in (None, "json", "text"):
+        settings = {name: one for name, one in own.items() if name.startswith("registry")} | settings
+    try:
+        return parse_payload_form(settings, base)
+    except SettingError as error:
+        raise SettingError(str(error).replace("payload.", "key.")) from None
 
 
 def _require_message(schema: SchemaText, name: str) -> None:

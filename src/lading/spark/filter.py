@@ -40,7 +40,7 @@ from ..filter.tree import (
 )
 from ..filter.values import DOMAIN_TYPES, Messages, Source, is_null, numbers, values
 from ..model.run import Decoded
-from ..payloads.paths import PAYLOAD
+from ..payloads.form import find_fields
 from .functions import arrow_function, as_headers
 
 Form = Domain | Literal["null", "present"]
@@ -173,7 +173,9 @@ def _read(operand: Operand, form: Form, headers: str) -> Column:
     if constant is not None:
         return constant
     inner = _innermost(operand)
-    source = inner.name if isinstance(inner, tree.Field) else PAYLOAD if isinstance(inner, tree.PayloadRef) else headers
+    source = inner.name if isinstance(inner, tree.Field) else headers
+    if isinstance(inner, tree.PayloadRef):
+        source = find_fields((inner.path,))[0]
 
     def read(held: pa.Array[Any]) -> pa.Array[Any]:
         return _array(_messages(inner, held), operand, form)
@@ -186,7 +188,7 @@ def _messages(inner: Operand, held: pa.Array[Any]) -> Messages:
     if isinstance(inner, tree.Field):
         return Messages(Decoded(len(held), {inner.name: held}, {}))
     if isinstance(inner, tree.PayloadRef):
-        return Messages(Decoded(len(held), {PAYLOAD: held}, {}))
+        return Messages(Decoded(len(held), {find_fields((inner.path,))[0]: held}, {}))
     assert isinstance(inner, tree.HeaderRef)
     return Messages(Decoded(len(held), {}, locate(as_headers(held), [inner.key])))
 

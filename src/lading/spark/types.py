@@ -36,7 +36,6 @@ from ..columns.contract import (
     parse_encoding,
     parse_header_source,
     parse_payload_source,
-    require_no_member,
     type_word,
     write_header_source,
 )
@@ -143,9 +142,7 @@ def resolve_schema(
         name = field.name
         header = columns.get(name.lower())
         path = parse_path(name) if header is None else parse_payload_source(name, header)
-        if header is None:
-            require_no_member(name, f"option column.{name}={name}")
-        else:
+        if header is not None:
             header = parse_header_source(header)
         if path is not None:
             if name in KNOWN:

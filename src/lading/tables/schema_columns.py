@@ -18,7 +18,7 @@ from ..payloads.avro_program import is_record
 from ..payloads.form import SchemaText, find_message
 from ..payloads.paths import PAYLOAD, Path
 from ..payloads.protobuf_json import WELL_KNOWN
-from ..registry.payload_form import PROTOBUF_SUFFIX, parse_schema_imports, read_schema_file
+from ..registry.payload_form import SUFFIXES, parse_schema_imports, read_schema_file
 from ..schemas.avro import AvroSchema, AvroType
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from ..schemas.protobuf_types import FieldType, MessageType
@@ -58,13 +58,13 @@ class FieldSchema:
 
 
 def read_field_schema(file: FilePath, message: str = "") -> FieldSchema:
-    """Return the schema of an .avsc or .proto file; ``message`` is the one of Protobuf, by default the first.
+    """Return the schema of an .avsc, .proto or .desc file; ``message`` is the one of Protobuf, by default the first.
 
     Raises LocalError if it cannot be read, or has no fields.
     """
-    is_protobuf = file.suffix == PROTOBUF_SUFFIX
+    is_protobuf = SUFFIXES.get(file.suffix.lower()) == "protobuf"
     try:
-        text, imports = read_schema_file(file)
+        text, imports = read_schema_file(file, message)
         schema = SchemaText("PROTOBUF" if is_protobuf else "AVRO", text, parse_schema_imports(imports)).parse()
         schema.require_valid()
         found = find_field_schema(schema, find_message(schema, message))

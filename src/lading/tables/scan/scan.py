@@ -371,11 +371,7 @@ class _RangeReader:
             )
         member = self._reading.projection.payload_column(name)
         if member is not None and walked is not None:
-            problem = (
-                f"the payload {walked.describe(row)}"
-                if walked.malformed[row]
-                else f"{member.text} has a value that is no {member.word}"
-            )
+            problem = walked.describe_at(member.path, row) or f"{member.text} has a value that is no {member.word}"
             raise LocalError(
                 f"{self._where(decoded.columns['offset'][row].as_py())}: {problem}; on_bad_value=null reads it as null"
             )
