@@ -283,7 +283,8 @@ def opened_world(directory: Path, *, has_users: bool = True, settings: Settings 
     loop = MeasuredLoop()
     with loop, ThreadPoolExecutor(1) as workers:
         broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
-        broker.topology.wakeups.call_soon = loop.call_soon
+        for queue in (broker.topology.wakeups, broker.appender.completions):
+            queue.call_soon = loop.call_soon
         try:
             yield World(broker, Services(broker, settings, Metrics(), workers), loop, tokens)
         finally:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
+import termios
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -120,6 +123,28 @@ def test_the_next_sync_is_under_way_before_anybody_is_told_of_the_one_before(tmp
     # the second was flushed while the first was under way: when that is told, nothing is left to begin
     assert seen == [(2, True), (4, True)]
     assert answers == [None, None]
+    commit.close()
+
+
+def test_the_syncs_of_many_logs_are_taken_in_several_passes(tmp_path: Path) -> None:
+    logs = [opened(tmp_path / f"p{number}") for number in range(30)]
+    commit = GroupCommit(threads=1)
+    synced: list[int] = []
+    for number, log in enumerate(logs):
+        add(log, 1)
+        log.flush()
+        commit.submit(log, lambda _, number=number: synced.append(number))  # type: ignore[misc]
+    results, deadline_s = commit._threads[0].answers, time.monotonic() + 30
+    while int.from_bytes(fcntl.ioctl(results, termios.FIONREAD, bytes(4)), "little") < len(logs):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    passes = 0
+    while len(synced) < len(logs):
+        before = len(synced)
+        commit.complete()
+        assert 0 < len(synced) - before <= 4
+        passes += 1
+    assert (synced, passes) == (list(range(30)), 8)
     commit.close()
 
 

@@ -320,6 +320,7 @@ class Broker:
 
     def stop(self) -> None:
         """Write and sync everything, complete waiting requests, close. The broker cannot be used afterwards."""
+        self.appender.completions.call_rest()
         self.appender.flush()
         self.commit.drain()
         self._maintenance.close(self._now_us)

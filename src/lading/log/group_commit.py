@@ -28,6 +28,9 @@ _KERNEL: Final = "lading.kernels.sync"
 _THREADS: Final = 8
 _FILES_PER_TURN: Final = 8
 """After how many files a thread reports, so that few partitions do not wait for many."""
+_RESULTS_AT_ONCE: Final = 4
+"""Results of a thread that are taken in one pass of the loop: each ends a sync, begins the next one of its log and has
+responses sent. The descriptor stays readable while more are left."""
 
 
 class SyncNow:
@@ -163,13 +166,13 @@ class GroupCommit:
         return int(number)
 
     def complete(self) -> None:
-        """Report the syncs that ended, and start those that waited for them; never blocks."""
+        """Report some of the syncs that ended, and start those that waited for them; never blocks."""
         for key, _ in self._selector.select(0):
-            self._take_results(key.data)
+            self._take_results(key.data, _RESULTS_AT_ONCE)
 
-    def _take_results(self, thread: _Thread) -> None:
+    def _take_results(self, thread: _Thread, results_max: int) -> None:
         try:
-            answers = os.read(thread.answers, 4096)
+            answers = os.read(thread.answers, results_max)
         except BlockingIOError:
             return
         for answer in answers:
@@ -223,7 +226,7 @@ class GroupCommit:
             if left <= 0:
                 return False
             for key, _ in self._selector.select(left):
-                self._take_results(key.data)
+                self._take_results(key.data, 4096)
         return True
 
     def close(self) -> None:

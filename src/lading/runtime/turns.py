@@ -141,17 +141,23 @@ class CallbackQueue:
         """Has a callback run in the next pass of the loop; None: all are called at once."""
         self._room = CALLBACKS_AT_ONCE
         """How many may still be called in this pass."""
-        self._left: deque[Iterator[Callable[[], object]]] = deque()
+        self.waiting: deque[Iterator[Callable[[], object]]] = deque()
+        """Callbacks that are due and not called yet; empty unless some wait for a later pass."""
 
     def call(self, callbacks: Iterable[Callable[[], object]]) -> None:
         """Call the callbacks after those that are due already; if one raises, the error is logged."""
-        self._left.append(iter(callbacks))
+        self.waiting.append(iter(callbacks))
         # else they are being called, or will be in the next pass
-        if len(self._left) == 1:
+        if len(self.waiting) == 1:
             self._call_some()
 
+    def call_rest(self) -> None:
+        """Call those that are left, and from now on all at once: the loop ends."""
+        self.call_soon = None
+        self._call_some()
+
     def _call_some(self) -> None:
-        left = self._left
+        left = self.waiting
         while left:
             for callback in left[0]:
                 try:

@@ -311,7 +311,8 @@ def _broker(
         loop.call_soon(broker.appender.flush)
 
     broker.appender.on_pending = flush_soon
-    broker.topology.wakeups.call_soon = loop.call_soon
+    for queue in (broker.topology.wakeups, broker.appender.completions):
+        queue.call_soon = loop.call_soon
     broker.compaction.executor = ThreadPoolExecutor(1, "lading-compaction")
     handle = broker.commit.fileno()
     if handle is not None:

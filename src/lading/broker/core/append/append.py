@@ -14,12 +14,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ....chunk.envelope import ENVELOPE_BYTES
 from ....log.interface import Commit, InPlace, Write, WriteResult
 from ....model.errors import Reason, Refusal
 from ....model.lazy_dataclass import lazy_dataclass
+from ....runtime.turns import CALLBACKS_AT_ONCE, CallbackQueue
 from ..callbacks import ignore
 from ..component import Component
 from ..counters import Counters
@@ -86,6 +88,9 @@ class Appender(Component):
         self._alone: object = None
         """The one source that has appended since the last flush."""
         self._relieved: list[Callable[[], None]] = []
+        self.completions = CallbackQueue()
+        """Appends that are durable and not finished yet: a sync covers those of many connections, each of which sends
+        its response when its append is finished. The responses of 200 connections in one pass took 35 ms."""
 
     @property
     def congested(self) -> bool:
@@ -237,8 +242,12 @@ class Appender(Component):
                 finished.append(append)
                 size_bytes += append.size_bytes
             self._counters.unsynced_bytes -= size_bytes
-            for append in finished:
-                append.finish(None)
+            # nearly every sync covers few: those cost no call more
+            if finished[CALLBACKS_AT_ONCE:] or self.completions.waiting:
+                self.completions.call(partial(append.finish, None) for append in finished)
+            else:
+                for append in finished:
+                    append.finish(None)
         if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
             self._fail_from(partition, log.high_watermark, log.refusal)
         if self._relieved:
