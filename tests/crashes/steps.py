@@ -4,6 +4,9 @@ A step is a call that opens a transaction, sends, prepares, decides, commits, or
 has four sorts of moments: before it, at each of its requests (half of it was sent), after the server processed a
 request and before its response is read (lost), and after the step. One run that ends by itself records all moments of
 a writer; another run is then ended at each of them.
+
+A request that a busy server refuses for now is the same request when it is repeated: how often that happens differs
+from run to run, and the moments do not. So it has its number again, and lookups before it are counted the first time.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from lading.tables.ingest import TableWriter
 from lading.tables.local import LocalExecutor
 from lading.transports.iggy.transport import IggyTransport
 from lading.transports.kafka import transactions, writer
+from lading.transports.kafka.cluster import KafkaCluster
 from lading.transports.lading.blocks import BlockWriter
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.nsq.queue import NsqQueue
@@ -35,6 +39,8 @@ from tests.crashes import spark_driver
 KINDS: Final = ("exception", "exit", "kill")
 """An error that the writer may handle, and a later run in the same process; ``os._exit``; ``kill -9``."""
 EXIT_CODE: Final = 77
+KAFKA_LOOKUPS: Final = frozenset({3, 10, 17, 18, 36})
+"""API keys of Metadata, FindCoordinator, ApiVersions and logins: they come before a request, or do not."""
 
 
 class Step(NamedTuple):
@@ -81,6 +87,10 @@ class _Call:
     number: int
     requests: int = 0
     is_awaited: bool = False
+    is_lookup: bool = False
+    """Whether the last request was a lookup."""
+    is_repeating: bool = False
+    """Whether the next request is the last one again."""
     thread: int = field(default_factory=threading.get_ident)
 
 
@@ -103,7 +113,7 @@ class StepTracer:
         receivers = {name: getattr(socket.socket, name) for name in ("recv", "recv_into")}
 
         def send_and_trace(connection: socket.socket, data: Any, *more: Any) -> None:
-            call = self._count_request()
+            call = self._count_request(data)
             if call is not None and self._is_end(call, "at"):
                 view = memoryview(data).cast("B")
                 send(connection, view[: len(view) // 2])
@@ -130,6 +140,13 @@ class StepTracer:
 
             return receive_and_trace
 
+        pause = KafkaCluster.pause
+
+        def pause_and_trace(pause_s: float) -> float:
+            self._begin_repetition()
+            return pause(pause_s)
+
+        KafkaCluster.pause = staticmethod(pause_and_trace)  # type: ignore[method-assign]
         # the methods are those of a base class in C
         socket.socket.sendall = send_and_trace  # type: ignore[assignment, method-assign]
         os.replace = replace_and_trace  # type: ignore[assignment]
@@ -166,10 +183,21 @@ class StepTracer:
         here = threading.get_ident()
         return next((call for call in reversed(self._calls) if call.thread == here), None)
 
-    def _count_request(self) -> _Call | None:
+    def _begin_repetition(self) -> None:
+        call = self._find_call()
+        if call is not None:
+            call.requests -= not call.is_lookup
+            call.is_repeating = True
+
+    def _count_request(self, data: Any = b"") -> _Call | None:
+        """Return the step that a request belongs to, as it is now; None for lookups of a repetition, too."""
         call = self._find_call()
         if call is None:
             return None
+        is_lookup = int.from_bytes(memoryview(data).cast("B")[4:6], "big") in KAFKA_LOOKUPS
+        if is_lookup and call.is_repeating:
+            return None
+        call.is_lookup, call.is_repeating = is_lookup, False
         call.requests += 1
         call.is_awaited = True
         return call
