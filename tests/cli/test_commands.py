@@ -312,7 +312,11 @@ def test_a_taken_port_names_the_setting(lading: Run, broker: testing.BrokerProce
         assert key in done.stderr
 
 
-ONLY = ((("kafka",), {"admin", "kafka"}), (("nsqd", "iggy_tcp"), {"admin", "nsqd_tcp", "nsqd_http", "iggy_tcp"}))
+ONLY = (
+    (("kafka",), {"admin", "kafka"}),
+    (("kafka, nsqd_tcp",), {"admin", "kafka", "nsqd_tcp"}),
+    (("nsqd", "iggy_tcp"), {"admin", "nsqd_tcp", "nsqd_http", "iggy_tcp"}),
+)
 
 
 @pytest.mark.parametrize(("words", "names"), ONLY)

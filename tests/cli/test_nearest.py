@@ -29,6 +29,8 @@ from lading.cli.main import main
         ("message tail flights --tail 3", "--offset -10"),
         ("topic list --json", "--output json"),
         ("serve --port 9092", "--set endpoints.NAME.address=HOST:PORT"),
+        ("topic list --port 9092", "--from, --server)"),
+        ("message poll flights --host here", "--from, --server)"),
         ("topic list -o yaml", "Invalid value for '--output' / '-o': 'yaml' is not one of 'text', 'json'"),
         ("message poll flights -n abc", "'abc' is not a whole number"),
         ("message poll flights -n 0", "0 is too small; use 1 or more"),

@@ -72,7 +72,7 @@ REFUSED = {
     "header key": ('encoding = "auto"', 'encodin = "auto"', "headers.delay: unknown key 'encodin' .did you mean"),
     "field's name": ("carrier =", "offset =", "headers.offset: 'offset' is a field of every message"),
     "binary text": ('"string required"', '"string be"', "headers.carrier: .* reads binary numbers"),
-    "range": ("= 0.2", "= 20", "quality.max_failure_ratio cannot be 20: .* less than or equal to 1"),
+    "range": ("= 0.2", "= 20", "quality.max_failure_ratio cannot be 20: too large; use 1 or less"),
     "time": ('"5s"', '"5 sheep"', "pipeline.trigger cannot be '5 sheep': a time is .* 30s"),
     "target": ("parquet:./tables/late", "orc:./late", r"route\[1\].to cannot be .* for example parquet:./late"),
     "plain target": ("parquet:./tables/late", "./late", "for example parquet:./late"),

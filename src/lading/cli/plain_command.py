@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from typer.core import TyperArgument, TyperCommand
 
-VALUE_SENTENCES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
-    "int_parsing": lambda value, bounds: f"{value!r} is not a whole number",
-    "float_parsing": lambda value, bounds: f"{value!r} is not a number",
-    "bool_parsing": lambda value, bounds: f"{value!r} is not a yes or a no",
-    "greater_than": lambda value, bounds: f"{value} is too small; use more than {bounds['gt']:g}",
-    "greater_than_equal": lambda value, bounds: f"{value} is too small; use {bounds['ge']:g} or more",
-    "less_than": lambda value, bounds: f"{value} is too large; use less than {bounds['lt']:g}",
-    "less_than_equal": lambda value, bounds: f"{value} is too large; use {bounds['le']:g} or less",
-}
-"""The fault of a value, by the name that the library which checks values has for it."""
+from ..model.value_faults import describe_fault, is_known_fault
+
 _LIBRARY_PREFIX: Final = "Value error, "
 
 
@@ -51,8 +42,9 @@ def describe_wrong_value(error: Any) -> str | None:
     if causes is None:
         return None
     details = causes()[0]
-    sentence = VALUE_SENTENCES.get(details["type"])
-    if sentence is not None:
-        return sentence(details["input"], details.get("ctx", {}))
+    if is_known_fault(details):
+        value = details["input"]
+        shown = repr(value) if details["type"].endswith("_parsing") else value
+        return f"{shown} is {describe_fault(details)}"
     message: str = error.message
     return message.removeprefix(_LIBRARY_PREFIX).removesuffix(".")

@@ -46,7 +46,7 @@ def serve(
             "--only",
             metavar="NAME",
             help="Listen for this protocol alone, next to the admin endpoint: kafka, iggy, nsq, schema_registry, or "
-            "one endpoint such as iggy_tcp. May be repeated.",
+            "one endpoint such as iggy_tcp. May be repeated, or names in one word: kafka,nsq.",
         ),
     ] = None,
     console: Annotated[
@@ -57,7 +57,7 @@ def serve(
         typer.Option(
             "--console-address",
             metavar="HOST:PORT",
-            help=f"Where the console listens on this machine. Default: {CONSOLE_ADDRESS}.",
+            help=f"Start the console, listening here on this machine. Default: {CONSOLE_ADDRESS}.",
         ),
     ] = None,
     tables: Annotated[
@@ -71,7 +71,7 @@ def serve(
         typer.Option(
             "--tables-address",
             metavar="HOST:PORT",
-            help=f"Where the tables' catalog listens on this machine. Default: {TABLES_ADDRESS}.",
+            help=f"Start the tables' catalog, listening here on this machine. Default: {TABLES_ADDRESS}.",
         ),
     ] = None,
     token_file: Annotated[
@@ -137,7 +137,7 @@ def serve(
         ("console", console, console_address, CONSOLE_ADDRESS),
         ("tables", tables, tables_address, TABLES_ADDRESS),
     )
-    for name, _, given, usual in (row for row in wanted if row[1]):
+    for name, _, given, usual in (row for row in wanted if row[1] or row[2] is not None):
         from ..serve.companion import Companion
 
         address = _parse_companion_address(given or ("127.0.0.1:0" if free_ports else usual), name)
@@ -171,7 +171,8 @@ def _parse_companion_address(text: str, name: str) -> Address:
 
 def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:
     """Return the settings that switch off all endpoints whose names begin with none of ``words``; admin stays."""
-    kept = {word: [name for name in endpoints if name.startswith(word)] for word in words}
+    listed = [word.strip() for one in words for word in one.split(",")]
+    kept = {word: [name for name in endpoints if name.startswith(word)] for word in listed}
     for word, names in kept.items():
         if not names:
             known = dict.fromkeys(("kafka", "iggy", "nsq", *endpoints))

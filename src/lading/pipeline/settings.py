@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from ..columns.contract import Projection
 from ..model.errors import SettingError
 from ..model.names import DEFAULT_STREAM
+from ..model.value_faults import describe_fault
 from ..registry.payload_form import KEY_PREFIX, inline_schema, parse_payload_form
 from ..settings.toml_text import find_toml_remedy
 from ..tables.formats.registry import split_target
@@ -312,10 +313,9 @@ def _sentence(error: ValidationError, single: Collection[str]) -> str:
         return f"unknown key {key}; {advice}"
     if first["type"] == "missing":
         return f"{key} is missing{_EXAMPLES.get(str(place[-1]), '')}"
-    reason = str(first.get("ctx", {}).get("error") or first["msg"])
     hidden = any(secret_of(str(part)) is not None for part in place)
     shown = "what it is" if hidden else repr(first["input"])
-    return f"{key} cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+    return f"{key} cannot be {shown}: {describe_fault(first)}"
 
 
 _EXAMPLES = {

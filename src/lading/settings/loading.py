@@ -15,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
+from ..model.value_faults import describe_fault
 from .endpoints import endpoint_key
 from .sections import EndpointSection, TokenSettings
 from .settings import EndpointSettings, Section, Settings, is_secret
@@ -123,9 +124,8 @@ def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
         part for part, above in zip(path, ["", *path], strict=False) if part in _NAMES or above == "listeners"
     )
     origin = given[key].origin if key in given else "default"
-    reason = str(first.get("ctx", {}).get("error") or first["msg"])
     shown = "that" if is_secret(key) else repr(first["input"])
-    return f"setting {key} ({origin}) cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+    return f"setting {key} ({origin}) cannot be {shown}: {describe_fault(first)}"
 
 
 def _with_token_files(settings: Settings) -> Settings:
