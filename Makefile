@@ -67,7 +67,7 @@ test-pythons: ## the unit tests on each Python from 3.11 to 3.14 that this machi
 bench: install ## every question of bench/, as ratios
 	$(BIN)/python -m bench
 
-licenses: install ## the licences of all that `pip install lading` brings; fails on one that is unknown
+licenses: install ## the licences of all that an installation brings; fails on one that is unknown
 	$(BIN)/python packaging/licenses.py --check
 
 audit: ## the pinned packages against the advisories of the package index; fails if one has any, or cannot be looked up

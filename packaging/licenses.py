@@ -1,4 +1,4 @@
-"""``python packaging/licenses.py [--check]``: the licences of everything that `pip install lading` brings, as they say.
+"""``python packaging/licenses.py [--check]``: the licences of everything that an installation brings, as they say.
 
 With ``--check`` exit 1 if one is unknown, or would bind users of an Apache-2.0 program to more than naming it.
 """
