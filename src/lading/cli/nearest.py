@@ -14,7 +14,8 @@ OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server
 """Commands that only read accept a directory as well, so that their option has another name."""
 OPTION_SYNONYMS: Final = {
     "--limit": ("--count", "--rows"), "--num": ("--count",), "-c": ("--count", "--columns"), "--max": ("--count",),
-    "--max-messages": ("--count",), "--port": ("--set endpoints.NAME.address=HOST:PORT", "--free-ports", "--server", "--from"),
+    "--max-messages": ("--count",),
+    "--port": ("--set endpoints.NAME.address=HOST:PORT", "--free-ports", "--server", "--from"),
     "--host": ("--set endpoints.NAME.address=HOST:PORT", "--server", "--from"),
     "--tail": ("--offset -10",), "--from-beginning": ("--offset earliest",), "--broker": ("--server", "--from"),
     "--brokers": ("--server", "--from"), "-b": ("--server", "--from"), "--bootstrap-server": ("--server", "--from"),
