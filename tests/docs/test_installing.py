@@ -59,8 +59,7 @@ def test_pip_show_names_a_home_page_and_documentation(tmp_path: Path, monkeypatc
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, interface.__name__, interface)
     hook = runpy.run_path(str(ROOT / project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]))
-    hook_class, facts = hook["ProjectUrls"], {}
-    build = hook_class()
+    build, facts = hook["ProjectUrls"](), dict[str, dict[str, str]]()
     build.root = str(ROOT)
     build.update(facts)
     pages = {name: Path(unquote(urlsplit(url).path)) for name, url in facts["urls"].items()}
