@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lading.model.errors import SettingError
-from lading.tables.plan.options import SourceOptions
+from lading.tables.plan.options import SinkOptions, SourceOptions
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,13 @@ def test_an_option_of_sparks_kafka_connector_is_translated(option: str, remedy: 
     with pytest.raises(SettingError, match="is an option of Spark's Kafka connector") as refused:
         SourceOptions.parse({"from": "lading://127.0.0.1:1", "topic": "t", option: "x"})
     assert remedy in str(refused.value) and "There are" not in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["url", "server", "bootstrap.servers", "Brokers"])
+def test_other_names_of_the_place_lead_to_from_and_to(option: str) -> None:
+    with pytest.raises(SettingError, match=r"unknown option '.*'; did you mean from\? There are from, topic"):
+        SourceOptions.parse({option: "lading://127.0.0.1:1", "topic": "t"})
+    with pytest.raises(SettingError, match=r"unknown option '.*'; did you mean to\? There are to, topic"):
+        SinkOptions.parse({option: "lading://127.0.0.1:1", "topic": "t"})
+    with pytest.raises(SettingError, match="unknown option 'xyz'; there are from, topic"):
+        SourceOptions.parse({"xyz": "1", "topic": "t"})

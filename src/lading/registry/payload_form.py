@@ -213,8 +213,8 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
     for name in settings:
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1, 0.6)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise SettingError(f"payload.{name}: unknown key; {hint}There are {', '.join(KEYS)}")
+            hint = f"did you mean {near[0]}? There" if near else "there"
+            raise SettingError(f"payload.{name}: unknown key; {hint} are {', '.join(KEYS)}")
     made = inline_schema(settings, base)
     if "schema" in made and "format" not in made:
         raise SettingError(

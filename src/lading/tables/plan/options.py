@@ -171,6 +171,10 @@ SYNONYMS = {
     "topicpattern": "topic_pattern",
 }
 """Names that Spark's Kafka connector has for the same, and other spellings of ours."""
+ADDRESSES = frozenset(
+    ("url", "uri", "server", "servers", "broker", "brokers", "address", "host", "bootstrap.servers", "bootstrapservers")
+)
+"""Names that other sources have for the place of a server."""
 INSTEAD = {
     "assign": "topic, and startingOffsets by partition",
     "kafka.bootstrap.servers": 'from, as "kafka://host:9092"',
@@ -218,9 +222,10 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
                 "that does the same as transport.NAME, such as transport.timeout_s"
             )
         if low not in words and low not in SPARKS_OWN and not low.startswith(PREFIXES):
-            near = get_close_matches(low, words, 1, 0.6)
-            hint = f"did you mean {words[near[0]]}? " if near else ""
-            raise SettingError(f"unknown option {name!r}; {hint}There are {', '.join(words.values())}")
+            near = [one for one in ("from", "to") if one in words and low in ADDRESSES]
+            near = near or get_close_matches(low, words, 1, 0.6)
+            hint = f"did you mean {words[near[0]]}? There" if near else "there"
+            raise SettingError(f"unknown option {name!r}; {hint} are {', '.join(words.values())}")
         values[low] = value
     return values
 
