@@ -222,8 +222,8 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
                 "that does the same as transport.NAME, such as transport.timeout_s"
             )
         if low not in words and low not in SPARKS_OWN and not low.startswith(PREFIXES):
-            near = [one for one in ("from", "to") if one in words and low in ADDRESSES]
-            near = near or get_close_matches(low, words, 1, 0.6)
+            places = [word for word in words if word in ("from", "to")]
+            near = places if low in ADDRESSES else get_close_matches(low, words, 1, 0.6)
             hint = f"did you mean {words[near[0]]}? There" if near else "there"
             raise SettingError(f"unknown option {name!r}; {hint} are {', '.join(words.values())}")
         values[low] = value
