@@ -96,6 +96,32 @@ def test_a_worker_whose_reader_leaves_ends_in_silence() -> None:
         assert ending_with_reader(write)(ours, True) == 1
 
 
+DAEMON = """
+import sys, traceback
+from importlib.machinery import ModuleSpec
+from lading.spark.workers import end_with_reader
+main = sys.modules["__main__"]
+main.__spec__ = ModuleSpec(sys.argv[1], None)
+end_with_reader()
+for error in (BrokenPipeError, ConnectionResetError, ValueError):
+    try:
+        raise error("it is " + error.__name__)
+    except BaseException:
+        traceback.print_exc()
+print(traceback.format_exc())
+"""
+
+
+@pytest.mark.parametrize(("started_as", "printed"), [("pyspark.daemon", 1), ("another", 3)])
+def test_a_worker_of_pysparks_own_daemon_ends_in_silence_too(started_as: str, printed: int) -> None:
+    """A session that was created before ``register`` has PySpark's daemon, which prints what ends a worker."""
+    done = subprocess.run(
+        [sys.executable, "-c", DAEMON, started_as], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr.count("Error: it is ") == printed
+    assert "ValueError: it is ValueError" in done.stderr and done.stdout.strip() == "NoneType: None"
+
+
 def test_a_session_of_spark_connect_has_an_executor_of_its_own() -> None:
     """A real one needs gRPC, which the tests do not install: see test_connect."""
     session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()

@@ -11,7 +11,7 @@ from ..tables.scan.scan import ScannedBatch
 from ..tables.scan.scan_spec import ScanSpec
 from ..tables.scan.schema import conform
 from .types import CHECKSUM_OK, RequestedSchema
-from .workers import freeze_modules
+from .workers import end_with_reader, freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +38,7 @@ def plan_scan(options: SourceOptions, requested: RequestedSchema) -> ScanSpec:
 
 def conform_batches(parts: Iterator[ScannedBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a range in exactly the schema that Spark requires."""
+    end_with_reader()
     for part in parts:
         columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
         if part.checksum_ok is not None and CHECKSUM_OK not in columns:

@@ -12,7 +12,9 @@ import hashlib
 import os
 import shlex
 import sys
+import traceback
 from pathlib import Path
+from typing import Any
 
 from ..runtime.owned_directory import make_private_directory
 
@@ -34,6 +36,29 @@ def freeze_modules() -> None:
     if len(sys.modules) > _modules and started_as in DAEMONS:
         _modules = len(sys.modules)
         gc.freeze()
+
+
+class _ReaderTraceback:
+    """The module ``traceback`` for PySpark's daemon, which prints nothing if Spark took no more rows."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(traceback, name)
+
+    def print_exc(self) -> None:
+        """Print the exception, unless it is the end of the connection to Spark."""
+        if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
+            traceback.print_exc()
+
+
+def end_with_reader() -> None:
+    """Have this worker end in silence if Spark takes no more rows, as ``show``, ``take`` and ``limit`` do.
+
+    PySpark's own daemon prints a traceback each time, in notebooks as a red cell. Lading's daemon needs nothing
+    (``daemon.ending_with_reader``); a session that was created without ``lading.spark.session`` has PySpark's.
+    """
+    main = sys.modules["__main__"]
+    if getattr(main.__spec__, "name", "") == DAEMONS[0]:
+        vars(main)["traceback"] = _ReaderTraceback()
 
 
 ARCHIVE = "pyspark.zip"
