@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import tarfile
 from collections.abc import Callable, Iterator
@@ -78,6 +79,10 @@ def _back_up(data: Path, store: BackupStore, on_progress: OnProgress) -> BackupR
                     f"backup of {data}: topics or segments are deleted faster than they are copied ({error.filename}); "
                     "try again later"
                 ) from None
+        except CorruptLog:
+            # segments that were merged between two looks seem to overlap; damage is the same each time
+            if attempt + 1 == ATTEMPTS:
+                raise
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -133,6 +138,8 @@ class _Backup:
         self._copied_bytes = self._kept_bytes = self._done_bytes = 0
         self._total_bytes = sum(one.size_bytes for log in captured.logs for one in log.segments)
         self._on_progress = on_progress
+        self._sources: dict[Path, tuple[int, int]] = {}
+        """Size and time of change of each closed segment when it was copied."""
         self._name = datetime.fromtimestamp(captured.at_us / 1e6, UTC).strftime(POINT_NAME)
 
     def run(self) -> BackupReport:
@@ -153,6 +160,7 @@ class _Backup:
                         self._archive_segment(tar, log, segment)
                 for path, data in self._indexes():
                     self._archive(tar, path, data)
+            self._require_unreplaced()
             point = self._point()
             write_point(self._store, point)
         except BaseException:
@@ -160,6 +168,14 @@ class _Backup:
                 self._store.remove(archive)
             raise
         return BackupReport(point, self._copied_bytes, self._kept_bytes, self._captured.notes)
+
+    def _require_unreplaced(self) -> None:
+        """Raise FileNotFoundError if compaction has replaced a closed segment since it was copied."""
+        for log in self._captured.logs:
+            for segment in log.segments[:-1]:
+                found = segment.path.stat()
+                if self._sources[segment.path] != (found.st_size, found.st_mtime_ns):
+                    raise FileNotFoundError(errno.ENOENT, "replaced while it was copied", str(segment.path))
 
     def _point(self) -> BackupPoint:
         logs = self._captured.logs
@@ -188,7 +204,9 @@ class _Backup:
         """Have a closed segment in the store, copied only if it is not there."""
         path = f"{log.place}/{segment.path.name}"
         found = segment.path.stat()
-        source = (found.st_size, found.st_mtime_ns)
+        source = self._sources[segment.path] = (found.st_size, found.st_mtime_ns)
+        if found.st_size < segment.size_bytes:
+            raise FileNotFoundError(errno.ENOENT, "replaced while it was copied", str(segment.path))
         known = self._copied.get(path) or self._known.files.get(path)
         if known is not None and known.segment is not None and tuple(known.source or ()) == source:
             there = self._store.size_bytes(known.segment) == known.size_bytes

@@ -109,7 +109,7 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
         "end_offset": part.end_offset,
         "messages": part.end_offset - part.first_offset,
         "epoch": part.epoch,
-    }
+    } | ({} if part.dirty_share is None else {"dirty_share": part.dirty_share})
 
 
 TOPICS_LOOKED_AT = 20

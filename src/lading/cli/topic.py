@@ -85,7 +85,9 @@ def show(name: TopicName, from_: From = DEFAULT_SERVER, output: AsOutput = Outpu
         unseen = explain_invisible(meta.name, len(rows))
         json_line(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
         return
-    print_table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
+    is_compacted = any("dirty_share" in row for row in rows)
+    columns = PARTITION_COLUMNS | ({"dirty_share": "dirty share"} if is_compacted else {})
+    print_table(rows, columns, output=output, title=f"{meta.name}")
     if meta.settings:
         print_note(f"settings: {_format_settings(meta.settings)}")
     _note_queue(from_, output)
@@ -120,6 +122,14 @@ def create(
         int, typer.Option("--partitions", "-p", min=1, max=100_000, help="Number of partitions.")
     ] = 1,
     settings: SettingWords = None,
+    cleanup_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--cleanup-policy",
+            metavar="POLICY",
+            help="compact keeps the last message of each key; compact,delete applies retention too.",
+        ),
+    ] = None,
     yes: Yes = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
@@ -130,12 +140,15 @@ def create(
         lading topic create airlines.flights --partitions 4
 
         lading topic create flights --set dead_letter_topic=flights-dead --set retention_age_us=7d
+
+        lading topic create fares --cleanup-policy compact
     """
     from .connection import admin, open_source
     from .units import topic_settings
 
-    if settings:
-        values = topic_settings(settings)
+    if settings or cleanup_policy:
+        policy = [] if cleanup_policy is None else [f"cleanup_policy={cleanup_policy}"]
+        values = topic_settings([*(settings or []), *policy])
         _confirm_short_durations(name, values, yes)
         with admin(server) as lading:
             meta = lading.create_topic(name, partitions, values)

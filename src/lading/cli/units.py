@@ -18,6 +18,7 @@ _BYTES: Final = {
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_NUMBER_ALONE: Final = re.compile(r"[0-9]*\.?[0-9]+")
 
 
 def duration_us(text: str) -> int:
@@ -60,13 +61,15 @@ def _value(key: str, text: str) -> Any:
         return None
     if text in ("true", "false"):
         return text == "true"
-    if key.endswith("_us"):
+    if key.endswith(("_us", "_us_min", "_us_max")):
         # a bare 7 was 7 us: retention_age_us=7 then marked every message for deletion
         _require_unit(key, text, ("d", "s", "us"))
         return duration_us(text)
     if "bytes" in key:
         _require_unit(key, text, ("GB", "MB", "B"))
         return parse_size_bytes(text)
+    if "share" in key and _NUMBER_ALONE.fullmatch(text):
+        return float(text)
     return int(text) if text.isdecimal() and not key.endswith("topic") else text
 
 

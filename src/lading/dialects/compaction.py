@@ -1,4 +1,4 @@
-"""What is left of a chunk when compaction has removed some of its messages, as each dialect stores it."""
+"""Chunks of which compaction has removed some messages, as each dialect stores them."""
 
 from __future__ import annotations
 

@@ -348,7 +348,7 @@ class KeptLog(Protocol):
 
 
 class ClosedSegment(NamedTuple):
-    """A segment that is not written to any more: where it is, and where its chunks end, as (offset, position)."""
+    """A segment that is not written to any more: its directory, and the end of its chunks as (offset, position)."""
 
     disk: Disk
     directory: Path

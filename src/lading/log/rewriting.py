@@ -5,7 +5,7 @@ its last message. A power cut leaves the old file or the new one, in this order 
 
 1. The new file is written as ``BASE.cleaned.tmp`` and synced. A start deletes files that end with ``.tmp``.
 2. If the new file is not smaller, the index is deleted first, and the directory synced. The last entry of an index
-   says where its segment ends: one that points past the end of the file is noticed, another one is believed.
+   has the end of its segment: one that points past the end of the file is noticed, another one is believed.
 3. If several segments become one, a file ``BASE-END.merge.tmp`` says so, synced: as long as it exists, and segment
    BASE reaches to END, segments between are left out when the directory is opened (``leave_out_merged``).
 4. The owner of the log deletes the index and renames the file (``DiskPartitionLog.replace_segment``).

@@ -151,7 +151,7 @@ class Segments:
                     self._disk.remove(path)
 
     def find_closed(self, base_offset: int) -> Segment | None:
-        """Return the closed segment that begins with this offset, or None if there is none."""
+        """Return the closed segment that begins with this offset, or None if it does not exist."""
         number = bisect_left(self._bases, base_offset)
         closed = number < len(self._all) - 1 and self._bases[number] == base_offset
         return self._all[number] if closed else None

@@ -55,6 +55,8 @@ class PartitionMeta:
     epoch: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     size_bytes: int | None = None
+    dirty_share: float | None = None
+    """Share of the bytes that compaction can clean and has not cleaned yet; None if the topic is not compacted."""
 
 
 @dataclass(frozen=True, slots=True)

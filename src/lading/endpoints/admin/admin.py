@@ -139,6 +139,27 @@ def _gauges(services: Services) -> list[Gauge]:
         Gauge(f"lading_partition_{name}", text, place, lambda name=name: partitions(name))  # type: ignore[misc]
         for name, text in of_logs.items()
     ]
+
+    def compacted(attribute: str, scale: float) -> Iterable[tuple[Labels, float]]:
+        for topic in broker.topology.list_topics():
+            for partition in tuple(topic.partitions):
+                status = broker.compaction.find_status(partition)
+                if status is not None:
+                    labels = (topic.stream.name, topic.name, str(partition.number))
+                    yield labels, getattr(status, attribute) * scale
+
+    of_compaction = {
+        "dirty_share": ("dirty_share", 1.0, "Share of bytes of a compacted partition that was not cleaned yet."),
+        "compacted_at": (
+            "cleaned_us",
+            1e-6,
+            "When a compacted partition was cleaned last, in seconds since 1970.",
+        ),
+    }
+    gauges += [
+        Gauge(f"lading_partition_{name}", text, place, lambda row=(attribute, scale): compacted(*row))  # type: ignore[misc]
+        for name, (attribute, scale, text) in of_compaction.items()
+    ]
     gauges.append(
         Gauge(
             "lading_kernels_ready",

@@ -94,7 +94,12 @@ class AdminTopics:
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
-        return json_response(_facts(topic, await map_in_turns(_partition, topic.partitions)))
+        return json_response(_facts(topic, await map_in_turns(self._describe_partition, topic.partitions)))
+
+    def _describe_partition(self, partition: Partition) -> dict[str, Any]:
+        """Return the facts of a partition, with how far it is compacted, if its topic is."""
+        status = self._broker.compaction.find_status(partition)
+        return _partition(partition) | ({} if status is None else {"compaction": status._asdict()})
 
     async def _create_topic(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTopic, request, self._services.receive)

@@ -388,6 +388,7 @@ def read_topic(row: dict[str, Any]) -> TopicMeta:
             PartitionMeta(
                 part["partition"], part["first_offset"], part["stable_end"], part["epoch"],
                 tuple((epoch, first) for epoch, first in part["epochs"]), part["size_bytes"],
+                part.get("compaction", {}).get("dirty_share"),
             )
             for part in row["partitions"]
         ),

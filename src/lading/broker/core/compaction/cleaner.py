@@ -58,7 +58,7 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What is to be cleaned: the closed segments of a partition in order, and what is known of their messages."""
+    """The closed segments of a partition that are to be cleaned, in order, with the ranges of their messages."""
 
     segments: Sequence[ClosedSegment]
     first_offset: int
@@ -76,7 +76,7 @@ class Cleaning:
 
 
 class Replace(NamedTuple):
-    """Step: replace a segment; the answer is whether that was done."""
+    """Step: replace segments; the generator is sent whether that was done."""
 
     rewritten: RewrittenSegment
 
@@ -291,7 +291,7 @@ class _GroupCleaning:
     def _keep_run(self, run: Run, joiner: _ChunkJoiner) -> None:
         dialect = registry.dialect(run.dialect)
         if not isinstance(dialect, CompactableDialect):
-            raise LocalError(f"dialect {dialect.name}: cannot be compacted")
+            raise LocalError(f"dialect {dialect.name}: cannot be compacted; set another cleanup_policy")
         found = list(_decode_run(run, _KEEP_FIELDS, self._cleaning.first_offset, 1 << 62))
         offsets = np.concatenate([rows.offsets for rows in found]) if found else np.empty(0, np.int64)
         times = np.concatenate([rows.times_us for rows in found]) if found else np.empty(0, np.int64)

@@ -51,19 +51,30 @@ class CompactionRules(NamedTuple):
 
 
 class CompactionState(NamedTuple):
-    """What is to be cleaned of a partition: ``segments`` up to ``end``, of which ``dirty_bytes`` were never cleaned."""
+    """The ``segments`` of a partition that can be cleaned, up to ``end``; ``dirty_bytes`` were never cleaned."""
 
     segments: list[ClosedSegment]
     end: int
     clean_bytes: int
     dirty_bytes: int
     oldest_dirty_us: int | None
-    """The latest time in the first segment that was never cleaned; None if there is no such segment."""
+    """The latest time in the first segment that was never cleaned; None if all were."""
 
     @property
     def dirty_share(self) -> float:
         """The share of the bytes that were never cleaned."""
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
+
+
+class CompactionStatus(NamedTuple):
+    """How far a partition is compacted: before ``end`` every key has one message, cleaned last at ``cleaned_us``.
+
+    ``dirty_share`` is the share of bytes in closed segments that can be cleaned and never were.
+    """
+
+    end: int
+    cleaned_us: int
+    dirty_share: float
 
 
 class _Run:
@@ -74,7 +85,7 @@ class _Run:
         self.work = work
         self.is_cancelled = False
         self.future: Future[Replace | Outcome | None] | None = None
-        self.answer: bool | None = None
+        self.is_replaced: bool | None = None
 
 
 class Compactor(Component):
@@ -209,6 +220,15 @@ class Compactor(Component):
         end = segments[-1].end_offset if segments else progress.end
         return CompactionState(segments, end, size_bytes - dirty_bytes, dirty_bytes, oldest_dirty_us)
 
+    def find_status(self, partition: Partition) -> CompactionStatus | None:
+        """Return how far a partition is compacted, or None if its topic is not."""
+        rules = CompactionRules.of(partition.topic)
+        if rules is None:
+            return None
+        progress = self.progress_of(partition)
+        share = self.look_at(partition, rules).dirty_share
+        return CompactionStatus(progress.end, progress.cleaned_us, round(share, 4))
+
     def progress_of(self, partition: Partition) -> CleaningProgress:
         """Return how far a partition is cleaned."""
         progress = self._progress.get(partition)
@@ -269,7 +289,7 @@ class Compactor(Component):
                     return
                 if outcome is not None:
                     run.partition.cached_range = None
-                    run.answer = run.partition.log.replace_segment(outcome.rewritten)
+                    run.is_replaced = run.partition.log.replace_segment(outcome.rewritten)
             except (OSError, CorruptLog, Refusal) as error:
                 self._run = None
                 self._fail(run, error, now_us)
@@ -319,11 +339,11 @@ def _clean_and_save(cleaning: Cleaning, progress: CleaningProgress, now_us: int,
 
 def _work(run: _Run) -> Replace | Outcome | None:
     """Do slices until the owner of the log has to carry out a step, or all is done; in a thread, if there is one."""
-    answer, run.answer = run.answer, None
+    is_replaced, run.is_replaced = run.is_replaced, None
     try:
         while True:
-            step = run.work.send(answer)
-            answer = None
+            step = run.work.send(is_replaced)
+            is_replaced = None
             if step is not None or run.is_cancelled:
                 return step
     except StopIteration as end:
