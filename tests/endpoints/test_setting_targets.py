@@ -154,12 +154,19 @@ PROGRAM_SETTINGS: Final[Mapping[str, str]] = {
     # a registry is asked with the credentials that are named beside it
     **dict.fromkeys(("source.payload", "sink.payload"), REGISTRY),
     **{
-        f"pipeline.payload.registry{rest}": REGISTRY
+        f"pipeline.{section}.registry{rest}": REGISTRY
+        for section in ("payload", "key")
         for rest in ("", "_user", "_password_env", "_password_file", "_token_env", "_token_file")
     },
-    **{f"pipeline.payload.{name}": OWN_FILE for name in ("schema_", "schema_imports")},
-    **{f"pipeline.payload.{name}": OWN_FILE for name in ("registry_ca_file", "registry_cache")},
-    "pipeline.payload.message": "words",
+    **{
+        f"pipeline.{section}.{name}": OWN_FILE
+        for section in ("payload", "key")
+        for name in (
+            "schema_", "schema_imports", "registry_ca_file", "registry_certificate_file", "registry_key_file",
+            "registry_cache",
+        )
+    },
+    **dict.fromkeys(("pipeline.payload.message", "pipeline.key.message"), "words"),
     "pipeline.include": "the name of a contract that Lading has",
     "pipeline.pipeline.id": "words",
     "pipeline.pipeline.state": OWN_FILE,

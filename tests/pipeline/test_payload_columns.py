@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from lading import Producer, testing
 from lading.client.outgoing import complete
 from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import SettingError
@@ -16,6 +18,7 @@ from lading.pipeline.odcs import to_odcs
 from lading.pipeline.plan import Plan
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
+from lading.registry.client import RegistryAddress, RegistryClient
 
 from .conftest import Place
 from .direct import Driver
@@ -124,3 +127,60 @@ def test_the_contract_is_exported_with_its_columns_of_the_payload(place: Place) 
     assert found["order_id"] == ("payload.order_id", "string", True)
     assert found["amount"] == ("payload.order.amount", "number", False)
     assert found["tags"] == ("payload.order.tags", "array", False)
+
+
+AVRO = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
+BY_ID = """
+[source]
+from = "{url}"
+topic = "{topic}"
+
+[payload]
+format = "schema"
+registry = "{registry}"
+registry_cache = "cache"
+
+[headers]
+n = "int required from payload"
+
+[quality]
+max_failure_ratio = 1
+
+[good]
+to = "parquet:./good"
+"""
+
+
+def test_a_message_of_an_unknown_schema_is_redriven_after_its_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a registry is asked again after a while
+    monkeypatch.setattr("lading.registry.client.MISSING_S", 0.0)
+    with testing.broker(tmp_path / "data") as running:
+        registry = RegistryClient(RegistryAddress(f"http://{running.endpoints['schema_registry']}"))
+        known = registry.register("first", "AVRO", AVRO)
+        later = known + 1
+        with Producer(running.url) as producer:
+            for schema_id in (known, later, 1 << 20):
+                producer.send("redriven_ids", b"\0" + schema_id.to_bytes(4, "big") + b"\x0e", partition=0)
+        file = tmp_path / "orders.toml"
+        address = f"http://{running.endpoints['schema_registry']}"
+        file.write_text(BY_ID.format(url=running.url, topic="redriven_ids", registry=address))
+        Driver(file).run()
+        quarantine = Quarantine(PipelineSettings.load(file))
+        found = {row["message"]: (row["reason"], row["detail"]) for row in quarantine.rows()}
+        assert found == {
+            f"redriven_ids/0/{at + 1}": (
+                "schema_unknown", f"the payload has a schema, id {one}, that does not exist in the registry"
+            )
+            for at, one in enumerate((later, 1 << 20))
+        }  # fmt: skip
+        assert registry.register("second", "AVRO", AVRO.replace('"R"', '"S"')) == later
+        done = quarantine.redrive(reasons=["schema_unknown"])
+        assert (done.sent, done.problems) == (2, ())
+        Driver(file).run()
+        good: Any = table(tmp_path / "good")
+        assert good.column("n").to_pylist() == [7, 7]
+        # the other one came back to quarantine, and is redriven a limited number of times
+        waiting = [row for row in quarantine.rows() if row["status"] == "waiting"]
+        assert [(row["reason"], row["replays"]) for row in waiting] == [("schema_unknown", 1)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,8 +14,18 @@ import pytest
 
 from lading import testing
 from lading.model.errors import RemoteError, SettingError, Unreachable
-from lading.registry.client import MISSING_S, RegistryAddress, RegistryClient, SchemaMissing, subject_of
+from lading.registry.client import (
+    MISSING_REQUESTS_MAX,
+    MISSING_S,
+    RegistryAddress,
+    RegistryClient,
+    SchemaMissing,
+    subject_of,
+)
+from lading.registry.payload_form import parse_payload_form
 from lading.schemas.parsed import InvalidSchema, Reference
+
+from ..endpoints.authority import Authority
 
 ADDRESS = '{"type":"record","name":"Address","namespace":"shop","fields":[{"name":"city","type":"string"}]}'
 ORDER = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"to","type":"Address"}]}'
@@ -167,6 +179,104 @@ def test_missing_schemas_are_forgotten_when_there_are_many(
             client.schema_by_id(schema_id)
     # the oldest one alone is asked for again
     assert len(seen) == 5
+
+
+def test_many_unknown_ids_are_few_requests(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]],
+) -> None:
+    url, waiting, seen = responses
+    waiting.append((404, b'{"error_code":40403,"message":"Schema not found"}'))
+    clock = Clock()
+    client = open_client(url, clock=clock)
+    for schema_id in range(1, 100_001):
+        with pytest.raises(SchemaMissing):
+            client.schema_by_id(schema_id)
+    assert len(seen) == MISSING_REQUESTS_MAX
+    clock.now_s += MISSING_S + 0.1
+    waiting[:] = [(200, b'{"schema":"x"}')]
+    assert client.schema_by_id(100_000).text == "x"
+
+
+class TlsServer:
+    """A registry over TLS that asks for a client's certificate; it keeps each request's Authorization."""
+
+    def __init__(self, authority: Authority) -> None:
+        seen = self.seen = list[tuple[str, str | None]]()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                names = dict(part[0] for part in self.connection.getpeercert()["subject"])
+                seen.append((names["commonName"], self.headers.get("authorization")))
+                body = b'{"schema":"\\"int\\""}'
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(authority.sign("server"))
+        context.load_verify_locations(authority.file)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+
+def test_a_registry_over_tls_with_certificates_and_secrets_by_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    registry = TlsServer(authority)
+    whole = authority.sign("whole")
+    certificate, key = (tmp_path / name for name in ("cert.pem", "key.pem"))
+    parts = authority.sign("parts").read_text().partition("-----BEGIN PRIVATE KEY-----")
+    certificate.write_text(parts[0])
+    key.write_text("".join(parts[1:]))
+    monkeypatch.setenv("REGISTRY_PASSWORD", "s3cret")
+    (tmp_path / "token").write_text("t0ken\n")
+    settings = {"format": "schema", "registry": registry.url, "registry_ca_file": str(authority.file)}
+    basic = {"registry_user": "ann", "registry_password_env": "REGISTRY_PASSWORD"}
+    try:
+        for at, more in enumerate((
+            {"registry_certificate_file": "whole.pem", **basic},
+            {
+                "registry_certificate_file": "cert.pem", "registry_key_file": "key.pem",
+                "registry_token_file": "token",
+            },
+        )):  # fmt: skip
+            form = parse_payload_form(settings | more | {"registry_cache": f"cache{at}"}, tmp_path)
+            assert form.source is not None and form.source.find_by_id(1) is not None
+        secret = b64encode(b"ann:s3cret").decode()
+        assert registry.seen == [("whole", f"Basic {secret}"), ("parts", "Bearer t0ken")]
+        none = RegistryClient(RegistryAddress(registry.url, ca_file=authority.file), pause=lambda pause_s: None)
+        with pytest.raises(Unreachable, match=r"cannot be reached: .*(certificate|alert|closed|reset|pipe|EOF)"):
+            none.schema_by_id(1)
+        stranger = RegistryAddress(registry.url, certificate_file=whole)
+        with pytest.raises(Unreachable, match="certificate"):
+            RegistryClient(stranger, pause=lambda pause_s: None).schema_by_id(1)
+        (tmp_path / "text.pem").write_text("nothing")
+        wrong = RegistryAddress(registry.url, ca_file=authority.file, certificate_file=tmp_path / "text.pem")
+        with pytest.raises(
+            SettingError, match=r"registry: the certificate .*text.pem cannot be used: .*; name a PEM file"
+        ):
+            RegistryClient(wrong).schema_by_id(1)
+    finally:
+        registry.server.shutdown()
+        registry.server.server_close()
+
+
+def test_our_own_registry_over_tls(tmp_path: Path) -> None:
+    with testing.broker(tmp_path / "data", settings={"endpoints.schema_registry.tls.enabled": True}) as running:
+        authority = running.data_dir / "certificate.pem"
+        address = RegistryAddress(f"https://{running.endpoints['schema_registry']}", ca_file=authority)
+        client = RegistryClient(address)
+        assert client.schema_by_id(client.register("s-value", "AVRO", '"int"')).text == '"int"'
 
 
 @pytest.mark.parametrize(

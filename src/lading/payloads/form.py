@@ -418,8 +418,13 @@ def list_schemas(
     return listed
 
 
-def _group_rows(found: _FoundIds) -> Iterator[tuple[int | str, Indexes]]:
-    """Yield each distinct id or GUID, and the rows that have it."""
+def _group_rows(found: _FoundIds) -> list[tuple[int | str, Indexes]]:
+    """Return each distinct id or GUID, and the rows that have it, those of most rows first."""
+    # a registry is asked for a limited number of unknown ones
+    return sorted(_list_groups(found), key=lambda group: -len(group[1]))
+
+
+def _list_groups(found: _FoundIds) -> Iterator[tuple[int | str, Indexes]]:
     for ids in (found.ids, found.guids):
         rows = np.flatnonzero(ids >= 0)
         if not rows.size:

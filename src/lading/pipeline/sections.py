@@ -200,6 +200,8 @@ class PayloadSection(PipelineFileSection):
     registry_token_file: NonEmpty | None = None
     registry_token_env: NonEmpty | None = None
     registry_ca_file: NonEmpty | None = None
+    registry_certificate_file: NonEmpty | None = None
+    registry_key_file: NonEmpty | None = None
     registry_cache: NonEmpty | None = None
 
     @property

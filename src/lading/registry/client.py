@@ -36,6 +36,8 @@ MISSING_S: Final = 5.0
 """How long a schema that did not exist is not asked for again."""
 MISSING_MAX: Final = 10_000
 """Schemas that did not exist, or have lost references, remembered for that."""
+MISSING_REQUESTS_MAX: Final = 200
+"""Requests for schemas that do not exist within MISSING_S; further ids that are not known are not looked up in it."""
 RESPONSE_BYTES_MAX: Final = 32 << 20
 REFERENCES_MAX: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -61,6 +63,9 @@ class RegistryAddress:
     password_variable: str | None = None
     token_variable: str | None = None
     ca_file: Path | None = None
+    certificate_file: Path | None = None
+    """The certificate of this client, followed by others that signed it, and maybe its key."""
+    key_file: Path | None = None
 
     def authorization(self) -> str | None:
         """Return the header Authorization, with secrets as they are now. Raises SettingError."""
@@ -127,6 +132,8 @@ class RegistryClient:
         self._known: dict[str, FetchedSchema] = {}
         self._missing: dict[str, float] = {}
         """By path, until when it is not asked for again."""
+        self._missing_until_s, self._missing_requests = 0.0, 0
+        """The end of the time in which requests for missing schemas are counted, and how many there were."""
         self._invalid: dict[str, tuple[float, str]] = {}
         """By path, schemas whose references cannot be had: until when it is not asked for again, and why."""
         self._connection: http.client.HTTPConnection | None = None
@@ -146,8 +153,7 @@ class RegistryClient:
         """
         path = f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{quote(name, safe='')}"
         with self._lock:
-            if self._missing.get(path, 0.0) > self._clock():
-                raise self._missing_error(path)
+            self._refuse_missing(path)
             try:
                 document = self._ask("GET", path)
                 schema_id = name if isinstance(name, int) else document.get("id")
@@ -197,8 +203,7 @@ class RegistryClient:
         with self._lock:
             found = self._known.get(path) or self._load(path)
             if found is None:
-                if self._missing.get(path, 0.0) > self._clock():
-                    raise self._missing_error(path)
+                self._refuse_missing(path)
                 if path in self._invalid and self._invalid[path][0] > self._clock():
                     raise InvalidSchema(self._invalid[path][1])
                 try:
@@ -211,6 +216,14 @@ class RegistryClient:
                 self._store(path, found)
             self._known[path] = found
             return found
+
+    def _refuse_missing(self, path: str) -> None:
+        """Raise SchemaMissing for a schema that did not exist shortly ago, or after too many that did not."""
+        now_s = self._clock()
+        if now_s >= self._missing_until_s:
+            self._missing_until_s, self._missing_requests = now_s + MISSING_S, 0
+        if self._missing.get(path, 0.0) > now_s or self._missing_requests >= MISSING_REQUESTS_MAX:
+            raise self._missing_error(path)
 
     def _missing_error(self, path: str) -> SchemaMissing:
         return SchemaMissing(
@@ -246,6 +259,7 @@ class RegistryClient:
 
     def _note_missing(self, path: str) -> None:
         now_s = self._clock()
+        self._missing_requests += 1
         if len(self._missing) >= MISSING_MAX:
             self._missing = {path: until_s for path, until_s in self._missing.items() if until_s > now_s}
         # noted again it is the newest
@@ -371,12 +385,26 @@ class RegistryClient:
             raise SettingError(
                 f"registry: {self._address.ca_file} is not a file of certificates: {error}; name a PEM file"
             ) from None
+        certificate, key = self._address.certificate_file, self._address.key_file
+        if certificate is not None:
+            try:
+                context.load_cert_chain(certificate, key, _refuse_password)
+            except (OSError, ValueError) as error:
+                raise SettingError(
+                    f"registry: the certificate {certificate} cannot be used: {error}; name a PEM file, with its key "
+                    "in it or in registry_key_file"
+                ) from None
         return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT_S, context=context)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _refuse_password() -> str:
+    # OpenSSL would ask for it at the terminal
+    raise ValueError("its key has a password")
 
 
 def _parse_document(data: bytes) -> Any:

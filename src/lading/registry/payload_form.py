@@ -28,7 +28,10 @@ SUFFIXES: Final = {
 """The format that a schema is for, by the end of its file's name; the last are files compiled by protoc."""
 PROTOBUF_SUFFIX: Final = ".proto"
 IMPORTS_DEPTH_MAX: Final = 50
-FILES: Final = ("registry_password_file", "registry_token_file", "registry_ca_file", "registry_cache")
+FILES: Final = (
+    "registry_password_file", "registry_token_file", "registry_ca_file", "registry_certificate_file",
+    "registry_key_file", "registry_cache",
+)  # fmt: skip
 KEYS: Final = (
     "format", "schema", "schema_imports", "message", "prefix", "registry", "registry_user", "registry_password_env",
     "registry_token_env", *FILES,
@@ -304,6 +307,7 @@ def _parse_source(settings: Mapping[str, str]) -> RegistrySchemas | None:
     address = RegistryAddress(
         url, settings.get("registry_user"), path("registry_password_file"), path("registry_token_file"),
         settings.get("registry_password_env"), settings.get("registry_token_env"), path("registry_ca_file"),
+        path("registry_certificate_file"), path("registry_key_file"),
     )  # fmt: skip
     schemas = RegistrySchemas(address, path("registry_cache") or _default_cache())
     # refuses an invalid URL
