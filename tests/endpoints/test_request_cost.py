@@ -265,6 +265,7 @@ def test_scram_credentials_are_described_and_changed_in_proportion(tmp_path: Pat
     check_all(tmp_path, case_turns.choose_part(cases, 3), (600, 6_000) if full else SIZES)
 
 
+@pytest.mark.turns(2, part=1)
 def test_one_message_that_wakes_16_000_fetches_keeps_no_pass(tmp_path: Path) -> None:
     """Others waited for 4.7 s: 125 clients with as many fetches each as a connection may have under way."""
     fetches_count = 125 * 128
@@ -389,6 +390,7 @@ AT_ONCE_FULL: Final = {
 """The same of requests that take seconds to build: 20 to 124 ms."""
 
 
+@pytest.mark.turns(2, part=0)
 def test_rows_that_were_worked_on_at_once_have_turns(tmp_path: Path, full: bool) -> None:
     """All rows each time: a busy machine made 4 ms of a third of them, against a third of the bound, 6 ms."""
     parts = {part.name: part for part in kafka_parts(is_full=False)}

@@ -63,6 +63,7 @@ def test_a_broker_ends_with_a_test_run_that_is_killed() -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_broker_that_hangs_is_told_and_killed() -> None:
     running: list[testing.BrokerProcess] = []
     with pytest.raises(LocalError, match="did not react to SIGTERM") as told, testing.broker() as broker:
@@ -119,6 +120,7 @@ def require_told(told: LocalError, why: str) -> None:
     assert "in hang" in kept.read_text()
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_broker_that_hangs_in_its_stop_is_told_and_killed(tmp_path: Path) -> None:
     """It had heard the signal, and was waited for a minute more."""
     running = hanging(tmp_path, "stop")
@@ -132,6 +134,7 @@ def test_a_broker_that_hangs_in_its_stop_is_told_and_killed(tmp_path: Path) -> N
     assert running.process.returncode is not None
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_broker_that_hangs_under_a_test_ends_by_itself_and_is_told(tmp_path: Path) -> None:
     """The test waited for its answer for a minute, and was then told of a connection that was closed."""
     running = hanging(tmp_path, "run")

@@ -155,6 +155,7 @@ def compare(home: Path, told: Told) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.turns(2, part=0)
 def test_a_disk_that_lies_is_found_out(
     tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch, record_figures: Callable[..., None]
 ) -> None:

@@ -32,6 +32,7 @@ def _run(directory: Path, *points: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(1_200)
+@pytest.mark.turns(2, part=1)
 def test_kill_9_in_every_phase_of_marking(tmp_path: Path, full: bool, record_figures: Callable[..., None]) -> None:
     (counted,) = _run(tmp_path / "count")
     points = range(counted["operations"])

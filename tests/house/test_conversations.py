@@ -41,6 +41,7 @@ def scratch() -> Iterator[Path]:
 
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("endpoint", STREAMS)
+@pytest.mark.turns(3)
 def test_as_recorded(scratch: Path, endpoint: str, log: str, full: bool) -> None:
     """Whole with LADING_TEST_FULL=1, else two ways to cut each stream."""
     recorded = json.loads(RECORDED.read_text())

@@ -19,6 +19,7 @@ TIMEOUT_S = 110
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(2 * TIMEOUT_S + 60)]
 
 
+@pytest.mark.turns(2, part=1)
 def test_typed_headers_pass_between_its_transports_and_to_lading(tmp_path: Path) -> None:
     if shutil.which("javac") is None:
         pytest.skip("the SDK's program needs a JDK (javac)")

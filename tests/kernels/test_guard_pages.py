@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.guard_pages import VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -141,6 +143,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.turns(2, part=1)
 def test_kernels_stay_in_what_they_are_given() -> None:
     options = ["-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-k", f"not ({' or '.join(LEFT_OUT)})"]
     files = [f"{room}/{file}" for room, names in TESTS.items() for file in names]

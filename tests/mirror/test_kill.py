@@ -26,6 +26,7 @@ FULL_TIMEOUT_S = 1500
 
 
 @pytest.mark.timeout(1600)
+@pytest.mark.turns(2, part=0)
 def test_mirrors_that_are_killed(
     broker: testing.BrokerProcess, urls: dict[str, str], full: bool, tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_mirrors_that_are_killed(
             assert arrived == sent
 
 
+@pytest.mark.turns(2, part=1)
 def test_mirrors_that_end_at_their_commit(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     """What the first life sent was not committed, or was and it does not know: the second one sends the same."""
     with_topic(broker.url, "ended", CHUNKS)
