@@ -18,11 +18,13 @@ from lading.model.run import Decoded
 from lading.payloads.avro_from_json import encode_json
 from lading.payloads.form import PayloadForm, SchemaText, find_message
 from lading.pipeline.settings import load_contract
+from lading.registry.client import RegistryAddress, RegistryClient
 from lading.schemas.avro import parse_avro
 from lading.schemas.protobuf import parse_protobuf
 from lading.tables.schema_columns import (
     COLUMNS_MAX,
     FieldSchema,
+    fetch_field_schema,
     find_type_word,
     list_schema_columns,
     read_field_schema,
@@ -108,7 +110,7 @@ def test_the_columns_of_a_message_read_it(tmp_path: Path) -> None:
     )
     assert made.bad == {}
     assert made.batch.column("kind").to_pylist() == ["A"]
-    before, _ = write_schema_section(schema, "order.proto", set(), "Order")
+    before, _ = write_schema_section(schema, {"schema": "order.proto"}, set(), "Order")
     assert before[:4] == ["[payload]", 'format = "protobuf"', 'schema = "order.proto"', 'message = "Order"']
 
 
@@ -180,5 +182,43 @@ def test_fields_beyond_the_most_are_noted() -> None:
     for fields, notes in ((1_000, 0), (1_001, 1)):
         listed = [{"name": f"f{number}", "type": "int"} for number in range(fields)]
         schema = parse_avro(json.dumps({"type": "record", "name": "r", "fields": listed}))
-        _, lines = write_schema_section(FieldSchema(schema.root, "avro"), "r.avsc", set())
+        _, lines = write_schema_section(FieldSchema(schema.root, "avro"), {"schema": "r.avsc"}, set())
         assert (len(lines), lines.count("# only the first 1,000 fields are listed")) == (1_000 + notes, notes)
+
+
+def test_infer_takes_the_schema_of_a_registry_and_reports_a_new_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "old", "type": "int"}]}
+    second = {"type": "record", "name": "R", "fields": [
+        {"name": "id", "type": "long"}, {"name": "city", "type": ["null", "string"], "default": None}]}  # fmt: skip
+    with testing.broker(tmp_path / "data") as running:
+        url = f"http://{running.endpoints['schema_registry']}"
+        registry = RegistryClient(RegistryAddress(url))
+        schema_id = registry.register("inferred-value", "AVRO", json.dumps(first))
+        with Producer(running.url) as producer:
+            payload = encode_json(parse_avro(json.dumps(first)), b'{"id": 7, "old": 1}')
+            producer.send("inferred", b"\0" + schema_id.to_bytes(4, "big") + payload)
+
+        def infer(*words: str) -> tuple[int, str]:
+            with pytest.raises(SystemExit) as left:
+                main(["contract", "infer", "inferred", "--from", running.url, *words])
+            return int(left.value.code or 0), capsys.readouterr().out
+
+        for words in (("--registry", url), ("--registry", url, "--schema", str(schema_id))):
+            code, text = infer(*words)
+            assert not code and f'registry = "{url}"' in text and 'old = "int required from payload"' in text
+        file = tmp_path / "contract.toml"
+        file.write_text(text)
+        assert infer("--against", str(file))[0] == 0
+        registry.register("inferred-value", "AVRO", json.dumps(second))
+        code, text = infer("--against", str(file), "--output", "json")
+        assert code == 1
+        found = {(row["header"], row["kind"]): row["sentence"] for row in map(json.loads, text.splitlines())}
+        assert found["payload.city", "new in schema"] == (
+            "is not declared, and version 2 of inferred-value has it, as string"
+        )
+        assert found["payload.old", "not in schema"].startswith("is declared, and version 2 of inferred-value does not")
+        with pytest.raises(LocalError, match=r"'nothing-value': registry .* does not have it; name a subject or an id"):
+            fetch_field_schema(url, "nothing-value")

@@ -37,9 +37,19 @@ def infer(
         ),
     ] = None,
     schema: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--schema", metavar="FILE", help="Take columns of the payload from a schema, an .avsc or .proto file."
+            "--schema",
+            metavar="FILE|SUBJECT|ID",
+            help="Take columns of the payload from a schema: an .avsc, .proto or .desc file, or one of --registry.",
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry",
+            metavar="URL",
+            help="Schema registry. Without --schema columns are those of the newest version of TOPIC-value.",
         ),
     ] = None,
     schema_message: Annotated[
@@ -62,18 +72,29 @@ def infer(
         lading contract infer flights --against flights.toml
 
         lading contract infer orders --schema order.avsc
+
+        lading contract infer orders --registry http://127.0.0.1:8081
     """
     from ..columns.contract import FIELD_TYPES
     from ..model.errors import LocalError
-    from ..pipeline.contract import drift, headers_section, profile_topic
+    from ..pipeline.contract import compare_newest_schema, drift, headers_section, profile_topic
     from ..pipeline.settings import load_contract
-    from ..tables.schema_columns import read_field_schema, write_schema_section
+    from ..tables.schema_columns import fetch_field_schema, read_field_schema, write_schema_section
     from .connection import open_source
 
-    if against is not None and schema is not None:
-        raise LocalError("--against compares with a contract, and --schema writes one; leave one of them out")
+    if against is not None and (schema is not None or registry is not None):
+        raise LocalError(
+            "--against compares with a contract, and --schema and --registry write one; leave one of them out"
+        )
     contract = None if against is None else load_contract(against)
-    parsed = None if schema is None else read_field_schema(schema, schema_message or "")
+    parsed, source, words = None, {}, ""
+    if registry is not None and not (schema is not None and Path(schema).is_file()):
+        parsed, words = fetch_field_schema(registry, schema or f"{topic}-value")
+        source = {"registry": registry}
+    elif schema is not None:
+        parsed = read_field_schema(Path(schema), schema_message or "")
+        # a contract may be kept in another directory than this one
+        source = {"schema": str(Path(schema).absolute())} | ({} if registry is None else {"registry": registry})
     with open_source(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:
@@ -87,18 +108,19 @@ def infer(
         if output is Output.JSON:
             document = {"messages": found.statistics.messages, "headers": found.statistics.rows()}
             json_line(document | {"payload": found.members.document()})
-        elif schema is not None and parsed is not None:
+        elif parsed is not None:
             section = headers_section(found.statistics, topic)
             taken = {name.lower() for name in (*FIELD_TYPES, *tomllib.loads(section)["headers"])}
-            # a contract may be kept in another directory than this one
-            before, columns = write_schema_section(parsed, str(schema.absolute()), taken, schema_message or "")
+            before, columns = write_schema_section(parsed, source, taken, schema_message or "")
+            if words:
+                print_note(f"columns of the payload are those of {words}")
             typer.echo("\n".join([*before, section + "\n".join(columns)]))
         else:
             typer.echo(headers_section(found.statistics, topic, members=found.members), nl=False)
             for sentence in found.members.describe():
                 print_note(sentence)
         return
-    differences = drift(found, contract)
+    differences = [*drift(found, contract), *compare_newest_schema(contract, topic)]
     if differences:
         print_table([asdict(one) for one in differences], DRIFT, output=output)
     if differences and output is Output.TEXT:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,10 @@ from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import convert_column
 from ..model.toml import toml_key, toml_text
+from ..payloads.form import find_fields, find_message
 from ..payloads.paths import PAYLOAD, write_path
+from ..registry.payload_form import RegistrySchemas
+from ..tables.schema_columns import COLUMNS_MAX, find_field_schema
 from ..transports.fetched import States
 
 COMMENT_AT = 40
@@ -75,7 +79,8 @@ def profile_topic(
     found = Survey()
     options: dict[str, Any] = {"start": "earliest", "timeout_s": 0, "verify_checksum": False, "on_loss": on_loss}
     with Consumer(from_, topic, states=states, **options) as consumer:
-        for batch in consumer.batches("partition, offset, headers, payload"):
+        keys = ", key" if contract is not None and "key" in contract.message_fields else ""
+        for batch in consumer.batches(f"partition, offset, headers, payload{keys}"):
             wanted = batch if limit is None else batch.slice(0, limit - found.statistics.messages)
             found.statistics.add(wanted)
             found.members.add(wanted)
@@ -200,6 +205,28 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
             sentence = f"is not declared, and {share} of the payloads have it, as {type_}"
             effect = f"takes a new column {type_}; older rows are null in it"
             yield Drift(text, "undeclared", one.present, sentence, effect)
+
+
+def compare_newest_schema(contract: Projection, topic: str) -> list[Drift]:
+    """Return the differences of a contract and the newest schema of the topic's subject; none without a registry."""
+    source, subject = contract.form.source, f"{topic}-value"
+    newest = source.find_newest(subject) if isinstance(source, RegistrySchemas) else None
+    schema = None if newest is None else find_field_schema(newest[1], find_message(newest[1], ""))
+    if newest is None or schema is None:
+        return []
+    words, found = f"version {newest[0]} of {subject}", []
+    fields = {path: word for path, word, _ in islice(schema.list_fields(), COLUMNS_MAX)}
+    declared = [column for column in contract.payload if find_fields((column.path,)) == (PAYLOAD,)]
+    paths = [column.path for column in declared]
+    for path, word in fields.items():
+        if not any(path[: len(other)] == other[: len(path)] for other in paths):
+            sentence, effect = f"is not declared, and {words} has it, as {word}", f"takes a new column {word}"
+            found.append(Drift(write_path(path), "new in schema", 0, sentence, f"{effect}; older rows are null in it"))
+    for column in declared:
+        if not any(path[: len(column.path)] == column.path[: len(path)] for path in fields):
+            sentence = f"is declared, and {words} does not have it"
+            found.append(Drift(column.text, "not in schema", 0, sentence, "keeps its column, null in new rows"))
+    return found
 
 
 def _effect(column: HeaderColumn | PayloadColumn, kind: str, type_now: str | None) -> tuple[str, bool]:

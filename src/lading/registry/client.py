@@ -44,6 +44,7 @@ _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _LOGIN_STATUSES: Final = ("401", "403")
 """Of errors that say nothing about the schema; their codes begin with them."""
 _SCHEMA_MISSING: Final = 40403
+_SUBJECT_MISSING: Final = (40401, 40402, 404)
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 
@@ -191,6 +192,21 @@ class RegistryClient:
         """Return the id of the newest schema of a subject."""
         with self._lock:
             return int(self._ask("GET", f"subjects/{quote(subject, safe='')}/versions/latest")["id"])
+
+    def find_newest(self, subject: str) -> tuple[int, int] | None:
+        """Return the newest version of a subject, and its id; None if the subject does not exist."""
+        try:
+            with self._lock:
+                found = self._ask("GET", f"subjects/{quote(subject, safe='')}/versions/latest")
+            return int(found["version"]), int(found["id"])
+        except RemoteError as error:
+            if error.code in _SUBJECT_MISSING:
+                return None
+            raise
+        except (KeyError, TypeError, ValueError):
+            raise RemoteError(
+                f"registry {self._address.url}: a response has no version; is this the URL of a registry?"
+            ) from None
 
     def close(self) -> None:
         """Close the connection; the client can be used again."""

@@ -59,6 +59,12 @@ class RegistrySchemas:
         """See SchemaSource."""
         return _identify_schema(self, name)
 
+    def find_newest(self, subject: str) -> tuple[int, ParsedSchema] | None:
+        """Return the number of the newest version of a subject, and its schema; None if the subject does not exist."""
+        found = _open_client(self).find_newest(subject)
+        schema = None if found is None else self.find_by_id(found[1])
+        return None if found is None or schema is None else (found[0], schema)
+
 
 @lru_cache(maxsize=16)
 def _open_client(schemas: RegistrySchemas) -> RegistryClient:

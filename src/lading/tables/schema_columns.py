@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -18,7 +18,13 @@ from ..payloads.avro_program import is_record
 from ..payloads.form import SchemaText, find_message
 from ..payloads.paths import PAYLOAD, Path
 from ..payloads.protobuf_json import WELL_KNOWN
-from ..registry.payload_form import SUFFIXES, parse_schema_imports, read_schema_file
+from ..registry.payload_form import (
+    SUFFIXES,
+    RegistrySchemas,
+    parse_payload_form,
+    parse_schema_imports,
+    read_schema_file,
+)
 from ..schemas.avro import AvroSchema, AvroType
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from ..schemas.protobuf_types import FieldType, MessageType
@@ -80,6 +86,28 @@ def read_field_schema(file: FilePath, message: str = "") -> FieldSchema:
     return found
 
 
+def fetch_field_schema(registry: str, name: str) -> tuple[FieldSchema, str]:
+    """Return a schema of a registry, by its id or its subject, whose newest version counts, and the schema in words.
+
+    Raises LocalError if it does not exist, or has no fields.
+    """
+    source = parse_payload_form({"format": "schema", "registry": registry}).source
+    assert isinstance(source, RegistrySchemas)
+    words, schema = f"id {name}", None
+    if name.isascii() and name.isdigit():
+        schema = source.find_by_id(int(name))
+    elif newest := source.find_newest(name):
+        words, schema = f"version {newest[0]} of {name}", newest[1]
+    if schema is None:
+        raise LocalError(
+            f"schema {name!r}: registry {registry} does not have it; name a subject or an id with --schema"
+        )
+    found = find_field_schema(schema, find_message(schema, ""))
+    if found is None:
+        raise LocalError(f"schema {name!r}: it is of {schema.kind} and has no fields; name one of Avro or Protobuf")
+    return found, words
+
+
 def find_field_schema(schema: ParsedSchema, message: MessageType | None) -> FieldSchema | None:
     """Return a schema, or its message, as one with fields; None for another one."""
     if message is not None:
@@ -111,18 +139,21 @@ def list_schema_columns(schema: FieldSchema, taken: set[str]) -> list[PayloadCol
 
 
 def write_schema_section(
-    schema: FieldSchema, file: str, taken: set[str], message: str = ""
+    schema: FieldSchema, source: Mapping[str, str], taken: set[str], message: str = ""
 ) -> tuple[list[str], list[str]]:
-    """Return the lines of the section [payload], and those of the columns in [headers]."""
+    """Return the lines of the section [payload], and those of the columns in [headers].
+
+    ``source`` is the key of the section that says the schema, ``schema`` or ``registry``.
+    """
     lines = []
     for column in list_schema_columns(schema, taken):
-        source = PAYLOAD if column.path == (column.name,) else column.text
-        words = [column.word, *(["required"] if column.required else []), "from", source]
+        place = PAYLOAD if column.path == (column.name,) else column.text
+        words = [column.word, *(["required"] if column.required else []), "from", place]
         lines.append(f"{toml_key(column.name)} = {toml_text(' '.join(words))}")
     if next(islice(schema.list_fields(), COLUMNS_MAX, None), None) is not None:
         lines.append(f"# only the first {COLUMNS_MAX:,} fields are listed")
-    named = [f"message = {toml_text(message)}"] if message else []
-    return ["[payload]", f'format = "{schema.format}"', f"schema = {toml_text(file)}", *named, ""], lines
+    keys = {"format": schema.format, **source, **({"message": message} if message else {})}
+    return ["[payload]", *(f"{key} = {toml_text(value)}" for key, value in keys.items()), ""], lines
 
 
 _MESSAGE_WORDS: Final = {
