@@ -275,3 +275,29 @@ def test_a_reader_of_the_directory_goes_on_over_segments_that_are_replaced_and_m
         assert latest.items() <= found[number].items(), number
         assert not readers[number].damaged_ranges(0, 121)
         assert all(found[number][offset] == b"%d" % (offset // 20) for offset in found[number] if offset < 120)
+
+
+def test_a_poll_from_a_removed_offset_gives_the_next_message_and_passes_the_gap_at_the_end(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker, tombstone_retention_us=0)
+    put(broker, partition, *((b"%d" % (number % 3), b"%d" % number) for number in range(30)))
+    put(broker, partition, (b"gone", b"0"), (b"gone", None))
+    compact(broker, partition)
+    # the tombstone goes with the second cleaning, and leaves a gap before the end of the log
+    close_segment(broker, partition)
+    put(broker, partition, (b"1", b"30"))
+    compact(broker, partition, NOW + 2 * SECOND)
+    assert [row[:2] for row in contents(broker, partition)] == [(27, b"0"), (29, b"2"), (32, b"1")]
+    for offset, expected in ((0, 27), (26, 27), (28, 29), (30, 32), (31, 32)):
+        reading = read(broker, partition, offset, max_messages=1)
+        [(run, low, high)] = reading.pieces
+        [part] = registry.decode(run, ScanRequest(low, high))
+        assert part.columns["offset"].to_pylist() == [expected] and reading.end_offset > expected
+    # an aborted transaction at the end: its offsets are passed over, and a reader reaches the end
+    caller = named(broker)
+    begin(broker, caller, partition)
+    send(broker, partition, caller, 0, (b"0", b"aborted"))
+    end(broker, caller, commit=False)
+    compact(broker, partition, NOW + 3 * SECOND)
+    reading = read(broker, partition, 33)
+    assert reading.count == 0 and reading.end_offset == partition.log.next_offset == 35

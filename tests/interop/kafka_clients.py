@@ -45,13 +45,16 @@ def producer(kafka: kafka_broker.RunningKafka, **options: Any) -> Any:
     return confluent.Producer({**settings, **options})
 
 
-def read_all(kafka: kafka_broker.RunningKafka, topic: str, rows: int) -> list[Any]:
-    """What confluent's consumer reads."""
-    facts = {"bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest"}
+def read_all(kafka: kafka_broker.RunningKafka, topic: str, rows: int, timeout_s: float = READ_TIMEOUT_S) -> list[Any]:
+    """What confluent's consumer reads, from the beginning each time."""
+    facts = {
+        "bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }  # fmt: skip
     consumer = confluent.Consumer(facts)
     consumer.subscribe([topic])
     found: list[Any] = []
-    until = time.monotonic() + READ_TIMEOUT_S
+    until = time.monotonic() + timeout_s
     try:
         while len(found) < rows and time.monotonic() < until:
             found += consumer.consume(rows - len(found), 1.0)

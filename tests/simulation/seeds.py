@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from lading.kernels import engine
+from tests.simulation.compacted_world import COMPACTED_FROM, CompactedWorld
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
 from tests.simulation.positions_world import POSITIONS_FROM, PositionsWorld
 from tests.simulation.work_world import WORKS_FROM, WorkWorld
@@ -21,8 +22,8 @@ from tests.simulation.written_world import WRITTEN_FROM, WrittenWorld
 W = TypeVar("W", bound=World | NsqWorld)
 
 KINDS: Final[Sequence[tuple[int, type[World | NsqWorld]]]] = (
-    (WORKS_FROM, WorkWorld), (WRITTEN_FROM, WrittenWorld), (POSITIONS_FROM, PositionsWorld), (NSQ_FROM, NsqWorld),
-    (0, World),
+    (COMPACTED_FROM, CompactedWorld), (WORKS_FROM, WorkWorld), (WRITTEN_FROM, WrittenWorld),
+    (POSITIONS_FROM, PositionsWorld), (NSQ_FROM, NsqWorld), (0, World),
 )  # fmt: skip
 """From which seed on a life is of which kind, the highest first."""
 

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from lading.broker.channels.in_flight import DispatcherState, InFlightTracker
+from tests.simulation.compacted_world import COMPACTED_FROM, CompactedWorld
 from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
 from tests.simulation.nsq_model import ChannelModel, Finished
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
@@ -24,6 +25,7 @@ FULL = 100_000
 NSQ_SAMPLE, NSQ_FULL = 9, 20_000
 WRITTEN_SAMPLE, WRITTEN_FULL = 6, 10_000
 WORKS_SAMPLE, WORKS_FULL = 6, 10_000
+COMPACTED_SAMPLE, COMPACTED_FULL = 4, 10_000
 AT_A_TIME = 250
 FOUND = {
     7: "a snapshot that a full disk refused kept the callbacks of a sync from being called",
@@ -63,6 +65,16 @@ def test_nothing_is_lost_doubled_or_misread(full: bool) -> None:
         assert {one.is_committed for world in worlds for one in world.history.transactions} == {True, False, None}
         return
     assert _run_all((0, TRANSACTIONS_FROM), FULL // 2) == FULL
+
+
+@pytest.mark.timeout(36_000)
+def test_compaction_loses_doubles_and_misreads_nothing(full: bool) -> None:
+    if full:
+        assert _run_all((COMPACTED_FROM,), COMPACTED_FULL) == COMPACTED_FULL
+        return
+    worlds = [live(COMPACTED_FROM + seed, CompactedWorld) for seed in range(COMPACTED_SAMPLE)]
+    assert sum(world.crashes for world in worlds) > COMPACTED_SAMPLE
+    assert sum(world.rewritten for world in worlds) > 2 * COMPACTED_SAMPLE
 
 
 @pytest.mark.timeout(36_000)

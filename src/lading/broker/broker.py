@@ -139,8 +139,9 @@ class Broker:
             settings, self.dates, self.counters, attempts, self.topology.topics, mark_active, at_end_of_pass, now_us
         )
         self.compaction = Compactor(
-            settings, self.dates, self.counters, attempts, self.topology.topics, mark_active, self.close_segment, now_us
-        )
+            settings, self.dates, self.counters, attempts, self.topology.topics, mark_active, self.close_segment,
+            at_end_of_pass, now_us,
+        )  # fmt: skip
         forget = (self.native_transactions.forget_before, self.producers.forget_before)
         self._components: Sequence[Component] = (
             self.access,

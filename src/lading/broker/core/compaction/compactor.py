@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from ....chunk.overlay import RangeKind
 from ....log.interface import ClosedSegment
 from ....log.retention import AgeClock
 from ....model.errors import CorruptLog, Refusal
 from ....runtime.clock import Dates
-from ..component import NEVER_US, SOON_US, Component
+from ..component import SOON_US, Component
 from ..counters import Counters
 from ..maintenance import Attempts
 from ..settings import COMPACT, DIRTY_SHARE_MIN, SEGMENT_AGE_US, TOMBSTONE_RETENTION_US, BrokerSettings
 from ..topology import Partition, Topic
+from ..upkeep.rounds import Round
 from .cleaner import Cleaned, Cleaning, Replace, Step, clean
 from .progress import CleaningProgress
 
 LOG: Final = logging.getLogger("lading.broker")
+FORGOTTEN_AT_ONCE: Final = 200
+"""Ranges of a log that are dropped in one tick."""
 AFTER_FAILURE_US: Final = 60_000_000
 """A partition that could not be cleaned waits this long."""
 
@@ -103,20 +108,26 @@ class Compactor(Component):
         topics: Callable[[], Iterable[Topic]],
         mark_active: Callable[[Partition], None],
         roll: Callable[[Partition], None],
+        call_at_end_of_pass: Callable[[Callable[[], None]], None],
         now_us: int,
     ) -> None:
         """``mark_active`` is called with each partition whose log has to be maintained, ``roll`` closes a segment."""
+        self.round = Round(self._attempt, call_at_end_of_pass)
         self._settings, self._dates, self._counters, self._attempts = settings, dates, counters, attempts
         self._topics, self._mark_active, self._roll = topics, mark_active, roll
         self._age_clock = AgeClock()
         self._due_us = now_us + settings.compaction_check_us
-        self._age_us = 0
+        self._age_us = self._now_us = 0
         self._progress: dict[Partition, CleaningProgress] = {}
         self._begun_us: dict[Partition, tuple[int, int]] = {}
         """Of each partition the base offset of its active segment, and when messages were first seen in it."""
         self._failed_until_us: dict[Partition, int] = {}
         self._run: _Run | None = None
+        self._candidates: list[tuple[float, int, Partition]] = []
+        """Found by the round that is under way; the one to clean first has the lowest number."""
         self._wanted: list[Partition] = []
+        self._forgotten: deque[tuple[Partition, RangeKind, tuple[int, int]]] = deque()
+        """Ranges of logs without a message that is left, to be dropped in the next ticks."""
 
     # ------------------------------------------------------------------------------------------ when
 
@@ -125,54 +136,70 @@ class Compactor(Component):
         self._settings = settings
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Stop cleaning it."""
+        """Stop cleaning it; a thread that works on it ends at its next slice, and finds no directory."""
+        self.round.leave_out(partition)
+        self._candidates = [row for row in self._candidates if row[2] is not partition]
+        self._forgotten = deque(row for row in self._forgotten if row[0] is not partition)
         for known in (self._progress, self._begun_us, self._failed_until_us):
             known.pop(partition, None)
         if partition in self._wanted:
             self._wanted.remove(partition)
         if self._run is not None and self._run.partition is partition:
-            self._cancel()
+            self._cancel(waits=False)
 
     def tick(self, now_us: int) -> None:
         """Carry out the steps of the cleaning that is under way, or look for the next partition when a look is due."""
         self._age_us = self._age_clock.now_us(self._dates.of(now_us), now_us)
-        if now_us >= self._due_us:
+        self._now_us = now_us
+        self._forget_some()
+        if self.round.is_under_way:
+            # one that the passes of the loop did not go on with
+            self.round.go(())
+        elif now_us >= self._due_us and not self._wanted:
             self._due_us = now_us + self._settings.compaction_check_us
-            self._look(now_us)
+            self._look()
         self._go_on(now_us)
 
     @property
     def due_us(self) -> int:
         """When there is something to do."""
-        return SOON_US if self._run is not None or self._wanted else self._due_us if self._has_topics else NEVER_US
-
-    _has_topics = True
+        has_work = self._run is not None or self._wanted or self._candidates or self._forgotten
+        return SOON_US if has_work or self.round.is_under_way else self._due_us
 
     def begin_round(self, now_us: int) -> None:
         """Look for what has to be cleaned now."""
         self._age_us = self._age_clock.now_us(self._dates.of(now_us), now_us)
-        self._look(now_us)
+        self._now_us = now_us
+        self._look()
         self._go_on(now_us)
+        self._forget_some()
 
     def close(self, now_us: int) -> None:
         """Stop cleaning; what is rewritten so far counts."""
-        self._wanted = []
-        self._cancel()
+        self._wanted, self._candidates = [], []
+        self._cancel(waits=True)
 
-    def _look(self, now_us: int) -> None:
-        wanted: list[tuple[float, int, Partition]] = []
-        for topic in self._topics():
-            rules = CompactionRules.of(topic)
-            if rules is None and topic.settings.segment_age_us is None:
-                continue
-            for number, partition in enumerate(topic.partitions):
-                self._attempts.attempt(self._roll_when_old, partition, rules)
-                if rules is not None and self._failed_until_us.get(partition, 0) <= now_us:
-                    share = self._find_share(partition, rules)
-                    if share is not None:
-                        wanted.append((-share, number, partition))
-        # the one with the largest share of new bytes first, as Apache Kafka chooses
-        self._wanted = [partition for _, _, partition in sorted(wanted, key=lambda row: row[:2])]
+    def _look(self) -> None:
+        """Begin to look at all partitions that have to be closed or cleaned at some time."""
+        self.round.go(
+            partition
+            for topic in self._topics()
+            if topic.settings.segment_age_us is not None or CompactionRules.of(topic) is not None
+            for partition in topic.partitions
+        )
+
+    def _attempt(self, partition: Partition) -> None:
+        self._attempts.attempt(self._consider, partition)
+
+    def _consider(self, partition: Partition) -> None:
+        """Close the active segment if it is old; note the partition if it has to be cleaned."""
+        rules = CompactionRules.of(partition.topic)
+        self._roll_when_old(partition, rules)
+        if rules is not None and self._failed_until_us.get(partition, 0) <= self._now_us:
+            share = self._find_share(partition, rules)
+            if share is not None:
+                # the one with the largest share of new bytes first, as Apache Kafka chooses
+                self._candidates.append((-share, len(self._candidates), partition))
 
     def _roll_when_old(self, partition: Partition, rules: CompactionRules | None) -> None:
         """Close the active segment if its first messages are older than the topic's limits."""
@@ -260,6 +287,9 @@ class Compactor(Component):
         self._run = _Run(partition, _clean_and_save(cleaning, progress, self._age_us, log.epoch))
 
     def _go_on(self, now_us: int) -> None:
+        if self._candidates and not self.round.is_under_way:
+            self._wanted = [partition for _, _, partition in sorted(self._candidates, key=lambda row: row[:2])]
+            self._candidates = []
         while self._run is None and self._wanted:
             self._begin(self._wanted.pop(0), now_us)
             self._advance(now_us)
@@ -292,10 +322,12 @@ class Compactor(Component):
                     run.is_replaced = run.partition.log.replace_segment(outcome.rewritten)
             except (OSError, CorruptLog, Refusal) as error:
                 self._run = None
+                run.work.close()
                 self._fail(run, error, now_us)
                 return
             except BaseException:
                 self._run = None
+                self._failed_until_us[run.partition] = now_us + AFTER_FAILURE_US
                 raise
 
     def _complete(self, partition: Partition, cleaned: Cleaned, progress: CleaningProgress) -> None:
@@ -306,9 +338,14 @@ class Compactor(Component):
         self._counters.compaction_removed_messages += cleaned.removed_messages
         if cleaned.damage:
             partition.log.on_damage(cleaned.damage)
-        if any(cleaned.forgotten.values()):
-            for kind, ranges in cleaned.forgotten.items():
-                partition.log.forget_ranges(kind, ranges)
+        for kind, ranges in cleaned.forgotten.items():
+            self._forgotten += ((partition, kind, row) for row in ranges)
+
+    def _forget_some(self) -> None:
+        """Drop some ranges of logs: each moves those after it, and there may be many."""
+        for _ in range(min(len(self._forgotten), FORGOTTEN_AT_ONCE)):
+            partition, kind, row = self._forgotten.popleft()
+            partition.log.forget_ranges(kind, [row])
             self._mark_active(partition)
 
     def _fail(self, run: _Run, error: Exception, now_us: int) -> None:
@@ -318,15 +355,17 @@ class Compactor(Component):
             self._counters.failed_compactions += 1
             LOG.warning("%s could not be compacted: %s; it is tried again in a minute", run.partition, error)
 
-    def _cancel(self) -> None:
+    def _cancel(self, *, waits: bool) -> None:
+        """Stop what is under way; ``waits`` for the slice that a thread works on, which may sync a file."""
         run, self._run = self._run, None
         if run is None:
             return
         run.is_cancelled = True
-        if run.future is not None:
-            # a slice takes milliseconds; what it raises concerns nobody any more
+        if run.future is None:
+            run.work.close()
+        elif waits:
+            # its errors are of no use any more
             run.future.exception()
-        run.work.close()
 
 
 def _clean_and_save(cleaning: Cleaning, progress: CleaningProgress, now_us: int, epoch: int) -> Work:
@@ -344,7 +383,10 @@ def _work(run: _Run) -> Replace | Outcome | None:
         while True:
             step = run.work.send(is_replaced)
             is_replaced = None
-            if step is not None or run.is_cancelled:
+            if run.is_cancelled:
+                run.work.close()
+                return None
+            if step is not None:
                 return step
     except StopIteration as end:
         outcome: Outcome = end.value
