@@ -190,3 +190,10 @@ def test_a_type_without_a_kind_is_named() -> None:
     batch = pa.RecordBatch.from_pydict({"stops": [["ORD"]]})
     with pytest.raises(LocalError, match=r"'stops' is list.*no header"):
         headers_of(batch, {"stops": "stops"}, "null")
+
+
+def test_a_first_argument_that_is_not_a_table_is_named() -> None:
+    """read_arrow takes the URL first, and hands go on so."""
+    for first, kind in (("lading://127.0.0.1:1", "str"), ([{"payload": b"x"}], "list")):
+        with pytest.raises(LocalError, match=f"first argument is a {kind}, .* write_arrow.table, url, topic"):
+            write_arrow(first, "orders", "t")  # type: ignore[arg-type]

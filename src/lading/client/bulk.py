@@ -204,6 +204,11 @@ def write_arrow(
     ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
     a missing topic.
     """
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        raise LocalError(
+            f"write_arrow: the first argument is a {type(table).__name__}, not a table or batch of Arrow; call "
+            "write_arrow(table, url, topic), with pa.table(…) of rows in another form"
+        )
     parts = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
     chosen = {
         name: column or name
