@@ -28,6 +28,7 @@ REFUSED = {
     "maprfs:///good": "maprfs:// is neither",
     "file:good": "a file URL has an absolute path; write good",
     "file://host/good": "name a directory",
+    "C:/good": "c: is neither. For a directory of this name write ./C:/good",
     "dleta:./good": "dleta: is neither. For a directory of this name write ./dleta:./good",
 }
 

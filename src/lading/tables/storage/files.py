@@ -24,7 +24,9 @@ OWN: Final = "_lading"
 STAGED: Final = "staged"
 
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+_DRIVES: Final = os.name == "nt"
+_SCHEME: Final = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]{'+' if _DRIVES else '*'}):(.*)", re.DOTALL)
+"""A letter alone is a drive of Windows, and elsewhere a scheme that does not exist."""
 _STORE_SPELLINGS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 """Schemes of Hadoop and others, and what the same store is called here."""
 
@@ -78,7 +80,7 @@ def _scheme_error(name: str, text: str, scheme: str, rest: str) -> SettingError:
     remedy = (
         f"Let Spark's own sink write there: "
         f'spark.readStream.format("lading")….writeStream.format("parquet").start("{text}")'
-        if rest.startswith("/")
+        if rest.startswith("/") and len(scheme) > 1
         else f"For a directory of this name write ./{text}"
     )
     return SettingError(
