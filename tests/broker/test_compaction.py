@@ -206,3 +206,30 @@ def whole_messages(broker: Broker, partition: Partition) -> dict[int, dict[str, 
         for part in registry.decode(run, ScanRequest(low, high)):
             found |= {row["offset"]: row for row in registry.to_batch(part).to_pylist()}
     return found
+
+
+def test_segments_become_as_large_as_their_topic_says_but_not_tiny(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    log = topic.partitions[0].log
+    sizes = []
+    for size_bytes in (1, 1 << 20, None):
+        broker.at_once.alter_topic(topic, TopicSettings(segment_bytes=size_bytes))
+        sizes.append(log.segment_bytes)
+    assert sizes == [1 << 16, 1 << 20, 256 << 20]
+    broker.at_once.alter_topic(topic, TopicSettings(segment_bytes=1 << 20))
+    broker.at_once.add_partitions(topic, 1)
+    assert topic.partitions[1].log.segment_bytes == 1 << 20
+    broker.stop()
+    [topic] = opened(tmp_path).topology.list_topics()
+    assert [partition.log.segment_bytes for partition in topic.partitions] == [1 << 20] * 2
+
+
+def test_configs_that_had_no_effect_before_are_settings_now() -> None:
+    texts = {"segment.bytes": "1048576", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.1", "flush.ms": "1"}
+    texts |= {"delete.retention.ms": "0", "min.compaction.lag.ms": str((1 << 63) - 1), "max.compaction.lag.ms": "x"}
+    settings = TopicSettings.parse_stored({"cleanup_policy": "compact", "inert_configs": texts})
+    assert settings.document() == {
+        "cleanup_policy": "compact", "segment_bytes": 1 << 20, "segment_age_us": SECOND, "dirty_share_min": 0.1,
+        "tombstone_retention_us": 0, "compaction_lag_us_min": 1 << 62, "inert_configs": {"flush.ms": "1"},
+    }  # fmt: skip

@@ -98,6 +98,20 @@ def test_a_retention_below_a_second_is_set_if_confirmed(lading: Run) -> None:
     assert "retention_age_us = 250 ms" in said
 
 
+def test_a_compacted_topic_shows_its_rules_and_its_dirty_share(lading: Run) -> None:
+    words = ("--set", "compaction_lag_us_min=1h", "--set", "dirty_share_min=0.2", "--set", "segment_bytes=4MB")
+    lading("topic", "create", "fares", "--cleanup-policy", "compact", *words)
+    shown = document(lading("topic", "show", "fares", "-o", "json"))
+    assert shown["settings"] == {
+        "cleanup_policy": "compact", "compaction_lag_us_min": 3_600_000_000, "dirty_share_min": 0.2,
+        "segment_bytes": 4_000_000,
+    }  # fmt: skip
+    assert [row["dirty_share"] for row in shown["partitions"]] == [0.0]
+    text = lading("topic", "show", "fares")
+    assert "dirty share" in text.stdout and "compaction_lag_us_min = 1 h" in text.stderr
+    assert "compact, compact,delete" in lading("topic", "create", "x", "--cleanup-policy", "squash", code=2).stderr
+
+
 def test_settings_and_retention_of_a_topic(lading: Run) -> None:
     lading("topic", "create", "kept")
     lading("message", "send", "kept", "x")

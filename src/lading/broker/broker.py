@@ -60,6 +60,7 @@ from .native.groups import NativeGroups
 from .native.transactions import NativeTransactions
 from .schemas.registry import SchemaRegistry
 
+SEGMENT_BYTES_MIN: Final = 1 << 16
 CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL))
 
 
@@ -223,8 +224,14 @@ class Broker:
 
     def _limit_segments(self, topic: Topic) -> None:
         """Let the topic's segments become as large as its settings say."""
+        size_bytes = self._segment_bytes_of(topic)
         for partition in topic.partitions:
-            partition.log.segment_bytes = topic.settings.segment_bytes or self.settings.segment_bytes
+            partition.log.segment_bytes = size_bytes
+
+    def _segment_bytes_of(self, topic: Topic) -> int:
+        """Return how large a segment becomes: a client may not make a file of each of its messages."""
+        ours, own = self.settings.segment_bytes, topic.settings.segment_bytes
+        return ours if own is None else max(own, min(SEGMENT_BYTES_MIN, ours))
 
     def _watch(self, partition: Partition) -> None:
         partition.log.on_synced = partial(self._on_synced, partition)
@@ -256,7 +263,7 @@ class Broker:
             self._adopt(partition.log)
             self._watch(partition)
             partition.log.hold_last_stable_offset(None)
-            partition.log.segment_bytes = partition.topic.settings.segment_bytes or self.settings.segment_bytes
+            partition.log.segment_bytes = self._segment_bytes_of(partition.topic)
         self.damages.watch(partitions)
 
     # a change of topics is done when parts hear of it: what the disk refuses one of them now it does later, and the

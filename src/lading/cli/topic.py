@@ -318,6 +318,6 @@ def _format_settings(settings: Mapping[str, Any]) -> str:
     def value_text(key: str, value: Any) -> str:
         if isinstance(value, bool):
             return str(value).lower()
-        return format_duration(value) if key.endswith("_us") else str(value)
+        return format_duration(value) if key.endswith(("_us", "_us_min", "_us_max")) else str(value)
 
     return ", ".join(f"{key} = {value_text(key, value)}" for key, value in settings.items())
