@@ -45,8 +45,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The cases of each behaviour take turns."""
-    if {"client", "writer"} & set(getattr(item, "fixturenames", ())) and Path(__file__).parent in item.path.parents:
+    """The cases of most behaviours take turns."""
+    is_case = {"client", "writer"} & set(getattr(item, "fixturenames", ())) and Path(
+        __file__
+    ).parent in item.path.parents
+    if is_case and getattr(item, "originalname", "").removeprefix("test_") not in sample.EVERY_DAY:
         item.add_marker(pytest.mark.turns(sample.TURNS))
 
 

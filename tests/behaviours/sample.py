@@ -6,7 +6,8 @@ that the days go through all combinations. Each behaviour has every endpoint of 
 server gets its turns. Of two clients, one writes and one reads; each endpoint writes once and reads once for a
 behaviour, and the next behaviour pairs it with the next endpoint.
 A client that cannot have a behaviour is chosen only if the others at its endpoint cannot either.
-Of the sample of a day every ``TURNS``-th case runs. The sample of day 0 runs whole if pytest is given files.
+Of the sample of a day every ``TURNS``-th case runs, and all cases of ``EVERY_DAY``. If pytest is given files, the
+sample of day 0 runs whole.
 ``test_sample.py`` checks all this. ``LADING_TEST_BEHAVIOURS_OF`` names a client that meets all of ours besides.
 """
 
@@ -27,6 +28,8 @@ from tests.case_turns import read_day
 
 CLIENTS_OF_ONE: Final = 8
 TURNS: Final = 3
+EVERY_DAY: Final = frozenset({"every_kind_is_exact", "null_and_empty_values_are_different"})
+"""Behaviours whose cases take no turns: they find most of what an endpoint can do wrong to headers."""
 IS_WHOLE: Final = os.environ.get("LADING_TEST_FULL") == "1"
 ALSO: Final = os.environ.get("LADING_TEST_BEHAVIOURS_OF")
 
