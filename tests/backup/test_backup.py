@@ -31,6 +31,8 @@ from lading.model.errors import CorruptLog, LadingError, LocalError, NewerFormat
 from lading.model.state import State
 from tests.broker.kafka_batches import committed
 from tests.broker.room import CONSUMER, NOW, SECOND, fill, opened
+from tests.broker.test_compaction import compacted, put
+from tests.broker.test_compaction import contents as compacted_contents
 from tests.formats.generate import POISONED, SEEN
 
 COUNT = 600
@@ -358,3 +360,33 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out(segmented: Path, tmp_path
     assert report.point.messages == 0 and report.point.topics == 0
     restore(store, tmp_path / "restored")
     opened(tmp_path / "restored").stop()
+
+
+def test_a_segment_that_compaction_replaces_meanwhile_is_copied_again(tmp_path: Path) -> None:
+    broker = opened(tmp_path / "data")
+    partition = compacted(broker)
+    for number in range(4):
+        put(broker, partition, *((b"%d" % key, b"%d" % number) for key in range(50)))
+        broker.close_segment(partition)
+    partition.log.maintain(1 << 60)
+    # none of them becomes one with another, whose file would be missing
+    partition.log.segment_bytes = 1
+    looks = 0
+
+    def compact_once(done: int, total: int) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            broker.compaction.begin_round(NOW + SECOND)
+
+    store = DirectoryStore(tmp_path / "backups")
+    report = back_up(tmp_path / "data", store, compact_once)
+    assert report.point.damage == [] and broker.counters.compaction_removed_messages == 150
+    kept = compacted_contents(broker, partition)
+    restore(store, tmp_path / "restored")
+    restored = opened(tmp_path / "restored")
+    again = restored.topology.resolve("s.t").partition(0)
+    # the offsets are those of the appends
+    assert compacted_contents(restored, again) == kept and again.log.next_offset == 200
+    assert [offset for offset, _, _ in kept] == list(range(150, 200))
+    restored.stop()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
 from lading.broker.core.append.append import WriteResult
+from lading.broker.core.compaction.key_offsets import KeyOffsets
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition
 from lading.dialects import codes, registry
@@ -233,3 +234,38 @@ def test_configs_that_had_no_effect_before_are_settings_now() -> None:
         "cleanup_policy": "compact", "segment_bytes": 1 << 20, "segment_age_us": SECOND, "dirty_share_min": 0.1,
         "tombstone_retention_us": 0, "compaction_lag_us_min": 1 << 62, "inert_configs": {"flush.ms": "1"},
     }  # fmt: skip
+
+
+def test_more_keys_than_fit_the_memory_take_several_passes(tmp_path: Path) -> None:
+    broker = opened(tmp_path, compaction_memory_bytes=1, durability="none")
+    partition = compacted(broker)
+    for number in range(12):
+        put(broker, partition, *((b"%d" % (key % 150), b"%d-%d" % (number, key)) for key in range(100)))
+    before = contents(broker, partition)
+    close_segment(broker, partition)
+    sizes, ends = [partition.log.size_bytes], [0]
+    while broker.compaction.progress_of(partition).end < partition.log.next_offset:
+        broker.compaction.begin_round(NOW + SECOND)
+        sizes.append(partition.log.size_bytes)
+        ends.append(broker.compaction.progress_of(partition).end)
+        assert ends[-1] >= min(ends[-2] + 64, partition.log.next_offset)
+    # of 64 messages in a row no two have the same key, and the next one has another: 1200 / 64, rounded up
+    assert len(ends) == 1 + 19 and sizes == sorted(sizes, reverse=True)
+    assert contents(broker, partition) == sorted({row[1]: row for row in before}.values())
+
+
+def test_keys_are_found_with_the_last_of_their_offsets_in_fixed_memory() -> None:
+    keys, random = KeyOffsets(64 * 96), Random(3)
+    expected: dict[bytes, int] = {}
+    for offset in range(0, 3000, 10):
+        names = [b"%d" % random.randrange(60) for _ in range(10)]
+        offsets = np.arange(offset, offset + 10)
+        assert keys.add(keys.digest(names), offsets) == 10
+        expected |= dict(zip(names, offsets.tolist(), strict=True))
+    assert keys.find(keys.digest(list(expected))).tolist() == list(expected.values())
+    assert keys.find(keys.digest([b"", b"61"])).tolist() == [-1, -1] and len(keys) == len(expected)
+    # equal first words are told apart by the second, as if two keys had met in them
+    digests = np.array([[7, 1], [7, 2], [7, 3]], np.uint64)
+    other = KeyOffsets(1)
+    other.add(digests, np.array([1, 2, 3]))
+    assert other.find(np.array([[7, 3], [7, 9], [7, 1], [8, 1]], np.uint64)).tolist() == [3, -1, 1, -1]
