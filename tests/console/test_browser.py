@@ -17,6 +17,7 @@ import pytest
 from lading import testing
 from lading.client.consumer import Consumer
 from lading.client.producer import Producer
+from lading.registry.client import RegistryAddress, RegistryClient
 
 from .conftest import SCRIPT
 
@@ -51,7 +52,8 @@ def console(full: bool, broker: testing.BrokerProcess) -> Iterator[str]:
     if not full:
         pytest.skip("a browser takes ten seconds of CPU: only with LADING_TEST_FULL=1; test_console.py asks the server")
     with tempfile.TemporaryDirectory() as state:
-        process, url = start_console("--from", broker.url, "--state", state)
+        registry = f"http://{broker.endpoints['schema_registry']}"
+        process, url = start_console("--from", broker.url, "--state", state, "--registry", registry)
         yield url
         end(process)
 
@@ -273,3 +275,18 @@ def test_a_broker_goes_away_and_comes_back_under_an_open_page(
         assert page.locator("#banner").is_hidden()
         page.close()
         end(process)
+
+
+def test_a_payload_is_shown_decoded_with_a_link_to_its_schema(
+    open_page: Callable[..., Page], broker: testing.BrokerProcess
+) -> None:
+    url = f"http://{broker.endpoints['schema_registry']}"
+    text = '{"type":"record","name":"R","fields":[{"name":"n","type":"long"}]}'
+    schema_id = RegistryClient(RegistryAddress(url)).register("browsed-value", "AVRO", text)
+    with Producer(broker.url) as producer:
+        producer.send("browsed", b"\0" + schema_id.to_bytes(4, "big") + b"\x0e", partition=0)
+    page = open_page("/messages?topic=browsed&open=0:0")
+    link = page.get_by_role("link", name=f"AVRO id {schema_id}")
+    link.wait_for()
+    assert link.get_attribute("href") == f"{url}/schemas/ids/{schema_id}"
+    assert '"n": 7' in page.locator("pre.decoded").inner_text()

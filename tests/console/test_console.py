@@ -26,6 +26,7 @@ from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
 from lading.model.address import Address
 from lading.model.errors import LocalError
+from lading.registry.client import RegistryAddress, RegistryClient
 from lading.serve.companion import Companion
 from lading.serve.local_server import listen
 from lading.settings.loading import load
@@ -466,3 +467,38 @@ def test_paths_of_payloads_are_few() -> None:
     assert len(list_paths(wide)) == LIST_PATHS_MAX
     for payload in (None, b"", b"[1]", b"{", b'{"a":' * 60_000, b"{" + b" " * 70_000 + b"}"):
         assert list_paths(payload) == []
+
+
+def test_a_payload_that_names_its_schema_is_shown_decoded(
+    broker: testing.BrokerProcess, listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    url = f"http://{broker.endpoints['schema_registry']}"
+    registry = RegistryClient(RegistryAddress(url))
+    avro = registry.register(
+        "decoded_orders-value", "AVRO", '{"type":"record","name":"R","fields":[{"name":"n","type":"long"}]}'
+    )
+    proto = registry.register("decoded_cities-value", "PROTOBUF", 'syntax = "proto3"; message C { string name = 1; }')
+    text = registry.register("decoded_texts-value", "JSON", '{"type":"object"}')
+    payloads = [
+        (avro, b"\x0e"), (proto, b"\x00\x0a\x04Rome"), (text, b'{"a": 12345678901234567890}'), (avro, b""),
+        (9_999, b"x"),
+    ]  # fmt: skip
+    with Producer(broker.url) as producer:
+        for schema_id, payload in payloads:
+            producer.send("decoded", b"\0" + schema_id.to_bytes(4, "big") + payload, partition=0)
+        producer.send("decoded", b"plain", partition=0)
+    page = client(ConsoleSettings(broker.url, registry=url), listener)
+    decoded = [page.get(f"/api/message?topic=decoded&partition=0&offset={at}").json()["decoded"] for at in range(6)]
+    assert [(one["schema"], one["text"], one["problem"]) if one else None for one in decoded] == [
+        (f"AVRO id {avro}", '{"n":7}', None), (f"PROTOBUF id {proto}", '{"name":"Rome"}', None),
+        (f"JSON id {text}", '{"a": 12345678901234567890}', None),
+        (f"AVRO id {avro}", None, "the payload is empty (byte 5)"),
+        ("id 9999", None, "the schema does not exist in the registry"), None,
+    ]  # fmt: skip
+    assert decoded[0]["url"] == f"{url}/schemas/ids/{avro}"
+    assert page.get("/api/message?topic=decoded&partition=0&offset=0").status_code == 200
+    away = client(ConsoleSettings(broker.url, registry="http://127.0.0.1:9"), listener)
+    monkeypatch.setattr("lading.registry.client.PAUSE_S", 0.0)
+    shown = away.get("/api/message?topic=decoded&partition=0&offset=0").json()
+    assert shown["payload"] and "cannot be reached" in shown["decoded"]["problem"]

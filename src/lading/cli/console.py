@@ -38,6 +38,10 @@ def console(
     state: Annotated[
         Path, typer.Option("--state", metavar="DIR", parser=local_path, help="Where redrives remember what they sent.")
     ] = Path(),
+    registry: Annotated[
+        str | None,
+        typer.Option("--registry", metavar="URL", help="Schema registry: show payloads with a schema's id decoded."),
+    ] = None,
     output: AsOutput = Output.TEXT,
     listener: Annotated[
         int | None, typer.Option("--listener", hidden=True, help="A bound socket that is handed over.")
@@ -69,6 +73,6 @@ def console(
         raise typer.BadParameter(str(error), param_hint="--address") from None
     if with_parent:
         end_with_parent()
-    settings = ConsoleSettings(from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state)
+    settings = ConsoleSettings(from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry)
     given = None if listener is None else socket.socket(fileno=listener)
     raise typer.Exit(run(settings, output=output.value, listener=given, print_note=print_note))

@@ -11,11 +11,14 @@ from zlib import crc32
 import pyarrow as pa
 
 from ..client.message_json import to_json
-from ..model.errors import CorruptError
+from ..model.errors import CorruptError, LadingError
 from ..model.kinds import Kind, decode_value
 from ..model.message import Message
+from ..payloads.decoded import decode_payload
+from ..payloads.form import ID_HEADER, JSON_FORM, PayloadForm
 from ..payloads.paths import Path, parse_path, write_path
 from ..payloads.walk import walk_json
+from ..registry.payload_form import RegistrySchemas
 
 LIST_HEADERS_MAX: Final = 60
 """How many headers of a message a list shows, besides those that are columns."""
@@ -75,9 +78,13 @@ def _members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def show_whole(message: Message) -> dict[str, Any]:
-    """Return one message with all bytes: of key, payload and header values in base64, and as the command line does."""
+def show_whole(message: Message, form: PayloadForm = JSON_FORM) -> dict[str, Any]:
+    """Return one message with all bytes: of key, payload and header values in base64, and as the command line does.
+
+    With a registry in ``form`` a payload that names its schema is there decoded as well.
+    """
     return _place(message) | {
+        "decoded": _decode(message, form),
         "id": message.id.hex() if message.id is not None else None,
         "checksum": message.checksum,
         "checksum_holds": _checksum_holds(message),
@@ -89,6 +96,24 @@ def show_whole(message: Message) -> dict[str, Any]:
             for key, kind, data in message.headers
         ],
         "json": to_json(message),
+    }  # fmt: skip
+
+
+def _decode(message: Message, form: PayloadForm) -> dict[str, Any] | None:
+    if message.payload is None or not isinstance(form.source, RegistrySchemas):
+        return None
+    value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
+    try:
+        found = decode_payload(form, message.payload, value)
+    except LadingError as error:
+        # a registry that is away keeps nobody from the bytes
+        return {"schema": None, "url": None, "text": None, "problem": str(error)}
+    if found is None:
+        return None
+    words, path = (f"id {found.name}", "ids") if isinstance(found.name, int) else (f"GUID {found.name}", "guids")
+    return {
+        "schema": f"{found.kind} {words}".strip(), "text": found.text, "problem": found.problem,
+        "url": f"{form.source.address.url.rstrip('/')}/schemas/{path}/{found.name}",
     }  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from ..model.errors import CorruptLog, LocalError
 from ..transports.fetched import States
 from ..transports.interface import TopicMeta, Transport
 from .counting import PROGRESS_S, count_matches
-from .damage import MetDamage
 from .documents import show_whole, summarize
 from .reading import (
     PageRequest,
@@ -130,13 +129,13 @@ class MessagePages:
             raise LocalError("no message is named; send its topic, partition and offset")
         with self._source.lend() as transport:
             meta = transport.topic(text_of(request, "topic"))
-            return json_answer(read_one(transport, meta, partition, int(offset), self._source.met_damage))
+            return json_answer(read_one(transport, meta, partition, int(offset), self._source))
 
 
-def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int, met: MetDamage) -> Document:
+def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int, source: ConsoleSource) -> Document:
     """Return the message at an offset, whole, in any state.
 
-    Raises LocalError if the message does not exist, and CorruptLog, after adding it to ``met``, if it is damaged.
+    Raises LocalError if the message does not exist, and CorruptLog, after noting it in the source, if it is damaged.
     """
     if partition >= len(meta.partitions):
         raise LocalError(f"topic {meta.name!r} has no partition {partition}; list them with lading topic show")
@@ -145,9 +144,9 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int,
     for batch in reader.read(selection):
         for message in to_messages(batch, meta.stream, meta.topic, partition):
             if message.offset == offset:
-                return {"topic": meta.name} | show_whole(message)
+                return {"topic": meta.name} | show_whole(message, source.form)
     if reader.damaged:
-        met.add(meta, {partition: reader.damaged})
+        source.met_damage.add(meta, {partition: reader.damaged})
         raise CorruptLog(
             f"topic {meta.name!r}, partition {partition}: the message at offset {offset} could not be read: it is "
             "damaged in the log"

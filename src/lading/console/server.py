@@ -61,7 +61,7 @@ def run(
     ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
     by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach.
     """
-    source = ConsoleSource(settings.url)
+    source = ConsoleSource(settings.url, settings.registry)
     bound = listener if listener is not None else listen(settings.address, NAME)
     key = secrets.token_urlsafe(16) if source.holds_secret else None
     address = Address(*bound.getsockname()[:2])

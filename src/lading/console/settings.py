@@ -25,3 +25,5 @@ class ConsoleSettings:
     pipelines: tuple[Path, ...] = ()
     mirrors: tuple[Path, ...] = ()
     state: Path = Path()
+    registry: str | None = None
+    """The schema registry that has the schemas of payloads."""

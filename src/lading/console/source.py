@@ -7,6 +7,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..model.errors import LocalError
+from ..payloads.form import JSON_FORM
+from ..registry.payload_form import parse_payload_form
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Marking, Transport
 from ..transports.lading.transport import LadingTransport
@@ -22,13 +24,18 @@ class ConsoleSource:
     unreachable server is noticed by the first request only: it may start later.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, registry: str | None = None) -> None:
+        """``registry`` is the URL of the registry that has the schemas of payloads."""
         if is_queue(url):
             raise LocalError(
                 f"{url} is a queue: reading consumes its messages, and there is nothing to browse; name the admin "
                 "endpoint of a broker (lading://host:port), a Kafka cluster, an Iggy server or a data directory"
             )
         self.url = url
+        self.form: Final = (
+            JSON_FORM if registry is None else parse_payload_form({"format": "schema", "registry": registry})
+        )
+        """How payloads that name their schema are read."""
         self.met_damage: Final = MetDamage()
         self._transports: Final = TransportPool(url)
         with self.lend() as transport:

@@ -418,6 +418,30 @@ def list_schemas(
     return listed
 
 
+def describe_schema(
+    form: PayloadForm, payloads: pa.Array[Any], ids: Located | None
+) -> tuple[int | str, ParsedSchema | str, int, MessageType | None] | None:
+    """Return of the first payload the id or GUID, the schema or why it cannot be read, its prefix's size and message.
+
+    None if it does not name a schema, or the form has no source of schemas.
+    """
+    data, begin, size = _view_spans(payloads.slice(0, 1))
+    found = _find_ids(data, begin, size, ids)
+    groups = _group_rows(found)
+    if form.source is None or not groups:
+        return None
+    name, rows = groups[0]
+    schema = _find_schema(form, form.source, name)
+    if isinstance(schema, tuple):
+        return name, schema[1], 0, None
+    if schema.kind != KINDS["protobuf"]:
+        return name, schema, int(found.skipped[0]), None
+    _, message = _group_by_message(form, schema, None, found, rows, data, begin, size, ids)[0]
+    if isinstance(message, str):
+        return name, message, 0, None
+    return name, schema, int(found.skipped[0]), message
+
+
 def _group_rows(found: _FoundIds) -> list[tuple[int | str, Indexes]]:
     """Return each distinct id or GUID, and the rows that have it, those of most rows first."""
     # a registry is asked for a limited number of unknown ones

@@ -62,6 +62,16 @@ function headerRow(one) {
     h("td", { class: "actions" }, bytes === null ? null : copyButtons(bytes, text, one.value, "the value", "the bytes")));
 }
 
+function decodedView(decoded) {
+  // the payload by the schema that it names, beside its bytes
+  if (!decoded) return [];
+  const link = decoded.schema === null ? null : h("a", { href: decoded.url, target: "_blank", rel: "noreferrer" }, decoded.schema);
+  const text = decoded.text === null ? null : /^\s*[[{]/.test(decoded.text) ? indent(decoded.text) : decoded.text;
+  return [h("div", { class: "bar small" }, h("h3", {}, "Decoded"), link, h("span", { class: "grow" }),
+    text === null ? null : h("button", { type: "button", class: "mini", onclick: () => copy(decoded.text, "the payload as JSON") }, "copy JSON")),
+    text === null ? h("p", { class: "bad" }, visible(decoded.problem)) : h("pre", { class: "payload decoded" }, visible(cut(text, SHOWN_AT_ONCE), true))];
+}
+
 function payloadView(whole) {
   const bytes = bytesOf(whole.payload);
   if (bytes === null) return [h("h3", {}, "Payload"), h("p", { class: "null" }, "null: there is none")];
@@ -148,7 +158,7 @@ export function detail(whole, context, changed) {
       context.about.can_send ? h("a", { class: "button mini", href: `/send?topic=${encodeURIComponent(whole.topic)}&like=${whole.partition}:${whole.offset}` }, "send one like it") : null,
       context.about.can_mark ? h("button", { type: "button", class: "mini", onclick: () => markOne(whole, changed) }, "set state…") : null),
     whole.headers.length ? h("div", { class: "scroll" }, h("table", { class: "headers-table" }, h("thead", {}, h("tr", {}, [["header"], ["kind"], ["value"], ["size", "n"], ["copy", "n"]].map(([one, kind]) => h("th", { scope: "col", class: kind }, one)))), rows)) : h("p", { class: "soft" }, "none"), all,
-    payloadView(whole));
+    decodedView(whole.decoded), payloadView(whole));
 }
 
 async function askState(title, about, agree, state) {

@@ -1,0 +1,63 @@
+"""One payload with the id of its schema, as JSON text for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..model.lazy_dataclass import lazy_dataclass
+from ..model.run import Located
+from ..schemas.parsed import ParsedSchema
+from .form import PayloadForm, describe_schema
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DecodedPayload:
+    """A payload as JSON text by the schema with an id or GUID, or the problem for which it has none."""
+
+    name: int | str
+    kind: str
+    text: str | None
+    problem: str | None = None
+
+
+def decode_payload(form: PayloadForm, payload: bytes, id_header: bytes | None) -> DecodedPayload | None:
+    """Return a payload that names its schema, in ``id_header`` or before it; None for another one.
+
+    Raises Unreachable if the schema cannot be fetched now.
+    """
+    column: pa.Array[Any] = pa.array([payload], pa.binary())
+    ids = None if id_header is None else _locate(id_header)
+    found = describe_schema(form, column, ids)
+    if found is None:
+        return None
+    name, schema, skipped, message = found
+    if isinstance(schema, str):
+        return DecodedPayload(name, "", None, f"the schema {schema}")
+    walked = form.walk_column(column, ids, ())
+    if walked.malformed[0]:
+        return DecodedPayload(name, schema.kind, None, f"the payload {walked.describe(0)}")
+    text = _write_text(schema, message, payload[skipped:])
+    return DecodedPayload(
+        name, schema.kind, text, None if text is not None else "the payload cannot be written as JSON"
+    )
+
+
+def _locate(value: bytes) -> Located:
+    return Located(np.frombuffer(value, np.uint8), np.zeros(1, np.int64), np.array([len(value)]), np.zeros(1, np.int8))
+
+
+def _write_text(schema: ParsedSchema, message: Any, payload: bytes) -> str | None:
+    if message is not None:
+        from .protobuf_json import write_message_text
+
+        return write_message_text(message, payload)
+    if schema.kind == "AVRO":
+        from ..schemas.avro import AvroSchema
+        from .avro_datum import write_value
+
+        assert isinstance(schema, AvroSchema)
+        return write_value(schema.root, payload)
+    return payload.decode()
