@@ -23,11 +23,11 @@ START_S = 10
 
 
 @contextmanager
-def catalog(url: str, state: Path, columns: Mapping[str, str] | None = None) -> Iterator[str]:
+def catalog(url: str, state: Path, columns: Mapping[str, str] | None = None, port: int = 0) -> Iterator[str]:
     """Serve the topics at ``url`` as tables; gives the address of the catalog."""
     callers = Callers(url, columns or {})
     tables = LiveTables(callers.own.url, state, workers=2)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         config = uvicorn.Config(make_app(callers, tables, listener), lifespan="off", log_config=None, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -58,8 +58,8 @@ def listen(address: Address, name: str, option: str = "--address") -> socket.soc
     """Return a socket bound to an address of the loopback. Raises LocalError for another, or one in use."""
     if not address.loopback:
         raise LocalError(
-            f"{option} {address}: the {name} has no logins and listens on this machine only; to reach it from "
-            f"another one: ssh -L {address.port}:127.0.0.1:{address.port} HOST"
+            f"{option} {address}: `lading {name}` listens on this machine only; to reach it from another one: "
+            f"ssh -L {address.port}:127.0.0.1:{address.port} HOST"
         )
     try:
         return socket.create_server(
