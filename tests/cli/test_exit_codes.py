@@ -185,6 +185,7 @@ def test_130_ctrl_c(broker: testing.BrokerProcess) -> None:
     assert code_after_ctrl_c(broker, "message", "tail", "coded", "--offset", "earliest", "-o", "json") == 130
 
 
+@pytest.mark.turns(2, part=1)
 def test_0_what_ctrl_c_is_the_way_to_end(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     kafka = f"kafka://{broker.endpoints['kafka']}"
     ways = {

@@ -97,6 +97,7 @@ def kernels() -> Iterator[None]:
     engine._cache_dir.cache_clear()
 
 
+@pytest.mark.turns(2, part=0)
 def test_doctor_tells_of_a_cache_that_cannot_be_written(lading: Run, file: Path, kernels: None) -> None:
     done = lading("doctor", "--data", str(file.parent), "--output", "json", code=1, XDG_CACHE_HOME=str(file))
     found = {one["what"]: one for one in documents(done)}
@@ -114,6 +115,7 @@ def test_output_onto_a_full_disk_is_one_sentence(broker: testing.BrokerProcess, 
     assert (done.returncode, done.stderr) == (2, "lading: standard output: No space left on device\n")
 
 
+@pytest.mark.turns(2, part=1)
 def test_options_that_take_a_path_have_a_default_that_works(tmp_path: Path) -> None:
     """`lading doctor` and `lading demo` as a newcomer types them: without a path."""
     code = "from lading.cli import demo, doctor, main\nmain.main(['doctor'])"

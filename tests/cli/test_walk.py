@@ -261,6 +261,7 @@ def test_what_deletes_asks_and_a_no_changes_nothing(lading: Run, broker: testing
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.turns(2, part=0)
 def test_json_is_an_object_a_line_and_text_has_its_plurals_right(
     lading: Run, place: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

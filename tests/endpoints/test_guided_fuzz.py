@@ -18,6 +18,7 @@ SAMPLE, FULL = 300, 60_000
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.turns(2, part=0)
 def test_no_way_to_leave_raises_into_the_loop_or_the_log() -> None:
     """A client that was gone before its answer left a stack in the log: the end was told to a socket without a peer."""
     command = [sys.executable, "-m", "tests.endpoints.guided_fuzz", "--seeds"]

@@ -230,6 +230,7 @@ def test_clients_of_the_binary_face_are_listed(http: httpx.Client, connect: Call
     assert details == {**client, "consumer_groups": []}
 
 
+@pytest.mark.turns(2, part=1)
 def test_mutated_documents(http: httpx.Client, path: str, full: bool) -> None:
     """Seeded mutations of a good send: taken or refused with a status of the protocol, never an internal error."""
     seed = random.randrange(1 << 32)

@@ -211,6 +211,7 @@ def test_a_reader_that_does_not_read_costs_bounded_memory(
     assert len(payloads(slow[0].answer()[1])) == 16
 
 
+@pytest.mark.turns(2, part=0)
 def test_mutated_frames(broker: BrokerProcess, connect: Callable[[], Frames], topic: bytes, full: bool) -> None:
     """Seeded mutations of a group member's requests: an answer or a close each time, and everything else lives on."""
     seed = random.randrange(1 << 32)

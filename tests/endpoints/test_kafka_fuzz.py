@@ -61,6 +61,7 @@ def resident_kb(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
+@pytest.mark.turns(2, part=1)
 def test_mutated_frames_get_an_answer_or_a_close(running: testing.BrokerProcess, full: bool) -> None:
     address = running.endpoints["kafka"]
     first = KafkaFrames(address)

@@ -51,6 +51,7 @@ def test_the_next_broker_is_that_process_in_the_directory_of_the_start(
     assert prepared.returncode == 0
 
 
+@pytest.mark.turns(2, part=0)
 def test_a_restart_is_prepared_while_the_broker_stops(prepared: subprocess.Popen[bytes]) -> None:
     with LadingBroker() as broker:
         assert broker.process.process is prepared
@@ -61,6 +62,7 @@ def test_a_restart_is_prepared_while_the_broker_stops(prepared: subprocess.Popen
         assert broker.messages(topic) == []
 
 
+@pytest.mark.turns(2, part=0)
 def test_another_environment_starts_one_afresh(
     prepared: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ def test_it_ends_where_no_broker_is_wanted(prepared: subprocess.Popen[bytes]) ->
     testing.forget_prepared()
 
 
+@pytest.mark.turns(2, part=1)
 def test_it_ends_with_the_process_that_prepared_it() -> None:
     script = "from lading import testing; testing.prepare(); print(testing._prepared.process.pid, flush=True); "
     script += "import os; os._exit(0)"
@@ -141,6 +144,7 @@ main(["serve", "--data", sys.argv[1], "--free-ports", "--output", "json", "--wit
 """
 
 
+@pytest.mark.turns(2, part=1)
 def test_nothing_is_left_to_import(tmp_path: Path) -> None:
     wanted, holder = os.pipe()
     with os.fdopen(wanted), os.fdopen(holder, "w"):

@@ -67,6 +67,7 @@ def memory_bytes(broker: testing.BrokerProcess) -> int:
         return int(file.read().split()[1]) * 4096
 
 
+@pytest.mark.turns(2, part=0)
 def test_streams_that_are_reset(connect: Connect) -> None:
     client = connect()
     for turn in range(5 * STREAMS_MAX):
@@ -101,6 +102,7 @@ def test_streams_without_a_byte_and_what_is_not_one_request(connect: Connect) ->
     assert client.poll(2) == []
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_request_that_is_too_long(connect: Connect) -> None:
     client = connect()
     fits = b"x" * (REQUEST_BYTES_MAX - len(sending(b"", 3)))
@@ -143,6 +145,7 @@ def test_ten_thousand_streams(broker: testing.BrokerProcess, connect: Connect) -
     assert memory_bytes(broker) < before + GROWTH_BYTES_MAX
 
 
+@pytest.mark.turns(2, part=0)
 def test_more_streams_than_allowed_end_the_connection(connect: Connect) -> None:
     client = connect()
     client.quic._remote_max_streams_bidi = 1 << 20
@@ -184,6 +187,7 @@ def test_a_byte_far_ahead_takes_no_memory(broker: testing.BrokerProcess, connect
     assert memory_bytes(broker) < before + GROWTH_BYTES_MAX
 
 
+@pytest.mark.turns(2, part=0)
 def test_half_requests_do_not_use_up_memory(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     clients = [connect() for _ in range(3)]
@@ -210,6 +214,7 @@ def test_half_requests_do_not_use_up_memory(broker: testing.BrokerProcess, conne
             assert time.monotonic() < until_s
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_peer_that_stops_reading(broker: testing.BrokerProcess, connect: Connect) -> None:
     client, other = connect(), connect()
     for _ in range(4):
@@ -310,6 +315,7 @@ def test_damaged_datagrams_of_a_connection(connect: Connect) -> None:
     assert client.poll(9) == [b"%d" % number for number in range(50)]
 
 
+@pytest.mark.turns(2, part=1)
 def test_made_up_addresses_do_not_keep_clients_out(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     hellos = []

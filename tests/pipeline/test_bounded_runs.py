@@ -142,6 +142,7 @@ def test_runs_go_on_between_the_steps_of_a_replacement(place: Place, form: str) 
     assert_every_message_once(place.tables, PARTITIONS, ROWS)
 
 
+@pytest.mark.turns(2, part=0)
 def test_a_replacement_that_is_killed(place: Place) -> None:
     """``kill -9`` of the command at moments spread over its run; the next command completes it, or nothing was done."""
     Driver(place.write()).run()

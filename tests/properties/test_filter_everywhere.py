@@ -182,6 +182,7 @@ def _table(base: Path, name: str) -> list[Any]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.turns(2, part=1)
 def test_the_column(spark: SparkSession, cases: Corpus) -> None:
     from lading.spark.filter import column
 

@@ -104,6 +104,7 @@ def test_typed_frames_of_any_header_array(spark: SparkSession, frame: DataFrame)
 
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.data(), st.lists(row(), min_size=20, max_size=30), st.sampled_from([None, CONTRACT]))
+@pytest.mark.turns(2, part=0)
 def test_the_filter_column_agrees_with_arrow(
     spark: SparkSession, full: bool, data: st.DataObject, rows: list[Row], contract: Projection | None
 ) -> None:
