@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -269,3 +271,38 @@ def test_keys_are_found_with_the_last_of_their_offsets_in_fixed_memory() -> None
     other = KeyOffsets(1)
     other.add(digests, np.array([1, 2, 3]))
     assert other.find(np.array([[7, 3], [7, 9], [7, 1], [8, 1]], np.uint64)).tolist() == [3, -1, 1, -1]
+
+
+def test_a_thread_cleans_and_rests_and_a_deleted_topic_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lading.broker.core.compaction import compactor
+    from lading.runtime.turns import WorkerTurn
+
+    rests: list[float] = []
+    monkeypatch.setattr(compactor, "WorkerTurn", lambda: WorkerTurn(sleep=rests.append))
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    for number in range(30):
+        put(broker, partition, *((b"%d" % key, b"%d" % number) for key in range(30)))
+    close_segment(broker, partition)
+    with ThreadPoolExecutor(1) as executor:
+        broker.compaction.executor = executor
+        broker.compaction.begin_round(NOW + SECOND)
+        for tick in range(10_000):
+            executor.submit(bool).result(30)
+            broker.compaction.tick(NOW + SECOND + tick)
+            if broker.counters.compaction_runs:
+                break
+        assert broker.counters.compaction_removed_messages == 870 and len(contents(broker, partition)) == 30
+        assert rests and min(rests) >= 0
+        # the thread is busy with something else: the topic goes at once, and the cleaning with it
+        put(broker, partition, (b"1", b"last"))
+        close_segment(broker, partition)
+        held = Event()
+        executor.submit(held.wait, 30)
+        broker.compaction.begin_round(NOW + 2 * SECOND)
+        broker.at_once.delete_topic("s", "t")
+        held.set()
+    assert broker.counters.failed_compactions == 0 and broker.counters.compaction_runs == 1
+    broker.stop()

@@ -47,8 +47,8 @@ from ....model.run import Run
 from ....model.scan_request import ScanRequest
 from .key_offsets import Digests, KeyOffsets
 
-SLICE_BYTES: Final = 1 << 20
-"""Bytes of a segment that are read at a time."""
+SLICE_BYTES: Final = 1 << 17
+"""Bytes of a segment that are read at a time: some milliseconds of work, after which a thread rests."""
 JOINED_BYTES_MAX: Final = (1 << 20) - ENVELOPE_BYTES
 _MAP_FIELDS: Final = frozenset({"offset", "key"})
 _KEEP_FIELDS: Final = frozenset({"offset", "key", "payload", "timestamp"})

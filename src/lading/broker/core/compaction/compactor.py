@@ -13,6 +13,8 @@ from ....log.interface import ClosedSegment
 from ....log.retention import AgeClock
 from ....model.errors import CorruptLog, Refusal
 from ....runtime.clock import Dates
+from ....runtime.turns import WorkerTurn
+from ..callbacks import ignore
 from ..component import SOON_US, Component
 from ..counters import Counters
 from ..maintenance import Attempts
@@ -305,9 +307,9 @@ class Compactor(Component):
             try:
                 if run.future is None:
                     if self.executor is not None:
-                        run.future = self.executor.submit(_work, run)
+                        run.future = self.executor.submit(_work_in_thread, run)
                         return
-                    outcome = _work(run)
+                    outcome = _work(run, ignore)
                 elif run.future.done():
                     future, run.future = run.future, None
                     outcome = future.result()
@@ -376,8 +378,13 @@ def _clean_and_save(cleaning: Cleaning, progress: CleaningProgress, now_us: int,
     return cleaned, progress
 
 
-def _work(run: _Run) -> Replace | Outcome | None:
-    """Do slices until the owner of the log has to carry out a step, or all is done; in a thread, if there is one."""
+def _work_in_thread(run: _Run) -> Replace | Outcome | None:
+    # made here: it takes the CPU time of its thread
+    return _work(run, WorkerTurn().rest)
+
+
+def _work(run: _Run, rest: Callable[[], None]) -> Replace | Outcome | None:
+    """Do slices until the owner of the log has to carry out a step, or all is done; ``rest`` after each."""
     is_replaced, run.is_replaced = run.is_replaced, None
     try:
         while True:
@@ -388,6 +395,7 @@ def _work(run: _Run) -> Replace | Outcome | None:
                 return None
             if step is not None:
                 return step
+            rest()
     except StopIteration as end:
         outcome: Outcome = end.value
         return outcome
