@@ -163,3 +163,16 @@ def test_poll_shows_selects_and_formats_members(lading: Run) -> None:
         assert lading(*words, "--format", "%o %p{id} %h{tenant}").stdout == "2 A-2 acme\n"
         shown = lading(*words).stdout
         assert '    "order": {\n      "amount": 150\n    },\n' in shown
+
+
+def test_a_condition_on_payloads_that_are_not_json_says_so(lading: Run) -> None:
+    with testing.broker() as broker:
+        with Producer(broker.url) as producer:
+            producer.send("with_ids", b"\0\0\0\0\x07\x02")
+            producer.send("with_texts", b"text")
+        words = ("--from", broker.url, "--where", "payload.amount > 100")
+        sentence = "none of the first 1 payload of {} is a JSON object; add --registry URL, {}"
+        asked = lading("message", "poll", "with_ids", *words).stderr
+        assert sentence.format("with_ids", "as they seem to have ids of schemas") in " ".join(asked.split())
+        asked = lading("message", "poll", "with_texts", *words).stderr
+        assert sentence.format("with_texts", "or --payload-schema FILE") in " ".join(asked.split())

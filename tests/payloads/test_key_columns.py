@@ -21,6 +21,7 @@ from lading.model.errors import SettingError
 from lading.model.run import Decoded
 from lading.payloads.avro_from_json import encode_json
 from lading.payloads.form import PayloadForm
+from lading.pipeline.contract import drift, profile_topic
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings, load_contract
 from lading.registry.payload_form import parse_payload_form
@@ -178,3 +179,7 @@ def test_a_contract_declares_columns_of_keys(broker: testing.BrokerProcess, tmp_
     ]  # fmt: skip
     contract = load_contract(file)
     assert contract.form.key is not None and contract.form.key.format == "avro"
+    found = drift(profile_topic(broker.url, "orders_with_keys", contract=contract), contract)
+    assert {(one.header, one.kind): one.messages for one in found} == {
+        ("key.id", "missing"): 1, ("key.shop", "value_not_allowed"): 1, ('schema("value").id', "never seen"): 0,
+    }  # fmt: skip

@@ -114,23 +114,56 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
 
 TOPICS_LOOKED_AT = 20
 """At most this many topics of several are looked at for their headers."""
+PAYLOADS_LOOKED_AT = 100
+"""Number of payloads looked at to explain why a condition on payloads found nothing."""
 LOOKED_AT = 10_000
 """Number of messages searched for headers to explain why a filter found nothing."""
 
 
 def absent_headers(
-    from_: str, topic: str | Sequence[str], where: str, states: States = "available", *, found: bool = False
-) -> Iterator[str]:
+    from_: str, topic: str | Sequence[str], where: str, states: States = "available", *, found: bool = False,
+    reads_json: bool = True,
+) -> Iterator[str]:  # fmt: skip
     """Yield a message for each header that a filter names and no message has, with the nearest one that exists.
 
     If the filter ``found`` messages, only names that may be texts without quotes are checked. Only the first LOOKED_AT
-    messages are read, and none of a queue, because reading would consume them.
+    messages are read, and none of a queue, because reading would consume them. With ``reads_json`` a message says so if
+    a condition on payloads found nothing because they are not JSON.
     """
     from ..filter.parse import parse
+    from ..filter.tree import PayloadRef, operands
 
     condition = parse(where)
     keys = condition.unquoted if found else condition.header_keys
     yield from _absent(from_, topic, keys, condition.unquoted, states)
+    if reads_json and not found and any(isinstance(node, PayloadRef) for node in operands(condition.tree)):
+        yield from _describe_payloads(from_, topic, states)
+
+
+def _describe_payloads(from_: str, topic: str | Sequence[str], states: States) -> Iterator[str]:
+    """Yield a message if none of the first payloads is JSON, as a condition without other options reads them."""
+    from ..client.consumer import Consumer
+    from ..payloads.form import ID_HEADER
+    from ..transports.open import is_queue
+
+    if is_queue(from_):
+        return
+    options: Any = {"states": states, "start": "earliest", "timeout_s": 0, "verify_checksum": False}
+    payloads: list[bytes] = []
+    with_id = False
+    with Consumer(from_, topic if isinstance(topic, str) else topic[:TOPICS_LOOKED_AT], **options) as consumer:
+        for message in consumer:
+            payload = message.payload or b""
+            if payload.lstrip()[:1] == b"{":
+                return
+            payloads += [payload] if payload else []
+            with_id |= payload[:1] in (b"\0", b"\1") or message.headers.get(ID_HEADER) is not None
+            if len(payloads) >= PAYLOADS_LOOKED_AT:
+                break
+    if payloads:
+        remedy = "as they seem to have ids of schemas" if with_id else "or --payload-schema FILE"
+        count = f"{len(payloads):,} payload{'s' * (len(payloads) > 1)}"
+        yield f"none of the first {count} of {topic} is a JSON object; add --registry URL, {remedy}"
 
 
 def absent_columns(from_: str, topic: str | Sequence[str], columns: str, states: States = "available") -> Iterator[str]:

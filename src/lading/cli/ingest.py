@@ -159,7 +159,7 @@ def ingest(
         for sentence in absent_columns(from_, looked_at, columns):
             print_note(sentence)
     if where is not None:
-        for sentence in absent_headers(from_, looked_at, where):
+        for sentence in absent_headers(from_, looked_at, where, reads_json=payload is None):
             print_note(sentence)
     from ..columns.instants import unreadable_times_sentence
     from ..tables.formats.partitions import long_values_sentence

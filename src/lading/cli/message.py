@@ -262,7 +262,7 @@ def poll(
     if where is not None:
         from .connection import absent_headers
 
-        for sentence in absent_headers(from_, topic, where, states, found=found > 0):
+        for sentence in absent_headers(from_, topic, where, states, found=found > 0, reads_json=payload is None):
             print_note(sentence)
     if output is Output.TEXT and form is None:
         print_note(format_count(found, "message") + ("" if found else f"; nothing in {topic} from {offset} on matches"))
