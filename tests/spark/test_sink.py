@@ -31,6 +31,7 @@ from lading.spark.stream_sink import ArrowStreamWriter, StreamWriter
 from lading.tables.plan.options import SinkOptions
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
+from lading.transports.topics import UnknownTopic
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS
 
@@ -237,6 +238,15 @@ def test_columns_become_json_payloads_at_their_places() -> None:
         ColumnMapping.of(frame, ("tenant",), {"order_id": "payload.x", "amount": "payload.x"})
     with pytest.raises(SettingError, match=r"a column payload, and payload.format makes another"):
         ColumnMapping.of(StructType().add("payload", BinaryType()).add("n", LongType()), (), {})
+
+
+def test_a_topic_that_does_not_exist_is_refused_by_the_driver(broker: testing.BrokerProcess) -> None:
+    """Each task said so before, and Spark aborted the job with a page of Java's frames."""
+    source = LadingSource({"to": broker.url, "topic": "nowhere_to_write"})
+    frame = StructType().add("payload", BinaryType())
+    for make_writer in (source.writer, source.streamWriter):
+        with pytest.raises(UnknownTopic, match="topic 'nowhere_to_write' does not exist"):
+            make_writer(frame, False)
 
 
 def test_places_of_columns_with_capital_letters() -> None:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -214,6 +214,12 @@ class TopicWriter:
             options.transaction_timeout_s,
             options.dedupe_header,
         )
+
+    def check_topic(self) -> Self:
+        """Raise UnknownTopic in the driver, in a sentence, instead of in each task, whose job Spark then aborts."""
+        with self._open() as transport:
+            transport.topic(self.options.topic)
+        return self
 
     def send(self, batches: Iterator[pa.RecordBatch], work: str) -> TaskCommit:
         """Send the rows of one task attempt. If the target can hide them, they become visible when the driver commits.

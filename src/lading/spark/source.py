@@ -77,7 +77,7 @@ class LadingSource(DataSource):
 
         if overwrite:
             raise SettingError('a topic is only ever appended to: use .mode("append")')
-        return BatchWriter(SinkOptions.parse(self.options), schema)
+        return BatchWriter(SinkOptions.parse(self.options), schema).check_topic()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Return the writer of ``df.writeStream`` with output mode append."""
@@ -85,7 +85,7 @@ class LadingSource(DataSource):
 
         if overwrite:
             raise SettingError('a topic is only ever appended to: use .outputMode("append")')
-        return make_stream_writer(SinkOptions.parse(self.options), schema)
+        return make_stream_writer(SinkOptions.parse(self.options), schema).check_topic()
 
 
 class LadingReader(DataSourceReader):
