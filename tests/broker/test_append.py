@@ -78,6 +78,22 @@ def test_appends_of_one_sync_are_finished_in_several_passes(broker: Broker) -> N
     assert finished == list(range(201))
 
 
+def test_those_that_wait_for_one_sync_of_the_catalog_are_called_in_several_passes(broker: Broker) -> None:
+    """So do clients that store their positions."""
+    passes: list[Callable[[], None]] = []
+    broker.appender.completions.call_soon = passes.append
+    called: list[int] = []
+    for number in range(100):
+        broker.catalog_commit.confirm().add_done_callback(lambda done, number=number: called.append(number))  # type: ignore[misc]
+    broker.appender.flush()
+    assert len(called) == 20
+    while passes:
+        before = len(called)
+        passes.pop()()
+        assert len(called) - before <= 20
+    assert called == list(range(100))
+
+
 def test_a_pass_of_the_loop_is_asked_for_once_and_shares_a_chunk(broker: Broker) -> None:
     topic = topic_of(broker, 2)
     asked: list[bool] = []

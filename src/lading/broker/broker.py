@@ -94,7 +94,9 @@ class Broker:
         self.renames = Renames(self.topology, self.changes, self.access, self.catalog, directory)
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._positions = Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
-        self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
+        self.catalog_commit = CatalogCommit(
+            self.catalog, self.commit, at_end_of_pass, self._positions.flush_some, self.appender.completions
+        )
         self.schemas = SchemaRegistry(SchemaTable(self.catalog))
         self.kafka_configs = KafkaConfigTable(self.catalog)
         self.groups = IggyGroups(self.catalog, self._positions)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ...log.catalog import Catalog
 from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
+from ...runtime.turns import CallbackQueue
 from .pending_result import PendingResult
 
 
@@ -23,13 +24,15 @@ class CatalogCommit:
         commit: Commit,
         call_at_end_of_pass: Callable[[Callable[[], None]], None],
         write_some: Callable[[], bool],
+        completions: CallbackQueue,
     ) -> None:
         """``write_some`` writes to the catalog what waits in memory and says whether there is more; it may raise
-        Refusal."""
+        Refusal. ``completions`` calls those that wait for a sync, a few in each pass of the loop."""
         self._catalog = catalog
         self._commit = commit
         self._call_at_end_of_pass = call_at_end_of_pass
         self._write_some = write_some
+        self._completions = completions
         self._next: PendingResult[None] | None = None
         """Of those who asked and whose sync has not begun."""
         self._is_running = False
@@ -59,16 +62,16 @@ class CatalogCommit:
             self._commit.submit(self._catalog.wal, lambda error: self._finish(answer, error))
         except (Refusal, OSError) as error:
             self._is_running, self._next = False, None
-            answer.refuse(error if isinstance(error, Refusal) else self._refusal(error))
+            answer.refuse(error if isinstance(error, Refusal) else self._refusal(error), self._completions)
 
     def _finish(self, answer: PendingResult[None], error: OSError | None) -> None:
         self._is_running = False
         # begin the next before the callbacks: they take time, and the disk would be idle
         self._begin()
         if error is None:
-            answer.finish(None)
+            answer.finish(None, self._completions)
         else:
-            answer.refuse(self._refusal(error))
+            answer.refuse(self._refusal(error), self._completions)
 
     def _refusal(self, error: OSError) -> Refusal:
         return Refusal(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from ...model.errors import Refusal
+from ...runtime.turns import CALLBACKS_AT_ONCE, CallbackQueue
 
 LOG: Final = logging.getLogger("lading.broker")
 T = TypeVar("T")
@@ -44,24 +46,27 @@ class PendingResult(Generic[T]):
         else:
             self._callbacks.append(callback)
 
-    def finish(self, value: T) -> None:
-        """Give the value."""
+    def finish(self, value: T, completions: CallbackQueue | None = None) -> None:
+        """Give the value. If many wait for it, ``completions`` calls a few of them in each pass of the loop."""
         self._value = value
-        self._finish()
+        self._finish(completions)
 
-    def refuse(self, error: Refusal) -> None:
-        """Complete with ``error`` instead of a value.
+    def refuse(self, error: Refusal, completions: CallbackQueue | None = None) -> None:
+        """Complete with ``error`` instead of a value, as ``finish`` does.
 
         The error is kept without the frames that it passed: they keep this response alive, which keeps the error, and
         with them whatever a request had in hand, until the garbage is collected.
         """
         error.__context__ = None
         self.error = error.with_traceback(None)
-        self._finish()
+        self._finish(completions)
 
-    def _finish(self) -> None:
+    def _finish(self, completions: CallbackQueue | None) -> None:
         self.done = True
         callbacks, self._callbacks = self._callbacks, []
+        if completions is not None and (callbacks[CALLBACKS_AT_ONCE:] or completions.waiting):
+            completions.call(partial(callback, self) for callback in callbacks)
+            return
         for callback in callbacks:
             try:
                 callback(self)

@@ -89,8 +89,8 @@ class Appender(Component):
         """The one source that has appended since the last flush."""
         self._relieved: list[Callable[[], None]] = []
         self.completions = CallbackQueue()
-        """Appends that are durable and not finished yet: a sync covers those of many connections, each of which sends
-        its response when its append is finished. The responses of 200 connections in one pass took 35 ms."""
+        """What a sync leads to and still has to be called: it covers appends, and changes of the catalog, of many
+        connections, each of which sends its response then. Those of 200 connections in one pass took 35 ms."""
 
     @property
     def congested(self) -> bool:
@@ -261,11 +261,7 @@ class Appender(Component):
         if self.congested:
             return
         relieved, self._relieved = self._relieved, []
-        for callback in relieved:
-            try:
-                callback()
-            except Exception:
-                LOG.exception("a callback of a broker that is not congested any more failed")
+        self.completions.call(relieved)
 
     def _fail_from(self, partition: Partition, offset: int, refusal: Refusal) -> None:
         """Appends that reach past ``offset`` have not happened."""
