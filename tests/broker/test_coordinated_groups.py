@@ -405,7 +405,7 @@ class GroupMachine(RuleBasedStateMachine):
         for client in self.clients:
             for partition in client.owned or ():
                 assert owned.setdefault((client.generation, partition), client.member) == client.member
-        if group is not None:
+        if isinstance(group, KafkaGroup):
             assert not (group.state is GroupState.EMPTY and group.members)
             assert group.leader is None or group.leader in group.members
             assert set(group.instances.values()) <= set(group.members)

@@ -7,6 +7,7 @@ from inspect import isclass
 from typing import Any
 
 from lading.dialects.iggy.not_served import NOT_SERVED as IGGY
+from lading.dialects.kafka import later_messages
 from lading.dialects.kafka.not_served import NEWER, NOT_SERVED
 from lading.dialects.kafka.versions import SERVED
 from lading.dialects.nsq.not_served import NOT_SERVED as NSQ
@@ -18,7 +19,11 @@ KEYS_END = 93
 def list_library_versions() -> dict[int, tuple[str, int]]:
     """Return the name and highest version of each API that kafka-python has messages of, by key."""
     found: dict[int, tuple[str, int]] = {}
-    for module in {api.module for api in SERVED.values() if api.module} | {"producer.produce", "consumer.fetch"}:
+    for name in later_messages.NAMES:
+        later = getattr(later_messages, f"{name}Request")
+        found[later.API_KEY] = (name, later.max_version)
+    modules = {api.module for api in SERVED.values() if api.module} - {later_messages.__name__}
+    for module in modules | {"producer.produce", "consumer.fetch"}:
         for name, kind in vars(import_module(f"kafka.protocol.{module}")).items():
             message: Any = kind
             if name.endswith("Request") and isclass(kind) and getattr(message, "API_KEY", None) is not None:

@@ -11,11 +11,13 @@ from uuid import UUID
 
 import google_crc32c
 
+from lading.dialects.kafka import later_messages
 from tests.endpoints.connection import Connection
 
 # at once and here: a broker of the same process loads them too, in another thread, and two that begin at different
 # ends of a package's circle wait for each other
 _MODULES = [import_module(f"kafka.protocol.{name}") for name in ("admin", "consumer", "metadata", "producer", "sasl")]
+_MODULES.append(later_messages)
 
 
 def message(name: str) -> Any:

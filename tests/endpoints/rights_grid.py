@@ -42,6 +42,8 @@ KAFKA: Final[Mapping[str, Needs]] = {
     "Heartbeat": ("group:read",),
     "LeaveGroup": ("group:read",),
     "DescribeGroups": ("group:describe",),
+    "ConsumerGroupHeartbeat": ("group:read", *SEE),
+    "ConsumerGroupDescribe": ("group:describe",),
     "ListGroups": LOGIN,
     "DeleteGroups": ("group:delete",),
     "CreateTopics": CREATE,

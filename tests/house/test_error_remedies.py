@@ -36,6 +36,20 @@ WITHOUT_REMEDY: Final = {
         "{} failed: {}",
         "the broker did not start: {}",
     },
+    "is the text of a real Kafka broker, to the letter": {
+        "Consumer group {} not found.",
+        "Group {} not found.",
+        "Group {} is not a consumer group.",
+        "Instance id {} is unknown.",
+        "Member {} is not a member of group {}.",
+        "ServerAssignor {} is not supported. Supported assignors: {}.",
+        "Static member {} with instance id {} cannot join the group because the instance id is owned by {} member.",
+        "Static member {} with instance id {} was fenced by member {}.",
+        "SubscribedTopicRegex `{}` is not a valid regular expression: {}.",
+        "The consumer group has reached its maximum capacity of {} members.",
+        "The consumer group member has a {} member epoch ({}) than the one known by the group coordinator ({}). The "
+        "member must abandon all its partitions and rejoin.",
+    },
     "says what its caller gives it, with the remedy": {
         "{} {}",
     },

@@ -102,7 +102,9 @@ class Broker:
         self.groups = IggyGroups(self.catalog, self._positions)
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self.catalog, self._positions, settings.session_timeout_us)
-        self.coordinated_groups = KafkaGroupCoordinator(self.catalog, self._positions, settings)
+        self.coordinated_groups = KafkaGroupCoordinator(
+            self.catalog, self._positions, self.kafka_configs, self.topology, settings
+        )
         self.native_transactions = NativeTransactions(
             self.catalog, self.counters, settings.transaction_timeout_us, mark_active
         )

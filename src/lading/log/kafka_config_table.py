@@ -20,6 +20,8 @@ class KafkaConfigTable:
     def __init__(self, catalog: Catalog) -> None:
         """Create the table if an older Lading wrote the catalog."""
         self._catalog = catalog
+        self.version = 0
+        """Grows with each change."""
         known = {name for (name,) in catalog.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self._exists = "kafka_configs" in known
         with suppress(Refusal):
@@ -67,3 +69,4 @@ class KafkaConfigTable:
                 db.execute("INSERT OR REPLACE INTO kafka_configs VALUES (?, ?, ?)", (kind, name, json.dumps(configs)))
             else:
                 db.execute("DELETE FROM kafka_configs WHERE kind = ? AND name = ?", (kind, name))
+        self.version += 1

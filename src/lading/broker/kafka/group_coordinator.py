@@ -7,19 +7,24 @@ are completed later; ``tick`` continues without members that stay away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...log.catalog_schema import CatalogRecordKind
+from ...log.kafka_config_table import KafkaConfigTable
 from ...model.errors import Reason, Refusal
+from ..core.callbacks import ignore
 from ..core.component import NEVER_US, Component
 from ..core.pending_result import PendingResult
 from ..core.position import PositionKey, StoredPosition
 from ..core.positions import Positions
 from ..core.settings import BrokerSettings
+from ..core.topics.namespace import Namespace
 from ..core.topology import Partition, Topic
+from .consumer_group import ConsumerGroup
+from .consumer_group_coordinator import AnyGroup, ConsumerGroupCoordinator
 from .group import (
     KAFKA,
     PROTOCOL_BYTES,
@@ -35,6 +40,8 @@ from .group import (
 from .group_rebalancer import GroupRebalancer
 
 LOG: Final = logging.getLogger("lading.broker")
+CLASSIC_GENERATION: Final = 0
+"""Generation of a classic group in the catalog: groups of the newer protocol have epochs from 1 on there."""
 RETRY_US: Final = 1_000_000
 """How long after a failure the time-outs of a group are tried again."""
 
@@ -51,22 +58,34 @@ class MemberCall(NamedTuple):
 class KafkaGroupCoordinator(Component):
     """All coordinated groups of a broker."""
 
-    def __init__(self, catalog: Catalog, positions: Positions, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        positions: Positions,
+        configs: KafkaConfigTable,
+        topics: Namespace,
+        settings: BrokerSettings,
+    ) -> None:
         self._catalog = catalog
         self._positions = positions
         self._settings = settings
-        self._groups: dict[str, KafkaGroup] = {}
+        self._groups: dict[str, AnyGroup] = {}
         # on_due is set after this
         self._rebalancer = GroupRebalancer(settings.rebalance_delay_us, lambda: self.on_due())
+        self.consumer = ConsumerGroupCoordinator(
+            self._groups, catalog, configs, topics, settings, lambda: self.on_due()
+        )
+        """Those of the newer protocol."""
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
         """Present members stay; the new limits apply to members that join."""
-        self._settings = settings
+        self._settings = self.consumer.settings = settings
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
         for row in self._catalog.groups(KAFKA):
-            self._groups[row.name] = KafkaGroup(row.name, kept=True)
+            is_classic = row.generation == CLASSIC_GENERATION
+            self._groups[row.name] = KafkaGroup(row.name, kept=True) if is_classic else self.consumer.load(row)
 
     def require_few_protocols(self, group: str, protocols_count: int) -> None:
         """Raise Refusal if a member of a group has more protocols than its metadata may take, however short they are.
@@ -132,7 +151,7 @@ class KafkaGroupCoordinator(Component):
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]], *, now_us: int) -> list[Refusal | None]:
         """(member, instance) are in the group no longer; what was refused, one each."""
-        group = self._groups.get(name)
+        group = self._find_classic(name)
         results: list[Refusal | None] = []
         for member_id, instance in members:
             try:
@@ -147,14 +166,17 @@ class KafkaGroupCoordinator(Component):
     @property
     def due_us(self) -> int:
         """The next time-out."""
-        return self._rebalancer.due_us
+        return min(self._rebalancer.due_us, self.consumer.due_us)
 
     def tick(self, now_us: int) -> None:
         """Go on without members that stayed away for too long."""
+        self.consumer.tick(now_us)
         if now_us < self._rebalancer.due_us:
             return
         self._rebalancer.due_us = NEVER_US
         for group in list(self._groups.values()):
+            if not isinstance(group, KafkaGroup):
+                continue
             try:
                 self._rebalancer.expire(group, now_us)
             except Exception:
@@ -168,23 +190,28 @@ class KafkaGroupCoordinator(Component):
     def stop(self) -> None:
         """Answer all callers that wait: the broker stops."""
         for group in self._groups.values():
-            for member in group.members.values():
+            for member in group.members.values() if isinstance(group, KafkaGroup) else ():
                 member.refuse(Refusal(Reason.STOPPING, "the broker is shutting down; retry later"))
 
     def names(self) -> Collection[str]:
         """Return the names of all groups."""
         return self._groups.keys()
 
-    def find(self, name: str) -> KafkaGroup | None:
-        """Return a group, to be looked at."""
+    def find(self, name: str) -> AnyGroup | None:
+        """Return a group of either protocol, to be looked at."""
         return self._groups.get(name)
+
+    def _find_classic(self, name: str) -> KafkaGroup | None:
+        group = self._groups.get(name)
+        return group if isinstance(group, KafkaGroup) else None
 
     def delete(self, name: str, topics: Iterable[Topic]) -> None:
         """Delete the group and its positions. Raises GROUP_NOT_EMPTY while it has members."""
         group = self._require_deletable(name)
         self._catalog.remove_group(KAFKA, b"", name)
         self.delete_positions(name, topics)
-        group.move(GroupState.DEAD)
+        if isinstance(group, KafkaGroup):
+            group.move(GroupState.DEAD)
         del self._groups[name]
 
     def delete_positions(self, name: str, topics: Iterable[Topic]) -> None:
@@ -195,33 +222,42 @@ class KafkaGroupCoordinator(Component):
             if any(key in partition.positions for partition in topic.partitions):
                 self._positions.remove(topic, key)
 
-    def _require_deletable(self, name: str) -> KafkaGroup:
+    def _require_deletable(self, name: str) -> AnyGroup:
         group = self._groups.get(name)
         if group is None:
             raise no_group(name)
-        if group.state is not GroupState.EMPTY:
+        if group.members or (isinstance(group, KafkaGroup) and group.state is not GroupState.EMPTY):
             raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {name!r} has members; stop them, then delete it")
         return group
 
     # -- positions
 
-    def admit(self, call: MemberCall, *, in_transaction: bool = False, now_us: int) -> None:
-        """Check that the caller may store positions: a member of this generation, or any caller if it is empty."""
+    def admit(
+        self, call: MemberCall, *, in_transaction: bool = False, knows_epochs: bool = True, now_us: int
+    ) -> Callable[[Partition], None]:
+        """Check that the caller may store positions: a member of this generation, or any caller if it is empty.
+
+        Returns what raises Refusal for a partition whose position the caller may not store. ``knows_epochs``: the
+        request is of a version that members of the newer protocol may send.
+        """
         group = self._groups.get(call.group)
+        if isinstance(group, ConsumerGroup):
+            return _admit_consumer(group, call, in_transaction, knows_epochs)
         # one with an empty name may store positions, as in Apache Kafka, but for a transaction
         if in_transaction:
             _require_name(call.group)
         if call.generation < 0 and not (group and group.members and not in_transaction) and not call.member:
             self._keep(group or KafkaGroup(call.group))
-            return
+            return ignore
         if group is None:
             raise Refusal(
-                Reason.STALE_GENERATION,
+                Reason.GROUP_NOT_FOUND if knows_epochs and not in_transaction else Reason.STALE_GENERATION,
                 f"group {call.group!r} has no generation {call.generation}; join the group again",
             )
         self._require_member(group, call, now_us)
         if group.state is GroupState.COMPLETING and not in_transaction:
             raise group.rebalance_error()
+        return ignore
 
     def store(self, name: str, partition: Partition, position: StoredPosition) -> None:
         """Store a position of a caller that was admitted."""
@@ -239,17 +275,26 @@ class KafkaGroupCoordinator(Component):
 
     def _find_or_create_group(self, name: str) -> KafkaGroup:
         _require_name(name)
-        return self._groups.get(name) or KafkaGroup(name)
+        group = self._groups.get(name)
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                raise Refusal(
+                    Reason.INCONSISTENT_PROTOCOL,
+                    f"group {name!r} has members of the newer protocol; set group.protocol=consumer",
+                )
+            return KafkaGroup(name)
+        return group or KafkaGroup(name)
 
     def _keep(self, group: KafkaGroup) -> None:
         self._groups[group.name] = group
         if not group.kept:
-            self._catalog.put_group(GroupRow(KAFKA, b"", group.name, 0), CatalogRecordKind.COORDINATED_GROUP)
+            row = GroupRow(KAFKA, b"", group.name, CLASSIC_GENERATION)
+            self._catalog.put_group(row, CatalogRecordKind.COORDINATED_GROUP)
             group.kept = True
 
     def _require(self, call: MemberCall, now_us: int) -> tuple[KafkaGroup, KafkaGroupMember]:
         _require_name(call.group)
-        group = self._groups.get(call.group)
+        group = self._find_classic(call.group)
         if group is None:
             raise no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
         return group, self._require_member(group, call, now_us)
@@ -404,6 +449,36 @@ class KafkaGroupCoordinator(Component):
         if instance is not None and not member_id:
             member_id = group.instances.get(instance, "")
         self._rebalancer.remove(group, group.require(member_id, instance), now_us)
+
+
+def _admit_consumer(
+    group: ConsumerGroup, call: MemberCall, in_transaction: bool, knows_epochs: bool
+) -> Callable[[Partition], None]:
+    """Check that the caller may store positions of a group of the newer protocol: a member, or any if it is empty."""
+    if call.generation < 0 and not group.members:
+        return ignore
+    if not knows_epochs:
+        raise Refusal(
+            Reason.GROUP_VERSION_TOO_OLD,
+            f"group {group.name!r} has members of the newer protocol, which need OffsetCommit 9; update the client",
+        )
+    try:
+        member = group.require_commit(call.member, call.generation)
+    except Refusal as refusal:
+        raise _in_transaction(refusal) if in_transaction else refusal from None
+
+    def require(partition: Partition) -> None:
+        try:
+            group.require_owner(member, call.generation, (partition.topic.uuid, partition.number))
+        except Refusal as refusal:
+            raise _in_transaction(refusal) if in_transaction else refusal from None
+
+    return require
+
+
+def _in_transaction(refusal: Refusal) -> Refusal:
+    """Return the refusal of a member for producers, which know no epochs of members."""
+    return Refusal(Reason.STALE_GENERATION, str(refusal)) if refusal.reason is Reason.STALE_MEMBER_EPOCH else refusal
 
 
 def _require_name(name: str) -> None:

@@ -22,7 +22,6 @@ _DELEGATION_TOKENS: Final[Mapping[int, str]] = {
     38: "CreateDelegationToken", 39: "RenewDelegationToken", 40: "ExpireDelegationToken", 41: "DescribeDelegationToken",
 }  # fmt: skip
 _FEATURES: Final[Mapping[int, str]] = {57: "UpdateFeatures"}
-_CONSUMER_GROUPS: Final[Mapping[int, str]] = {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"}
 _TELEMETRY: Final[Mapping[int, str]] = {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"}
 _SHARE_GROUPS: Final[Mapping[int, str]] = {
     76: "ShareGroupHeartbeat", 77: "ShareGroupDescribe", 78: "ShareFetch", 79: "ShareAcknowledge",
@@ -42,16 +41,12 @@ NOT_SERVED: Final[tuple[tuple[Mapping[int, str], NotServed], ...]] = (
         ),
     ),
     (
-        _CONSUMER_GROUPS,
-        NotServed(
-            "the newer group protocol (KIP-848)",
-            "its groups are coordinated otherwise, and every client that has it has the classic one too",
-            "`group.protocol=classic`, the default of every client",
-        ),
-    ),
-    (
         _STREAMS_GROUPS,
-        NotServed("groups of Kafka Streams (KIP-1071)", "as above", "`group.protocol=classic`, which is its default"),
+        NotServed(
+            "groups of Kafka Streams (KIP-1071)",
+            "its tasks would be divided by the broker, and Kafka Streams divides them itself as well",
+            "`group.protocol=classic`, which is its default",
+        ),
     ),
     (
         _SHARE_GROUPS,

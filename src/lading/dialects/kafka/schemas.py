@@ -15,6 +15,7 @@ _importing = threading.Lock()
 
 @cache
 def message(module: str, name: str) -> Any:
-    """Return the class ``name`` of ``kafka.protocol.module``."""
+    """Return the class ``name`` of ``kafka.protocol.module``, or of a module of ours by its whole name."""
+    place = module if module.startswith("lading.") else f"kafka.protocol.{module}"
     with _importing:
-        return getattr(import_module(f"kafka.protocol.{module}"), name)
+        return getattr(import_module(place), name)

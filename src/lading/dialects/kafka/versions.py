@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 class Api(NamedTuple):
     """One API: its name, the versions that are served, the first with tagged fields, and the module of its codec.
 
-    ``module`` is the part of ``kafka.protocol`` that has its messages; None: they are read and written by hand.
+    ``module`` is the part of ``kafka.protocol`` that has its messages, or a whole module name; None: they are read and
+    written by hand.
     ``asked`` are the lowest and highest version that our client sends, of which it uses the highest that the broker
     knows too; None: it never sends this API, or always in one version (Produce and Fetch).
     """
@@ -36,6 +37,10 @@ ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS, OFFSET_DELETE, DESCRIBE_CLIENT_QUOT
 ALTER_CLIENT_QUOTAS = 49
 DESCRIBE_SCRAM_CREDENTIALS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS = 50, 60, 61
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 65, 66, 74, 75
+CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
+
+_LATER: Final = "lading.dialects.kafka.later_messages"
+"""Messages that ``kafka.protocol`` lacks."""
 
 SERVED: Final[dict[int, Api]] = {
     PRODUCE: Api("Produce", 0, 11, 9, None),
@@ -87,6 +92,8 @@ SERVED: Final[dict[int, Api]] = {
     DESCRIBE_PRODUCERS: Api("DescribeProducers", 0, 0, 0, "admin.transactions"),
     DESCRIBE_TRANSACTIONS: Api("DescribeTransactions", 0, 0, 0, "admin.transactions"),
     LIST_TRANSACTIONS: Api("ListTransactions", 0, 1, 0, "admin.transactions"),
+    CONSUMER_GROUP_HEARTBEAT: Api("ConsumerGroupHeartbeat", 0, 1, 0, _LATER),
+    CONSUMER_GROUP_DESCRIBE: Api("ConsumerGroupDescribe", 0, 1, 0, _LATER),
     LIST_CONFIG_RESOURCES: Api("ListConfigResources", 0, 1, 0, "admin.configs"),
     DESCRIBE_TOPIC_PARTITIONS: Api("DescribeTopicPartitions", 0, 0, 0, "admin.topics"),
 }

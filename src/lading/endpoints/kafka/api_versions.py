@@ -9,19 +9,39 @@ the client takes the highest that both know.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ...dialects.kafka.versions import API_VERSIONS, SERVED
 from .handling import ConstantFields, Fields, Handler, Request, Session
+
+FEATURES: Final[Mapping[str, int]] = {"group.version": 1}
+"""Levels of features by name, the only ones that this version has: 1 are groups of KIP-848."""
+FEATURES_EPOCH: Final = 0
+"""A version of Lading has one set of levels."""
 
 
 def handlers(told: Sequence[int]) -> Mapping[int, Handler]:
     """Return the handler of ApiVersions, for the APIs ``told``.
 
-    Without finalized features clients keep to transactions of version 1.
+    Clients keep to transactions of version 1 unless a level of them is finalized; a level of groups has them offer
+    ``group.protocol=consumer``.
     """
     rows = [{"api_key": key, "min_version": SERVED[key].low, "max_version": SERVED[key].high} for key in told]
     # each client begins with this request, and 50 rows take half a millisecond to encode
-    answer = ConstantFields({"error_code": 0, "api_keys": rows, "throttle_time_ms": 0})
+    supported = [{"name": name, "min_version": 0, "max_version": level} for name, level in FEATURES.items()]
+    finalized = [
+        {"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()
+    ]
+    answer = ConstantFields(
+        {
+            "error_code": 0,
+            "api_keys": rows,
+            "throttle_time_ms": 0,
+            "supported_features": supported,
+            "finalized_features": finalized,
+            "finalized_features_epoch": FEATURES_EPOCH,
+        }
+    )
 
     def api_versions(session: Session, request: Request) -> Fields:
         return answer

@@ -215,6 +215,13 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     ],
     v.HEARTBEAT: [_MEMBER],
     v.LEAVE_GROUP: [_MEMBER._replace(refuse=lambda body, code: {"error_code": code, "members": []})],
+    v.CONSUMER_GROUP_HEARTBEAT: [_MEMBER],
+    v.CONSUMER_GROUP_DESCRIBE: [
+        RowNeed(
+            Right.DESCRIBE, "group_ids", "groups", lambda name, code: {"error_code": code, "group_id": name},
+            lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
+        )
+    ],
     v.DESCRIBE_GROUPS: [
         RowNeed(
             Right.DESCRIBE, "groups", "groups",

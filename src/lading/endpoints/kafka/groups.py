@@ -11,7 +11,7 @@ The coordinator of every group and transaction is this broker.
 * LeaveGroup 0-5. 3 several members at once (KIP-345); 4 tagged fields; 5 reasons (KIP-800).
 * DescribeGroups 0-6. 3 authorized operations (KIP-430); 4 static members; 5 tagged fields; 6 GROUP_ID_NOT_FOUND for a
   group that does not exist (KIP-1043), which is Dead before.
-* ListGroups 0-5. 3 tagged fields; 4 by state (KIP-518); 5 by type (KIP-848), of which ``classic`` is the only one.
+* ListGroups 0-5. 3 tagged fields; 4 by state (KIP-518); 5 by type (KIP-848).
 * DeleteGroups 0-2. 2 tagged fields (KIP-229).
 """
 
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.core.access.rights import Resource, ResourceKind
 from ...broker.core.position import PositionKey
+from ...broker.kafka.consumer_group import ConsumerGroupState
+from ...broker.kafka.consumer_group_coordinator import AnyGroup
 from ...broker.kafka.group import (
     KAFKA,
     GroupState,
@@ -34,9 +36,10 @@ from ...broker.kafka.group import (
 )
 from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
+from ...dialects.kafka.assignment import PROTOCOL
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal
-from ...runtime.turns import TurnCounter, Turns, collect_in_turns, finish_in_turns, take_turns
+from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns, collect_in_turns, finish_in_turns, take_turns
 from ..base.services import now_us
 from .authorized_operations import find_authorized_operations
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, free_in_worker
@@ -45,9 +48,9 @@ from .pending_responses import complete_with, coordinator_code
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
-CLASSIC: Final = "classic"
-_STATES: Final = frozenset(state.value.lower() for state in GroupState)
-_TYPES: Final = frozenset({CLASSIC})
+CLASSIC, CONSUMER = "classic", "consumer"
+_STATES: Final = frozenset(state.value.lower() for state in (*GroupState, *ConsumerGroupState))
+_TYPES: Final = frozenset({CLASSIC, CONSUMER})
 _UNKNOWN: Final = ""
 """Stands for each word of a filter that names no state and no type."""
 TOPICS_AT_ONCE: Final = 100
@@ -213,17 +216,20 @@ class Groups:
         types = (yield from _find_words(body.types_filter, _TYPES)) if request.version >= 5 else set()
         found = []
         for group in map(self._groups.find, sorted(self._groups.names())):
-            is_asked = group is not None and (not states or group.state.value.lower() in states)
-            if group is not None and is_asked and (not types or CLASSIC in types):
+            if group is None:
+                continue
+            is_classic, state = isinstance(group, KafkaGroup), group.state.value
+            kind = CLASSIC if is_classic else CONSUMER
+            if (not states or state.lower() in states) and (not types or kind in types):
                 found.append(
                     {
                         "group_id": group.name,
-                        "protocol_type": group.protocol_type,
-                        "group_state": group.state.value,
-                        "group_type": CLASSIC,
+                        "protocol_type": group.protocol_type if isinstance(group, KafkaGroup) else PROTOCOL,
+                        "group_state": state,
+                        "group_type": kind,
                     }
                 )
-            if turn.is_over():
+            if turn.is_over(1 if is_classic else 1 + len(group.members) // ROWS_AT_ONCE):
                 yield
         return {"error_code": NONE, "groups": found}
 
@@ -331,12 +337,13 @@ def _encode_sync(synced: SyncGroupResult) -> Fields:
     }
 
 
-def _describe_group(name: str, group: KafkaGroup | None, version: int) -> dict[str, Any]:
-    if group is None:
+def _describe_group(name: str, group: AnyGroup | None, version: int) -> dict[str, Any]:
+    if not isinstance(group, KafkaGroup):
         missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
+        problem = f"group {name!r} does not exist" if group is None else f"Group {name} is not a classic group."
         return {
             "error_code": missing,
-            "error_message": None if not missing else f"group {name!r} does not exist",
+            "error_message": problem if missing else None,
             "group_id": name,
             "group_state": GroupState.DEAD.value,
             "protocol_type": "",

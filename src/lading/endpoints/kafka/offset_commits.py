@@ -1,9 +1,10 @@
 """Positions of consumer groups: OffsetCommit, OffsetFetch, OffsetDelete, of members and of readers that work alone.
 
 * OffsetCommit 2-9. 5 no retention time of the request (KIP-211); 6 leader epoch (KIP-320); 7 static members (KIP-345);
-  8 tagged fields; 9 members of the new protocol (KIP-848), which is not served.
+  8 tagged fields; 9 epochs of members of the newer protocol (KIP-848).
 * OffsetFetch 1-9. 2 a null list asks for all topics, errors of the group; 5 leader epoch; 6 tagged fields; 7
-  ``require_stable``: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447); 8 several groups (KIP-709); 9 as 8.
+  ``require_stable``: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447); 8 several groups (KIP-709); 9 epochs
+  of members.
 * OffsetDelete 0: positions of a group without subscribers (KIP-496).
 """
 
@@ -12,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ...broker.core.callbacks import ignore
 from ...broker.core.position import PositionKey, StoredPosition
 from ...broker.core.topology import Partition
+from ...broker.kafka.consumer_group import ConsumerGroup
+from ...broker.kafka.consumer_group_coordinator import AnyGroup
 from ...broker.kafka.group import KAFKA, KafkaGroup
 from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
@@ -38,6 +42,8 @@ from .pending_responses import complete_with, coordinator_code
 METADATA_BYTES_MAX: Final = 4096
 """Bytes of metadata that a consumer may store with a position, as ``offset.metadata.max.bytes`` of the real server."""
 _MANY_GROUPS_FROM: Final = 8
+_MEMBER_EPOCHS_FROM: Final = 9
+"""From this OffsetCommit and OffsetFetch on a member of the newer protocol shows its epoch."""
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": NONE}
 
 
@@ -60,18 +66,20 @@ class GroupPositions:
         self._groups = context.broker.coordinated_groups
 
     def commit(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._commit(request.body))
+        return take_turns(self._commit(request.body, knows_epochs=request.version >= _MEMBER_EPOCHS_FROM))
 
-    def _commit(self, body: Any) -> Turns[Fields | Awaitable[Fields]]:
+    def _commit(self, body: Any, *, knows_epochs: bool) -> Turns[Fields | Awaitable[Fields]]:
         call = MemberCall(body.group_id, body.member_id, body.generation_id_or_member_epoch, body.group_instance_id)
         refused = NONE
+        require: Callable[[Partition], None] = ignore
         try:
-            self._groups.admit(call, now_us=now_us())
+            require = self._groups.admit(call, knows_epochs=knows_epochs, now_us=now_us())
         except Refusal as refusal:
             refused = coordinator_code(refusal)
         now = now_us()
 
         def store(partition: Partition, position: StoredPosition) -> None:
+            require(partition)
             self._groups.store(call.group, partition, position)
 
         topics = yield from store_offsets(self._context, body.topics, store, now, refused)
@@ -87,11 +95,27 @@ class GroupPositions:
         if version >= _MANY_GROUPS_FROM:
             groups = []
             for one in body.groups:
+                if version >= _MEMBER_EPOCHS_FROM and (code := self._find_member_error(one)):
+                    groups.append({"group_id": one.group_id, "topics": [], "error_code": code})
+                    continue
                 topics = yield from self._find_offsets(session, one.group_id, one.topics, stable, turn)
                 groups.append({"group_id": one.group_id, "topics": topics})
             return {"groups": groups}
         topics = yield from self._find_offsets(session, body.group_id, body.topics, stable, turn)
         return {"error_code": NONE, "topics": topics}
+
+    def _find_member_error(self, asked: Any) -> int:
+        """Return the error of a member of a group of the newer protocol that shows another epoch than its own."""
+        group = self._groups.find(asked.group_id)
+        if asked.member_id is None or not isinstance(group, ConsumerGroup):
+            return NONE
+        try:
+            member = group.require_commit(asked.member_id, asked.member_epoch)
+            if member.epoch != asked.member_epoch:
+                raise group.stale_epoch_error(member, asked.member_epoch)
+        except Refusal as refusal:
+            return coordinator_code(refusal)
+        return NONE
 
     def delete(self, session: Session, request: Request) -> Answer:
         """Forget positions; those of topics that members have subscribed stay."""
@@ -100,15 +124,22 @@ class GroupPositions:
         group = self._groups.find(request.body.group_id)
         if group is None:
             return {"error_code": GROUP_NOT_FOUND, "topics": []}
-        if group.members and group.protocol_type != PROTOCOL:
+        if isinstance(group, KafkaGroup) and group.members and group.protocol_type != PROTOCOL:
             return {"error_code": GROUP_NOT_EMPTY, "topics": []}
-        subscribed, name = _list_subscribed_topics(group), group.name
+        subscribed, name = self._list_subscribed_topics(group), group.name
 
         def row(topic: str, one: Any) -> Fields:
             code = self._delete_offset(name, topic, one.partition_index, subscribed)
             return {"partition_index": one.partition_index, "error_code": code}
 
         return take_turns(self._delete(request.body.topics, row))
+
+    def _list_subscribed_topics(self, group: AnyGroup) -> Collection[str] | None:
+        """Return the names of topics that members want, or None if it might be any."""
+        if isinstance(group, KafkaGroup):
+            return _list_classic_topics(group)
+        topics = map(self._broker.topology.topic_by_uuid, group.partitions_count if group.members else ())
+        return group.subscribed_names | {topic.flat_name for topic in topics if topic is not None}
 
     def _delete(self, topics: Iterable[Any], row: Callable[[str, Any], Fields]) -> Turns[Fields]:
         found = yield from rows_by_topic(topics, "name", row)
@@ -176,7 +207,7 @@ class GroupPositions:
         }
 
 
-def _list_subscribed_topics(group: KafkaGroup) -> Collection[str] | None:
+def _list_classic_topics(group: KafkaGroup) -> Collection[str] | None:
     """Return the topics that its members want, or None if that cannot be read: it might be any."""
     topics: set[str] = set()
     try:

@@ -165,7 +165,9 @@ class Transactions:
 
         topics = yield from store_offsets(self._context, body.topics, collect, now)
         try:
-            self._groups.admit(call, in_transaction=True, now_us=now)
+            require = self._groups.admit(call, in_transaction=True, now_us=now)
+            for partition, _ in positions:
+                require(partition)
             self._producers.store_positions(_caller(body), positions)
         except Refusal as refusal:
             refused = _code(request, refusal)

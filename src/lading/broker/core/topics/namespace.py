@@ -141,6 +141,10 @@ class Namespace:
         """Return a topic by its 16 bytes."""
         return self._topics_by_uuid.get(uuid)
 
+    def find(self, name: str) -> Topic | None:
+        """Return the topic a flat name means, or None."""
+        return self._flat_names.find(name)
+
     def resolve(self, name: str) -> Topic:
         """Return the topic a flat name means: ``t`` in ``default``, or ``s.t``."""
         if (topic := self._flat_names.find(name)) is None:
