@@ -222,17 +222,20 @@ def _identify_column(
     if prefix == "none":
         size = np.full(len(size), -1, np.int64)
     found = _find_ids(data, begin, size, ids)
-    held: dict[str, list[Any]] = {name: [None] * len(size) for name in SCHEMA_PARTS}
+    held: dict[str, list[Any]] = {name: [] for name in SCHEMA_PARTS}
+    places = np.full(len(size), -1, np.int64)
     for name, rows in _group_rows(found):
         identity = source.identify(name) if source is not None else None
         if identity is None:
             identity = SchemaIdentity(*((name, None) if isinstance(name, int) else (None, name)))
         version = identity.choose_version(subject)
+        places[rows] = len(held["id"])
         for part, value in zip(SCHEMA_PARTS, (identity.schema_id, identity.guid, *version), strict=True):
-            for row in rows.tolist():
-                held[part][row] = value
+            held[part].append(value)
     types = {"id": pa.int64(), "version": pa.int64()}
-    return IdentityValues({name: pa.array(one, types.get(name, pa.string())) for name, one in held.items()})
+    chosen: pa.Array[Any] = pa.array(places, mask=places < 0)
+    columns: dict[str, Any] = {name: pa.array(one, types.get(name, pa.string())) for name, one in held.items()}
+    return IdentityValues({name: one.take(chosen) for name, one in columns.items()})
 
 
 Walk = Callable[[Bytes, Longs, Longs], WalkedPayloads]
