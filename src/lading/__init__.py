@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .client.bulk import read_arrow, read_batches, write_arrow
     from .client.consumer import Consumer
     from .client.producer import Producer
+    from .client.scan import TopicScan, scan
     from .client.states import set_state
     from .model.headers import Header, Headers
     from .model.kinds import Kind
@@ -40,6 +41,7 @@ _HOMES = {
     "client.bulk": ("read_arrow", "read_batches", "write_arrow"),
     "client.consumer": ("Consumer",),
     "client.producer": ("Producer",),
+    "client.scan": ("TopicScan", "scan"),
     "client.states": ("set_state",),
     "model.headers": ("Header", "Headers"),
     "model.kinds": ("Kind",),
@@ -62,6 +64,7 @@ __all__ = [
     "Message",
     "Producer",
     "State",
+    "TopicScan",
     "__version__",
     "boolean",
     "f32",
@@ -74,6 +77,7 @@ __all__ = [
     "raw",
     "read_arrow",
     "read_batches",
+    "scan",
     "set_state",
     "string",
     "u8",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
 from .payload_columns import FORMATS, check_payload_columns, encode_payloads, parse_payload_columns
 from .producer import Producer
-from .read_bounds import Bound, spans
+from .read_bounds import Bound, ReadBounds, spans
 from .reading import OnLoss, PartitionReader, Selection, columns_text
 from .unseen import DeclaredHeaders
 
@@ -65,8 +65,8 @@ def read_arrow(
         raise SettingError(f"limit is 0 or more, not {limit}")
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_arrow, url, options)
-    wanted = _select_topics(topic, topics, topic_pattern)
-    found = list(_read(transport, wanted, selection, start, end, limit, stacklevel=3))
+    wanted = select_topics(topic, topics, topic_pattern)
+    found = list(read_selection(transport, wanted, selection, start, end, limit, stacklevel=3))
     timeless = any("timestamp" in batch.schema.names and batch.column("timestamp").null_count for batch in found)
     schema = _allow_null_times(selection.schema) if timeless else selection.schema
     return pa.Table.from_batches([_under_schema(batch, schema) for batch in found], schema).slice(0, limit)
@@ -95,13 +95,22 @@ def read_batches(
     """
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_batches, url, options)
-    schema = _allow_null_times(selection.schema)
-    wanted = _select_topics(topic, topics, topic_pattern)
-    found = _read(transport, wanted, selection, start, end, None, stacklevel=2)
-    return pa.RecordBatchReader.from_batches(schema, (_under_schema(batch, schema) for batch in found))
+    wanted = select_topics(topic, topics, topic_pattern)
+    return make_reader(selection, read_selection(transport, wanted, selection, start, end, None, stacklevel=2))
 
 
-def _select_topics(topic: str | None, topics: Sequence[str], pattern: str | None) -> TopicSelection:
+def make_reader(selection: Selection, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """Return batches of ``selection`` as a reader, whose timestamps may be null."""
+    schema = reader_schema(selection)
+    return pa.RecordBatchReader.from_batches(schema, (_under_schema(batch, schema) for batch in batches))
+
+
+def reader_schema(selection: Selection) -> pa.Schema:
+    """Return the schema of ``make_reader``."""
+    return _allow_null_times(selection.schema)
+
+
+def select_topics(topic: str | None, topics: Sequence[str], pattern: str | None) -> TopicSelection:
     """Return the topics of a call. Raises SettingError unless one argument selects them."""
     given = [name for name, value in (("topic", topic), ("topics", topics), ("topic_pattern", pattern)) if value]
     if len(given) > 1:
@@ -110,7 +119,7 @@ def _select_topics(topic: str | None, topics: Sequence[str], pattern: str | None
     return TopicSelection.parse(topics or [topic or ""], pattern or None)
 
 
-def _read(
+def read_selection(
     transport: Transport,
     wanted: TopicSelection,
     selection: Selection,
@@ -119,8 +128,12 @@ def _read(
     limit: int | None,
     *,
     stacklevel: int,
+    clip: Callable[[Iterable[ReadBounds]], Iterable[ReadBounds]] = iter,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, partition after partition, until there are ``limit`` rows; closes the transport."""
+    """Yield the batches, partition after partition, until there are ``limit`` rows; closes the transport.
+
+    ``clip`` returns what is to be read of the bounds that ``start`` and ``end`` say.
+    """
     declared = DeclaredHeaders(selection)
     rows = unreadable_times = 0
     try:
@@ -128,7 +141,7 @@ def _read(
         if not metas:
             raise wanted.nothing_found_error(transport)
         begun = spans(transport, metas, start, end).values()
-        for span in begun:
+        for span in clip(begun):
             reader = PartitionReader(
                 transport, span.meta, span.partition, span.offset, end=span.end, sure=span.sure, max_bytes=FETCH_BYTES
             )

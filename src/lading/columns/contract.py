@@ -436,6 +436,15 @@ def parse_columns(text: str, form: PayloadForm = JSON_FORM) -> Projection:
     return Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members), form)
 
 
+def split_columns(text: str) -> dict[str, str]:
+    """Return the declaration of each column of a projection by its name, such as ``delay`` to ``delay int be``."""
+    declarations: dict[str, str] = {}
+    for part in _parts(text):
+        words = [_quote(token.text) if token.quoted else token.text for token in part]
+        declarations[part[0].text] = " ".join(words)
+    return declarations
+
+
 def is_text_field(name: str, words: str) -> bool:
     """Return whether a column ``name`` with these words after it is the key or payload of messages as text."""
     plain = words.strip().lower()
