@@ -8,13 +8,16 @@ import typer
 
 from ..model.errors import SettingError
 from .options import DEFAULT_SERVER, AsOutput, From, States
-from .output import Output, json_line, print_first_rows
+from .output import Output, format_count, json_line, literal, print_first_rows, print_lines, print_note
 from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .result_values import distinguish_names, read_rows
 from .storage_option import Storage, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..tables.insert import InsertStatement
+    from ..tables.query import QuerySource
 
 SHOWN_ROWS = 1000
 
@@ -40,6 +43,12 @@ def sql(
     payload_message: PayloadMessage = None,
     registry: PayloadRegistry = None,
     storage: Storage = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="Where an insert sends its messages. Default: --from.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what an insert would send: its query runs, and nothing is sent.")
+    ] = False,
     output: AsOutput = Output.TEXT,
 ) -> None:  # fmt: skip
     """Run SQL over topics and tables, without Spark. Needs the extra "sql" (DuckDB).
@@ -47,6 +56,10 @@ def sql(
     A topic has the columns partition, offset, timestamp, key, payload and one for each header; members of JSON payloads
     are payload.NAME. It is read up to its
     present end while the query runs. With --output json each row is a line. Times are in UTC.
+
+    insert into TOPIC select … sends each row as a message to a topic that exists: columns called key, payload and
+    timestamp become these, others headers of their name and type. All messages become visible together, or none, in a
+    Lading broker and a Kafka cluster.
 
     Examples:
 
@@ -57,12 +70,21 @@ def sql(
         lading sql "select tenant, payload->>'state', sum(payload.order.amount) from orders group by all"
 
         lading sql "select count(*) from flights join late using (key)" --table late=./tables/late
+
+        lading sql "insert into late select key, carrier, delay from flights where delay > 60" --dry-run
     """
+    from ..tables.insert import parse_insert
     from ..tables.query import QuerySource, run_query
 
     kept: Literal["all", "available"] = "all" if states == "all" else "available"
     payload = gather_payload(payload_format, payload_schema, payload_message, registry)
     source = QuerySource(from_, _tables(table or []), columns, kept, memory, parse_storage(storage), payload)
+    statement = parse_insert(query)
+    if statement is not None:
+        _insert(statement, source, to or from_, dry_run, output)
+        return
+    if to is not None or dry_run:
+        raise SettingError(f"{'--to' if to else '--dry-run'} is for inserts; write insert into TOPIC select …")
     with run_query(query, source) as result:
         # a result may have two columns of one name, such as a.delay and b.delay
         names = distinguish_names(result.schema.names)
@@ -72,6 +94,25 @@ def sql(
                     json_line(dict(zip(names, row, strict=True)))
         else:
             _print(result, names)
+
+
+def _insert(statement: InsertStatement, source: QuerySource, url: str, dry_run: bool, output: Output) -> None:
+    from ..tables.insert import run_insert
+    from .connection import open_source
+
+    with open_source(url) as transport:
+        done = run_insert(statement, source, transport, dry_run=dry_run)
+    if output is Output.JSON:
+        json_line({"url": url, "dry_run": dry_run, **done._asdict()})
+        return
+    verb = "would be sent" if dry_run else "sent"
+    print_lines(f"{format_count(done.messages, 'message')} {verb} to topic {literal(done.topic)!r} at {url}")
+    kinds = ", ".join(f"{literal(name)} {kind}" for name, kind in done.headers.items())
+    print_note(f"headers: {kinds or 'none'}; from columns: {', '.join(done.fields) or 'none'}")
+    if done.left_out:
+        print_note(f"left out, as the target has its own: {', '.join(done.left_out)}")
+    if not done.is_atomic:
+        print_note("this target has no transactions: after an error some of the messages stay")
 
 
 def _print(result: pa.RecordBatchReader, names: list[str]) -> None:
