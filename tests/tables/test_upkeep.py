@@ -12,7 +12,7 @@ import polars
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyiceberg.table import StaticTable
 
 from lading import Producer, testing
@@ -239,6 +239,53 @@ def test_pieces_on_disk_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.
     assert sorted(others) == sorted(map(str, numbers))
     assert max(batch.num_rows for batch in found) <= 90
     assert not list(tmp_path.iterdir())
+
+
+def test_pieces_with_other_columns_are_merged_into_one_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each batch whose columns differ from those before would begin a new file."""
+    monkeypatch.setattr("lading.tables.upkeep.sorting.PIECE_BYTES", 100)
+    monkeypatch.setattr("lading.tables.upkeep.sorting.MERGE_ROWS", 3)
+    batches = [
+        pa.record_batch({"a": pa.array(range(at, 200, 10))} | ({"late": pa.array([at] * 20)} if at % 2 else {}))
+        for at in range(10)
+    ]
+    found = list(sort_batches(batches, ("a",), tmp_path, "run"))
+    assert {tuple(batch.schema.names) for batch in found} == {("a", "late")}
+    late = {row["a"]: row["late"] for batch in found for row in batch.to_pylist()}
+    assert list(late) == list(range(200))
+    assert late == {value: value % 10 if value % 2 else None for value in range(200)}
+
+
+def test_optimize_refuses_a_column_that_the_table_does_not_have(kept: Kept) -> None:
+    kept.add(20)
+    with pytest.raises(LocalError, match=r"--sort-by dealy: the table .* has no such column .did you mean 'delay'"):
+        optimize_table(open_table(kept.path), sort_by=["offset", "dealy"])
+    assert optimize_table(open_table(kept.path), sort_by=["carrier", "delay"]).rows == 20
+
+
+def test_partitions_of_delta_are_compared_by_their_type(tmp_path: Path) -> None:
+    rows = pa.table({"size": pa.array([5, 9, 10, 70, None], pa.int32()), "name": list("abcde")})
+    write_deltalake(tmp_path / "sizes", rows, partition_by=["size"])
+    table = FORMS_BY_NAME["delta"](tmp_path / "sizes")
+    assert delete_where(table, "size > 9", dry_run=True).rows == 2
+    assert delete_where(table, "size > 9", dry_run=False).rows == 2
+    left: list[Any] = DeltaTable(tmp_path / "sizes").to_pyarrow_table()["name"].to_pylist()
+    assert sorted(left) == ["a", "b", "e"]
+
+
+def test_an_error_of_arrow_does_not_end_the_run_that_optimizes(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    kept = Kept("parquet", broker, topic, tmp_path / "table", ())
+    kept.add(20)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise pa.ArrowInvalid("a page of a file is damaged")
+
+    monkeypatch.setattr("lading.tables.upkeep.schedule.optimize_table", fail)
+    assert UpkeepRecord(kept.path / "_lading").optimize_if_due([kept.path], INTERVALS_S["daily"], 2e9)
+    assert "is not optimized: a page of a file is damaged" in caplog.text
 
 
 def test_a_change_that_is_overtaken_for_ever_says_so(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

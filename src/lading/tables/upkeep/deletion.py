@@ -87,9 +87,13 @@ def _on_file(table: Table, file: LiveFile, selects: RowSelection) -> RowSelectio
 
 def with_partition(table: Table, file: LiveFile, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with the columns that are not in the file, as they are the partition itself."""
-    for name, value in table.read_partition(file).items():
+    native = file.native if isinstance(file.native, Mapping) else {}
+    for name, text in table.read_partition(file).items():
         if name not in batch.schema.names:
-            batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+            # a log that types the values of partitions has them as its readers see them: 10 is more than 9
+            value = native.get(name)
+            scalar = pa.scalar(text, pa.string()) if value is None else pa.scalar(value)
+            batch = batch.append_column(name, pa.repeat(scalar, batch.num_rows))
     return batch
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...columns.contract import did_you_mean
+from ...model.errors import LocalError
 from ..formats.data_files import FILE_BYTES
 from ..formats.interface import Listing, LiveFile, Overtaken, Replacement, Table
 from .rewrite import StagedRewrite
@@ -49,6 +51,8 @@ def optimize_table(
     that were made stay.
     """
     report = OptimizeReport()
+    if sort_by is not ORDER:
+        _require_columns(table, sort_by)
     for left in reversed(range(ROUNDS)):
         listing = table.list_files()
         plain = listing.files if table.reads_deleted_rows else [file for file in listing.files if not file.has_deletes]
@@ -75,6 +79,25 @@ def optimize_table(
         else:
             return report
     raise AssertionError("the last round returns or raises")
+
+
+def _require_columns(table: Table, names: Sequence[str]) -> None:
+    """Raise LocalError for a name that is a column of no file of the table; a table without files has any."""
+    listing = table.list_files()
+    known = dict[str, None]()
+    for file in listing.files:
+        known |= dict.fromkeys(table.read_partition(file))
+        for batch in table.read_file(listing, file):
+            known |= dict.fromkeys(batch.schema.names)
+            break
+        if known.keys() >= set(names):
+            return
+    missing = next((name for name in names if name not in known), None)
+    if missing is not None and known:
+        raise LocalError(
+            f"--sort-by {missing}: the table {table.directory} has no such column{did_you_mean(missing, known)}; "
+            f"name some of {', '.join(known)}"
+        )
 
 
 def _bunches(groups: Sequence[Sequence[LiveFile]]) -> Iterator[Sequence[Sequence[LiveFile]]]:

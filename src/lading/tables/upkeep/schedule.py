@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from pyarrow.lib import ArrowException
+
 from ...model.errors import LadingError
 from ..formats.directory import OWNER
 from ..formats.manifest import Manifest
@@ -66,7 +68,7 @@ class UpkeepRecord:
             if (place / OWN / OWNER).exists():
                 try:
                     optimize_table(open_table(place), check=check)
-                except (LadingError, OSError) as error:
+                except (LadingError, OSError, ArrowException) as error:
                     LOG.warning("the table %s is not optimized: %s", place, error)
         self._write(optimized_s=now_s)
         return True

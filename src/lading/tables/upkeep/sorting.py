@@ -78,6 +78,7 @@ class _Piece:
         self._file = pa.OSFile(str(path), "rb")
         self._reader = pa.ipc.open_stream(self._file)
         self._columns = columns
+        self.schema = self._reader.schema
         self.batch: pa.RecordBatch | None = None
         self.load()
 
@@ -117,7 +118,12 @@ def _order(value: Any) -> tuple[int, Any]:
 
 def _merge(pieces: Sequence[Path], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     held = [_Piece(path, columns) for path in pieces]
+    # columns that came later would otherwise begin a new file wherever their rows do
+    schema = pa.unify_schemas([piece.schema for piece in held], promote_options="permissive")
     while held := [piece for piece in held if piece.batch is not None]:
         up_to = min(piece.last for piece in held)
         taken = [rows for piece in held if (rows := piece.take(up_to)) is not None]
-        yield from _sort(taken, columns).to_batches()
+        merged = _sort(taken, columns)
+        if merged.schema != schema:
+            merged = pa.concat_tables([schema.empty_table(), merged], promote_options="permissive")
+        yield from merged.to_batches()
