@@ -69,7 +69,7 @@ class QuerySource:
     """How payloads of topics are read, by the keys of ``[payload]`` in a contract."""
 
 
-class TopicScan:
+class TopicStream:
     """A topic as Arrow's stream interface: each scan reads it anew, fetching as it goes."""
 
     def __init__(self, source: QuerySource, topic: str, columns: str) -> None:
@@ -357,7 +357,7 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None, samples
             return _open_iceberg(place, wanted, catalog)
         return DATASETS[form](place, wanted)
     if source.columns is not None:
-        return TopicScan(source, name, source.columns)
+        return TopicStream(source, name, source.columns)
     statistics, _ = samples.of_topic(name)
     columns = [*BEFORE, *statistics.suggest_columns(), *AFTER]
     kept = [one for one in columns if wanted is None or _name_of(one).lower() in wanted]
@@ -365,7 +365,7 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None, samples
         f"{column} {word} from {write_path(path)}" for path, (column, word) in samples.members.get(name, {}).items()
     ]
     # a scan without any column would have no rows either
-    return TopicScan(source, name, ", ".join(kept or ["offset"]))
+    return TopicStream(source, name, ", ".join(kept or ["offset"]))
 
 
 def _name_of(column: str) -> str:
