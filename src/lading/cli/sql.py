@@ -71,7 +71,7 @@ def sql(
 
         lading sql "select count(*) from flights join late using (key)" --table late=./tables/late
 
-        lading sql "insert into late select key, carrier, delay from flights where delay > 60" --dry-run
+        lading sql "insert into late select key, carrier, delay from flights limit 100" --dry-run
     """
     from ..tables.insert import parse_insert
     from ..tables.query import QuerySource, run_query

@@ -35,7 +35,7 @@ MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class ColumnComparison:
-    """``column operator value``, where the operator is one of SQL's: =, <>, <, <=, >, >=."""
+    """``column operator value``, with an operator of SQL: =, <>, <, <=, >, >=."""
 
     column: str
     operator: str

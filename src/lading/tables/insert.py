@@ -27,7 +27,7 @@ from .query import QuerySource, run_query
 FIELDS: Final = ("key", "payload", "timestamp")
 """Columns of a query that become these parts of messages."""
 PLACES: Final = ("stream", "topic", "partition", "offset")
-"""Columns that say from where a message was read; they are left out."""
+"""Columns with the place of a message; they are left out."""
 OTHERS: Final = ("id", "state", "checksum")
 PIECES_KEPT: Final = 64
 """The rows of this many last pieces of each partition are known when the target refuses a message."""

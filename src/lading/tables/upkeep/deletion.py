@@ -90,8 +90,8 @@ def with_partition(table: Table, file: LiveFile, batch: pa.RecordBatch) -> pa.Re
     native = file.native if isinstance(file.native, Mapping) else {}
     for name, text in table.read_partition(file).items():
         if name not in batch.schema.names:
-            # a log that types the values of partitions has them as its readers see them: 10 is more than 9; a null of no
-            # type compares with any constant
+            # a log that types the values of partitions has them as its readers see them: 10 is more than 9; and a
+            # null without a type compares with any constant
             scalar: Any = pa.scalar(native[name]) if name in native else pa.scalar(text, pa.string())
             batch = batch.append_column(name, pa.repeat(scalar, batch.num_rows))
     return batch
