@@ -1,7 +1,7 @@
 """Conditions on the columns of a scan, as data frames and query engines hand them over, and what a read does for them.
 
-An engine applies its whole condition to the rows that it is given. What is pushed down here may therefore select more
-rows than the condition does, and never fewer.
+An engine applies its whole condition to the rows that it is given. A pushed condition may therefore select more rows
+than the whole one does, and never fewer.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class InsertStatement(NamedTuple):
 
 
 class InsertResult(NamedTuple):
-    """What an insert sent, or with a dry run would send."""
+    """The messages that an insert sent, or with a dry run would send."""
 
     topic: str
     messages: int
@@ -156,7 +156,7 @@ def _find_kinds(topic: str, columns: _InsertColumns, schema: pa.Schema) -> dict[
         try:
             kinds[key] = form_of(key, type_.value_type if pa.types.is_dictionary(type_) else type_).kind.word
         except LocalError as error:
-            raise LocalError(f"insert into {topic!r}: {error}") from None
+            raise LocalError(f"insert into {topic!r}: {error}; cast the column, or leave it out") from None
     return kinds
 
 
@@ -184,7 +184,8 @@ class _RowEncoder:
                 messages = self._encode_batch(batch, numbers)
             except (LocalError, pa.ArrowInvalid) as error:
                 raise LocalError(
-                    f"insert into {self.topic!r}, rows {first + 1} to {first + batch.num_rows}: {error}"
+                    f"insert into {self.topic!r}, rows {first + 1} to {first + batch.num_rows}: {error}; cast the "
+                    "column, or leave out such rows"
                 ) from None
             first += batch.num_rows
             for partition, piece in self.chooser.split(self.topic, messages, None, self.partitions):
