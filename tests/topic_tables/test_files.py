@@ -47,6 +47,7 @@ COLUMNS: list[tuple[pa.DataType, PrimitiveType, st.SearchStrategy[Any]]] = [
     (pa.binary(), BinaryType(), st.binary(max_size=30)),
     (pa.date32(), DateType(), st.dates()),
     (pa.decimal128(10, 2), DecimalType(10, 2), st.decimals(-99_999_999, 99_999_999, places=2)),
+    (pa.decimal128(38), DecimalType(38, 0), st.integers(1 - 10**38, 10**38 - 1).map(Decimal)),
     (pa.timestamp("us", "UTC"), TimestamptzType(), st.datetimes(timezones=st.just(dt.UTC))),
 ]
 

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from decimal import Context
 from typing import Any, Final
 
 import pyarrow as pa
@@ -132,6 +133,8 @@ def cut_upper(value: Any) -> Any:
     return text[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
+_EXACT: Final = Context(prec=76)
+"""Keeps all digits of a decimal; the usual context rounds to 28, and a rounded bound hides rows."""
 _FORMS: Final[Mapping[pa.DataType, str]] = {
     pa.int32(): "<i",
     pa.date32(): "<i",
@@ -148,7 +151,7 @@ def encode_bound(type_: pa.DataType, value: Any) -> bytes:
     if type_ in _FORMS:
         return struct.pack(_FORMS[type_], value)
     if isinstance(type_, pa.Decimal128Type):
-        unscaled = int(value.scaleb(type_.scale))
+        unscaled = int(_EXACT.scaleb(value, type_.scale))
         return unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
     return value.encode() if isinstance(value, str) else bytes(value)
 
