@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,26 @@ def test_hidden_messages_are_left_out(broker: testing.BrokerProcess, served: str
     assert first.scan().to_arrow()["offset"].to_pylist() == [0, 3, 4, 5]
 
 
+def test_files_have_the_rows_of_their_view_whenever_they_are_made(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "late", 0, 6)
+    before = load(served, "default.late")
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.put_states("late", {"first": 1, "end": 3, "state": "poisoned"}, 0)
+        # its files are made only now
+        rows = before.scan().to_arrow()
+        assert (rows["offset"].to_pylist(), set(rows["state"].to_pylist())) == ([0, 1, 2, 3, 4, 5], {1})
+        assert load(served, "default.late").scan().to_arrow()["offset"].to_pylist() == [0, 3, 4, 5]
+        transport.put_states("late", {"first": 1, "end": 3, "state": "available"}, 0)
+    assert load(served, "default.late").scan().to_arrow()["offset"].to_pylist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_request_for_no_path_says_what_this_is(served: str) -> None:
+    host, port = served.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"OPTIONS * HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        assert b"200" in connection.makefile("rb").readline()
+
+
 @pytest.mark.parametrize("name", ["a b", "ü%2F", "a/b", "-x", "x" * 200])
 def test_names_are_kept(broker: testing.BrokerProcess, served: str, name: str) -> None:
     with closing(LadingTransport(broker.url)) as transport:
@@ -252,6 +273,8 @@ def test_ranges_are_those_of_s3(broker: testing.BrokerProcess, served: str) -> N
     "data/0-0-0-999999999999999999999999-0.parquet", "data/0-9-0-1-0.parquet", "data/9-0-0-1-0.parquet",
     "data/0-0-1-1-0.parquet", "data/x.parquet", "data/0-0-0-1-0.parquet.json", "data/0-0-0-1.parquet",
     "metadata/list-777-0-{uuid}.avro", "metadata/list-1-9-{uuid}.avro",
+    "metadata/list-0001-0-{uuid}.avro", "metadata/list-%D9%A1-0-{uuid}.avro", "metadata/%D9%A3-{uuid}.metadata.json",
+    "metadata/000000000000000000037-{uuid}.metadata.json", "metadata/00000000000000000003-{uuid}.metadata.json",
     "metadata/list-1-0-0.avro", "metadata/99-{uuid}.metadata.json", "metadata/..%2F..%2Fcatalog.sqlite", "other/x",
 ])  # fmt: skip
 def test_objects_that_never_were(broker: testing.BrokerProcess, served: str, name: str) -> None:

@@ -88,6 +88,7 @@ def test_objects_take_the_key_of_their_own_table_only(guarded: tuple[str, dict[s
         ("s3.secret-access-key", "0" * 64),
         ("s3.access-key-id", "LADING00000000000000"),
         ("s3.session-token", "W10.00"),
+        ("s3.session-token", "W10.é"),
     ]:
         assert _get(address, secret, {**ann["config"], name: value}) == 403
 

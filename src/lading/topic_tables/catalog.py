@@ -64,7 +64,8 @@ class TableCatalog:
         request = Request(scope, receive)
         # names may have a slash, which looks in the decoded path like one between two names
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        parts = [unquote(part) for part in raw.partition(b"?")[0].decode("latin-1").split("/")[1:]]
+        # "OPTIONS *" has a path without a slash
+        parts = [unquote(part) for part in raw.partition(b"?")[0].decode("latin-1").split("/")[1:]] or [""]
         try:
             response = await self._respond(request, parts)
         except Unreachable as error:

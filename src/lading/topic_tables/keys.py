@@ -13,7 +13,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 LIFETIME_S: Final = 3_600
@@ -65,7 +65,7 @@ class VendedKeys:
         if found is None or facts is None or facts[2] <= now_s:
             return None
         grant = Grant(facts[0], facts[1])
-        if not hmac.compare_digest(f"LADING{self._sign('id', token)[:14].upper()}", found["key"]):
+        if not _is_same(f"LADING{self._sign('id', token)[:14].upper()}", found["key"]):
             return None
         signed = found["headers"].split(";")
         if "host" not in signed:
@@ -74,7 +74,7 @@ class VendedKeys:
             (
                 method,
                 path,
-                "&".join(sorted(part if "=" in part else f"{part}=" for part in query.split("&") if part)),
+                "&".join(f"{name}={value}" for name, value in sorted(_split_query(query))),
                 *(f"{name}:{' '.join(headers.get(name, '').split())}" for name in signed),
                 "",
                 found["headers"],
@@ -94,9 +94,20 @@ class VendedKeys:
         body, _, signature = token.partition(".")
         try:
             facts = base64.urlsafe_b64decode(body.encode())
-            if not hmac.compare_digest(self._sign("token", facts.decode()), signature):
+            if not _is_same(self._sign("token", facts.decode()), signature):
                 return None
             caller, table, end_s = json.loads(facts)
         except ValueError:
             return None
         return str(caller), str(table), int(end_s)
+
+
+def _is_same(expected: str, sent: str) -> bool:
+    # as bytes: compare_digest takes no text with other characters than those of ASCII
+    return hmac.compare_digest(expected.encode(), sent.encode())
+
+
+def _split_query(query: str) -> Iterator[tuple[str, str]]:
+    for part in filter(None, query.split("&")):
+        name, _, value = part.partition("=")
+        yield name, value

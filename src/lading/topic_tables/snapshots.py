@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,12 @@ from ..model.errors import CorruptLog
 from .layout import RowRange, cut_rows
 from .table_schema import TableSchema, extend_schema
 
+LOG: Final = logging.getLogger("lading.topic_tables")
 FORMAT: Final = 1
 SNAPSHOTS_KEPT: Final = 100
 """Snapshots that metadata lists: time travel and streams reach back so far."""
+VERSIONS_KEPT: Final = 1_000
+"""Changes whose metadata files can still be read when the file is written anew."""
 LINES_MAX: Final = 10 * SNAPSHOTS_KEPT
 """Lines of the file after which it is written anew."""
 VIEWS_KEPT: Final = 16
@@ -83,10 +87,14 @@ class TableView:
     schema: TableSchema
     hidden: Hidden
 
+    def find_hidden(self, partition: int) -> tuple[tuple[int, int], ...]:
+        """Return the ranges of a partition that are hidden in this view."""
+        return self.hidden[partition] if partition < len(self.hidden) else ()
+
     def name_file(self, rows: RowRange) -> str:
         """Return the name of the file that holds rows as they are in this view."""
         stem = f"{self.schema.schema_id}-{rows.partition}-{rows.first}-{rows.end}"
-        ranges = self.hidden[rows.partition] if rows.partition < len(self.hidden) else ()
+        ranges = self.find_hidden(rows.partition)
         held = [
             (max(first, rows.first), min(end, rows.end))
             for first, end in ranges
@@ -112,6 +120,7 @@ class TableHistory:
     """The newest snapshot, 0 for none, and the newest view after each change, by the number of the change."""
     version: int = 0
     _lines: int = 0
+    _is_torn: bool = False
 
     @classmethod
     def open(cls, path: Path, uuid: str, seal_rows: int) -> TableHistory:
@@ -135,6 +144,8 @@ class TableHistory:
             # a line that a power cut left unfinished was never shown to an engine
             for line in (line for line in lines[1:] if line.endswith(b"\n")):
                 read._take(json.loads(line))
+                if read._lines < head.get("anew", 0):
+                    read.versions.clear()
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise CorruptLog(f"{path}: not a list of snapshots ({error}); delete it to number them anew") from None
         if lines and not lines[-1].endswith(b"\n"):
@@ -204,15 +215,33 @@ class TableHistory:
             del self.snapshots[:-SNAPSHOTS_KEPT]
             self._rewrite()
             return
-        with self.path.open("ab") as file:
-            file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
-            file.flush()
-            os.fdatasync(file.fileno())
+        if self._is_torn:
+            self._rewrite()
+            return
+        try:
+            with self.path.open("ab") as file:
+                file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+                file.flush()
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            self._note_torn(error)
+
+    def _note_torn(self, error: OSError) -> None:
+        # the file may end in a part of a line: the next change writes it anew
+        self._is_torn = True
+        LOG.warning(
+            "%s: %s; snapshots are in memory only, and a restart forgets them; make room", self.path, error.strerror
+        )
 
     def _rewrite(self) -> None:
         self.views = {number: self.views[number] for number in sorted(self.views)[-VIEWS_KEPT:]}
         count = len(self.schemas) + len(self.views) + len(self.snapshots)
-        head = {"format": FORMAT, "uuid": self.uuid, "seal_rows": self.seal_rows, "version": self.version - count}
+        self.versions = {number: self.versions[number] for number in sorted(self.versions)[-VERSIONS_KEPT:]}
+        # lines that are written anew are in another order: the versions between them never were
+        head = {
+            "format": FORMAT, "uuid": self.uuid, "seal_rows": self.seal_rows, "version": self.version - count,
+            "anew": count,
+        }  # fmt: skip
         rows: list[dict[str, Any]] = [head]
         rows += [{"columns": schema.words} for schema in self.schemas]
         rows += [
@@ -222,8 +251,12 @@ class TableHistory:
         rows += [{"snapshot": snapshot.to_row()} for snapshot in self.snapshots]
         self._lines = len(rows) - 1
         fresh = self.path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
+        try:
+            with fresh.open("wb") as file:
+                file.write(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+            self._is_torn = False
+        except OSError as error:
+            self._note_torn(error)

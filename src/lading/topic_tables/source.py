@@ -6,21 +6,22 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from ..client.reading import PartitionReader, Selection
 from ..model.errors import LocalError, Reason, Refusal
 from ..model.scan_request import MAX_OFFSET
+from ..model.state import State
 from ..transports.interface import Filtering, TopicMeta, Transport
 from ..transports.open import is_queue
 from ..transports.transport_pool import TransportPool
 from .layout import RowRange
-from .snapshots import Hidden
-from .table_schema import TableSchema
+from .snapshots import Hidden, TableView
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 FETCH_BYTES: Final = 4 << 20
@@ -118,17 +119,21 @@ class TableSource:
         mark = int.from_bytes(hashlib.sha256(repr(found).encode()).digest()[:6], "big")
         return tuple(((-mark - 1, MAX_OFFSET),) for _ in found)
 
-    def read_rows(self, table: TopicTable, schema: TableSchema, rows: RowRange) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, table: TopicTable, view: TableView, rows: RowRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file as they are stored in it. Damaged messages are left out, which the log says."""
-        selection = Selection.parse(schema.selected, None, "available", True, "skip")
+        schema, hidden = view.schema, view.find_hidden(rows.partition)
         with self._pool.lend() as transport:
+            # states may have changed since the view was made: its files have the rows that it showed
+            is_listed = isinstance(transport, Filtering) and not any(first < 0 for first, _ in hidden)
+            selection = Selection.parse(schema.selected, None, "all" if is_listed else "available", True, "skip")
             reader = PartitionReader(
                 transport, table.meta, rows.partition, rows.first, end=rows.end, sure=False, max_bytes=FETCH_BYTES
             )
             while not reader.done:
                 before = reader.position
                 batches = reader.read(selection)
-                yield from (schema.convert(batch) for batch in batches)
+                shown = (_hide_rows(batch, hidden) for batch in batches) if is_listed else batches
+                yield from (schema.convert(batch) for batch in shown)
                 if reader.position == before and not batches:
                     break
             if reader.damaged:
@@ -137,6 +142,18 @@ class TableSource:
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
+
+
+def _hide_rows(batch: pa.RecordBatch, hidden: Sequence[tuple[int, int]]) -> pa.RecordBatch:
+    """Return the rows outside of hidden ranges, all as available."""
+    offsets = batch.column("offset").to_numpy()
+    keep = np.ones(batch.num_rows, np.bool_)
+    for first, end in hidden:
+        keep[slice(*np.searchsorted(offsets, (first, end)))] = False
+    shown = batch if keep.all() else batch.filter(pa.array(keep))
+    place = shown.schema.get_field_index("state")
+    states = pa.array(np.full(shown.num_rows, State.AVAILABLE, np.int8))
+    return shown.set_column(place, shown.schema.field(place), states)
 
 
 def describe_table(table: TopicTable) -> dict[str, Any]:

@@ -127,10 +127,10 @@ class LiveTable:
         return self._render(source, views[0], rows).result() if views else None
 
     def _render(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
-        table, schema = self._table, view.schema
+        table = self._table
 
         def render(stream: Any) -> FileFacts:
-            return write_parquet(schema, source.read_rows(table, schema, rows), stream)
+            return write_parquet(view.schema, source.read_rows(table, view, rows), stream)
 
         return self._files.get(f"{table.uuid}/{view.name_file(rows)}", render)
 
@@ -149,14 +149,18 @@ class LiveTable:
 
     def _make_metadata(self, source: TableSource, name: str) -> bytes | None:
         history = self._history
+        if not name.isascii():
+            return None
         stem = name.removesuffix(f"-{history.uuid}.metadata.json")
         if stem != name:
-            if not stem.isdecimal() or int(stem[:20]) not in history.versions:
-                return None
-            snapshot_id, view_id = history.versions[int(stem)]
-            snapshot = history.find(snapshot_id)
-            is_kept = view_id in history.views and (snapshot is not None or not snapshot_id)
-            return json.dumps(self._describe(snapshot, history.views[view_id])).encode() if is_kept else None
+            with self._lock:
+                number = int(stem[:20]) if stem.isdecimal() else 0
+                version = history.versions.get(number)
+                if version is None or stem != f"{number:05d}":
+                    return None
+                snapshot, view = history.find(version[0]), history.views.get(version[1])
+                is_kept = snapshot is not None or not version[0]
+                return json.dumps(self._describe(snapshot, view)).encode() if view is not None and is_kept else None
         endings: dict[str, Callable[[TableSource, TopicSnapshot, TableView], bytes]] = {
             "list": self._make_list,
             "old": lambda *of: self._make_manifest(EXISTING, *of)[1],
@@ -165,8 +169,11 @@ class LiveTable:
         kind, *numbers = name.removesuffix(f"-{history.uuid}.avro").split("-")
         if kind not in endings or len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             return None
-        snapshot, view = history.find(int(numbers[0][:20])), history.views.get(int(numbers[1][:20]))
-        return None if snapshot is None or view is None else endings[kind](source, snapshot, view)
+        with self._lock:
+            snapshot, view = history.find(int(numbers[0][:20])), history.views.get(int(numbers[1][:20]))
+        if snapshot is None or view is None or name != self._name(kind, snapshot, view):
+            return None
+        return endings[kind](source, snapshot, view)
 
     def _name(self, kind: str, snapshot: TopicSnapshot, view: TableView) -> str:
         return f"{kind}-{snapshot.snapshot_id}-{view.view_id}-{self._history.uuid}.avro"
