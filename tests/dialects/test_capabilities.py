@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -12,6 +13,8 @@ from lading.dialects.carrier import NAME, carry, is_reserved, restore
 from lading.model.protocol import Capabilities
 from tests.dialects.targets import TARGETS
 from tests.dialects.test_carrier import ROUND_TRIPS, ROWS, Row, batch_of, rows_of
+
+MIXTURES = (4 if os.environ.get("LADING_TEST_FULL") == "1" else 2) * ROUND_TRIPS
 
 FLAGS = st.booleans()
 KEPT = st.builds(
@@ -59,7 +62,7 @@ def shown_wrongly(row: Row, kept: Capabilities) -> list[str]:
 
 
 @given(kept=KEPT, rows=st.lists(ROWS, min_size=1, max_size=4), shuffle=st.randoms(use_true_random=False))
-@settings(max_examples=2 * ROUND_TRIPS, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=MIXTURES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_any_mixture_of_capabilities_is_kept_to_and_undone(
     kept: Capabilities, rows: list[Row], shuffle: random.Random
 ) -> None:
