@@ -59,9 +59,9 @@ def engines(full: bool, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def flights(engines: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with testing.broker() as broker:
-        send(broker.url, "flights", 0, 60)
+        send(broker.url, "legs", 0, 60)
         with closing(LadingTransport(broker.url)) as transport:
-            transport.alter_topic("flights", {"columns": "carrier string, delay int"})
+            transport.alter_topic("legs", {"columns": "carrier string, delay int"})
         with catalog(broker.url, tmp_path_factory.mktemp("tables")) as address:
             yield address
 

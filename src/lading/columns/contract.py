@@ -17,7 +17,7 @@ from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import JSON_FORM, PayloadForm, find_fields
-from ..payloads.paths import KEY, KEY_ROOT, PATH_PATTERN, PAYLOAD, Path, parse_path, write_path
+from ..payloads.paths import PATH_PATTERN, PAYLOAD, Path, parse_path, write_path
 from .field_names import field_meant
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -565,7 +565,7 @@ def parse_header_source(source: str) -> str:
 
 def write_header_source(header: str) -> str:
     """Return the source that names a header: in double quotes if it would be read as a place in the payload."""
-    if _is_quoted(header) or header in (PAYLOAD, KEY) or parse_path(header) is not None:
+    if _is_quoted(header) or header == PAYLOAD or parse_path(header) is not None:
         return _quote(header)
     return header
 
@@ -588,10 +588,11 @@ def _is_quoted(source: str) -> bool:
 
 
 def parse_payload_source(name: str, source: str) -> Path | None:
-    """Return the path of a column ``name`` that is from ``source``, or None if that is not in the payload."""
-    if source in (PAYLOAD, KEY):
-        return parse_path(f"{source}.{name}") or ((name,) if source == PAYLOAD else (KEY_ROOT, name))
-    return parse_path(source)
+    """Return the path of a column ``name`` that is from ``source``, or None if that is a header.
+
+    ``payload`` alone is the member of the column's name. ``key`` alone is a header: producers have one of this name.
+    """
+    return (parse_path(f"{PAYLOAD}.{name}") or (name,)) if source == PAYLOAD else parse_path(source)
 
 
 def parse_payload_type(word: str) -> tuple[pa.DataType, bool]:
@@ -603,7 +604,7 @@ def _find_path(name: _Token, words: list[_Token]) -> Path | None:
     """Return the path of a column that is from the payload, by its source or else its name; None for another one."""
     for word, source in pairwise(words):
         if word.is_word("from"):
-            is_header = source.quoted or (name.text in TEXT_FIELDS and source.text in (PAYLOAD, KEY))
+            is_header = source.quoted or (name.text in TEXT_FIELDS and source.text == PAYLOAD)
             return None if is_header else parse_payload_source(name.text, source.text)
     return None if name.quoted else parse_path(name.text)
 
