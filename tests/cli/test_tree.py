@@ -23,7 +23,7 @@ from .conftest import Run, documents
 
 READING = (
     "console", "headers", "topic list", "topic show", "message poll", "message tail", "contract infer", "ingest", "sql",
-    "profile", "spool", "dead-letters list",
+    "profile", "spool", "dead-letters list", "tables",
 )  # fmt: skip
 
 

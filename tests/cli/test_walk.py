@@ -28,7 +28,7 @@ from .test_tree import COMMANDS
 VERBS = frozenset(
     ("Add", "Allow", "Back", "Build", "Change", "Check", "Consume", "Copy", "Count", "Create", "Delete", "Follow",
      "Give", "Have", "Infer", "Inspect", "List", "Make", "Manage", "Profile", "Read", "Replace", "Restore", "Run",
-     "Send", "Set", "Show", "Validate", "Write")
+     "Send", "Serve", "Set", "Show", "Validate", "Write")
 )  # fmt: skip
 """What a command does is said in the imperative; a verb that is new here was looked at."""
 
@@ -143,6 +143,7 @@ PRINTING = {
     "acl list": "",
     "group reset": "readers --to earliest",
     "topic set": "one message_bytes_max=1MB",
+    "topic columns": "one",
     "topic retention": "one",
     "user quota": "ann",
     "contract infer": "one --against {dir}/one.toml",
@@ -172,6 +173,7 @@ PRINTING = {
 }
 ELSEWHERE = {
     "serve": "its ready line: by every broker of these tests", "console": "its ready line: tests/console",
+    "tables": "its ready line: tests/topic_tables/test_command.py",
     "message tail": "shows messages as message poll does", "pipeline package": "tests/spark/test_cluster.py",
 }  # fmt: skip
 """Commands that run until they are stopped, or for long, and where their output is looked at."""
@@ -183,8 +185,8 @@ LISTS = frozenset(
 )  # fmt: skip
 """What prints an object for each thing that there is, and none if there is none; text has the heads of a table."""
 ALWAYS = frozenset(
-    ("table show", "profile", "topic show", "topic set", "group show", "group reset", "config show", "doctor",
-     "quarantine show", "backup create", "restore", "cert")
+    ("table show", "profile", "topic show", "topic set", "topic columns", "group show", "group reset", "config show",
+     "doctor", "quarantine show", "backup create", "restore", "cert")
 )  # fmt: skip
 """What shows or makes something, and is an error if that is not there."""
 NOTHING = {

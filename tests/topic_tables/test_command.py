@@ -1,0 +1,66 @@
+"""The command: its ready line, its end, columns that it is given, and the broker that starts it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lading import testing
+
+from .conftest import send
+
+END_S = 20
+
+
+def test_it_is_ready_serves_and_ends_in_order(broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    send(broker.url, "commanded", 0, 4)
+    words = ["tables", "--from", broker.url, "--address", "127.0.0.1:0", "--state", str(tmp_path), "--output", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lading.cli.main", *words, "--columns", "commanded=delay int", "--with-parent"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        ready = json.loads(process.stdout.readline())
+        address = f"http://{ready['endpoints']['tables']}"
+        assert (ready["event"], ready["pid"]) == ("ready", process.pid)
+        assert "Iceberg catalog" in httpx.get(address).json()["about"]
+        loaded = httpx.get(f"{address}/v1/lading/namespaces/default/tables/commanded").json()
+        assert [field["name"] for field in loaded["metadata"]["schemas"][-1]["fields"]][-2:] == ["payload", "delay"]
+        # a page of another site
+        refused = httpx.get(f"{address}/v1/config", headers={"origin": "http://elsewhere.example"})
+        assert refused.status_code == 403
+        process.terminate()
+        assert process.wait(END_S) == 0
+        assert address in process.stderr.read()
+
+
+@pytest.mark.parametrize("words", [["--columns", "flights"], ["--columns", "a=offset"], ["--address", "0.0.0.0:0"]])
+def test_arguments_that_cannot_be(words: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lading.cli.main", "tables", "--from", str(tmp_path), *words],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_starts_it(full: bool, tmp_path: Path) -> None:
+    if not full:
+        pytest.skip("starts a broker and its catalog, three seconds of CPU: only with LADING_TEST_FULL=1")
+    words = ["serve", "--data", str(tmp_path / "my data"), "--free-ports", "--tables", "-o", "json", "--with-parent"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lading.cli.main", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        endpoints = json.loads(process.stdout.readline())["endpoints"]
+        send(f"lading://{endpoints['admin']}", "begun", 0, 3)
+        tables = httpx.get(f"http://{endpoints['tables']}/v1/lading/namespaces/default/tables", timeout=30).json()
+        assert tables == {"identifiers": [{"namespace": ["default"], "name": "begun"}]}
+        process.terminate()
