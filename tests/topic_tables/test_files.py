@@ -31,10 +31,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lading.model.errors import SettingError
+from lading.model.errors import LocalError, SettingError
 from lading.topic_tables.file_facts import FactCollector, FileFacts, cut_lower, cut_upper
 from lading.topic_tables.files import FileCache, write_parquet
 from lading.topic_tables.layout import choose_seal_rows, cut_rows
+from lading.topic_tables.server import own_state
 from lading.topic_tables.table_schema import MESSAGE_COLUMNS, TableColumn, TableSchema, extend_schema
 
 COLUMNS: list[tuple[pa.DataType, PrimitiveType, st.SearchStrategy[Any]]] = [
@@ -208,6 +209,64 @@ def test_a_rendering_that_fails_is_tried_again(tmp_path: Path) -> None:
     assert cache.get("t/a.parquet", _write(b"rows")).result(10).read(0, 4) == b"rows"
     assert not list(tmp_path.rglob("*.new"))
     cache.close()
+
+
+def test_large_messages_make_short_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.topic_tables.files.GROUP_BYTES", 1_000)
+    schema = TableSchema(0, (MESSAGE_COLUMNS[1], MESSAGE_COLUMNS[3]), "", 99)
+    keys = [b"k" * (number % 300) for number in range(100)]
+    rows = pa.record_batch([pa.array(range(100)), pa.array(keys)], schema=schema.arrow)
+    whole, pieces = io.BytesIO(), io.BytesIO()
+    facts = write_parquet(schema, [rows], whole)
+    assert write_parquet(schema, [rows.slice(at, 7) for at in range(0, 100, 7)], pieces) == facts
+    assert whole.getvalue() == pieces.getvalue()
+    read = pq.ParquetFile(io.BytesIO(whole.getvalue()))
+    assert read.read()["key"].to_pylist() == keys
+    groups = [read.read_row_group(group)["key"].to_pylist() for group in range(read.num_row_groups)]
+    sizes = [[len(key or b"") for key in group] for group in groups]
+    assert len(sizes) == len(facts.splits) > 3
+    assert all(sum(group[:-1]) < 1_000 <= sum(group) for group in sizes[:-1])
+
+
+def test_memory_is_bounded_while_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.topic_tables.files.MEMORY_BYTES", 250)
+    (tmp_path / "t").write_bytes(b"no directory can be made of this name")
+    cache = FileCache(tmp_path, workers=1)
+    for number in range(5):
+        assert cache.get(f"t/{number}.parquet", _write(b"x" * 100)).result(10).read(0, 3) == b"xxx"
+    assert [cache.has(f"t/{number}.parquet") for number in range(5)] == [False, False, False, True, True]
+    assert cache.get("t/0.parquet", _write(b"y" * 100)).result(10).read(0, 3) == b"yyy"
+    cache.close()
+
+
+def test_facts_of_few_files_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.topic_tables.files.FUTURES_MAX", 3)
+    cache = FileCache(tmp_path, workers=1)
+    for number in range(5):
+        cache.get(f"t/{number}.parquet", _write(b"%d" % number)).result(10)
+    assert len(cache._files) <= 4
+    assert cache.get("t/0.parquet", _write(b"again")).result(10).read(0, 9) == b"0", "the file is still there"
+    cache.close()
+
+
+def test_a_sweep_reports_deleted_files_and_takes_what_a_kill_left(tmp_path: Path) -> None:
+    deleted: list[int] = []
+    cache = FileCache(tmp_path, workers=1, cache_bytes=50, on_deleted=lambda: deleted.append(1))
+    cache.get("t/a.parquet", _write(b"x" * 100)).result(10)
+    (tmp_path / "t/b.7.new").write_bytes(b"half")
+    cache.sweep(time.time())
+    assert (deleted, (tmp_path / "t/b.7.new").exists()) == ([], True)
+    cache.sweep(time.time() + 7_200)
+    assert (deleted, list((tmp_path / "t").iterdir())) == ([1], [])
+    cache.close()
+
+
+def test_one_process_serves_a_directory(tmp_path: Path) -> None:
+    held = own_state(tmp_path, 0)
+    with pytest.raises(LocalError, match="give --state"):
+        own_state(tmp_path, 0)
+    held.close()
+    own_state(tmp_path, 0).close()
 
 
 def test_decimals_have_the_scale_of_their_column() -> None:

@@ -8,12 +8,16 @@ import logging
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .file_facts import FactCollector, FileFacts, find_splits
@@ -22,6 +26,12 @@ from .table_schema import TableSchema
 LOG: Final = logging.getLogger("lading.topic_tables")
 GROUP_ROWS: Final = 1 << 17
 COMPRESSION: Final = "zstd"
+GROUP_BYTES: Final = 64 << 20
+"""A row group ends at the row that reaches this size: it is in memory until it is written."""
+FUTURES_MAX: Final = 10_000
+"""Files whose facts are in memory; those of others are read from disk again."""
+MEMORY_BYTES: Final = 256 << 20
+"""Files of a full disk that are kept in memory; beyond this the oldest one is made again when it is read."""
 KEPT_S: Final = 3_600
 """Files stay at least this long after they were last used: engines read a snapshot for as long as they please."""
 CACHE_BYTES: Final = 8 << 30
@@ -58,11 +68,21 @@ class RenderedFile:
 class FileCache:
     """Rendered files below a directory. One that is asked for by several at once is rendered once."""
 
-    def __init__(self, directory: Path, workers: int, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        workers: int,
+        cache_bytes: int = CACHE_BYTES,
+        on_deleted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_deleted`` is called after files were deleted: made again, they may lack rows that retention deleted."""
         self._directory = directory
+        self._on_deleted = on_deleted
         self._cache_bytes = cache_bytes
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="lading-render")
-        self._files: dict[str, Future[RenderedFile]] = {}
+        self._files: OrderedDict[str, Future[RenderedFile]] = OrderedDict()
+        self._in_memory: OrderedDict[str, int] = OrderedDict()
+        """Sizes of the files that a full disk left in memory, oldest first."""
         self._lock = threading.Lock()
         self._swept = time.monotonic()
 
@@ -71,10 +91,21 @@ class FileCache:
         with self._lock:
             future = self._files.get(key)
             if future is not None and self._is_there(future):
+                self._files.move_to_end(key)
                 return future
             future = self._files[key] = self._pool.submit(self._load_or_render, key, render)
+            self._files.move_to_end(key)
+            while len(self._files) > FUTURES_MAX and next(iter(self._files.values())).done():
+                self._files.popitem(last=False)
         self._sweep_if_due()
         return future
+
+    def has(self, key: str) -> bool:
+        """Return whether a file is on disk, or in memory."""
+        with self._lock:
+            if key in self._files:
+                return True
+        return (self._directory / key).exists()
 
     @staticmethod
     def _is_there(future: Future[RenderedFile]) -> bool:
@@ -110,6 +141,10 @@ class FileCache:
             stream = io.BytesIO()
             facts = render(stream)
             facts.size_bytes = stream.tell()
+            with self._lock:
+                self._in_memory[key] = facts.size_bytes
+                while sum(self._in_memory.values()) > MEMORY_BYTES and len(self._in_memory) > 1:
+                    self._files.pop(self._in_memory.popitem(last=False)[0], None)
             return RenderedFile(facts, None, stream.getvalue())
 
     def _sweep_if_due(self) -> None:
@@ -129,7 +164,12 @@ class FileCache:
             except FileNotFoundError:
                 continue
             held.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in held)
+        for path in self._directory.rglob("*.new"):
+            # a process that was killed left it
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < now_s - KEPT_S:
+                    path.unlink()
+        total = before = sum(size for _, size, _ in held)
         for used, size, path in sorted(held):
             if total <= self._cache_bytes or used > now_s - KEPT_S:
                 break
@@ -140,6 +180,8 @@ class FileCache:
             gone = [key for key, future in self._files.items() if future.done() and not self._is_there(future)]
             for key in gone:
                 del self._files[key]
+        if total != before:
+            self._on_deleted()
 
     def close(self) -> None:
         """End the threads."""
@@ -152,18 +194,39 @@ def write_parquet(schema: TableSchema, batches: Iterable[pa.RecordBatch], stream
     arrow = schema.arrow
     with pq.ParquetWriter(stream, arrow, compression=COMPRESSION, write_page_index=True, store_schema=False) as writer:
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size_bytes = 0
         for batch in batches:
             collector.add(batch)
-            waiting.append(batch)
-            rows += batch.num_rows
-            while rows >= GROUP_ROWS:
-                table = pa.Table.from_batches(waiting, arrow)
-                writer.write_table(table.slice(0, GROUP_ROWS).combine_chunks(), GROUP_ROWS)
-                waiting = table.slice(GROUP_ROWS).to_batches()
-                rows -= GROUP_ROWS
+            ends = np.cumsum(_measure_rows(batch))
+            begun = 0
+            while begun < batch.num_rows:
+                measured = int(ends[begun - 1]) if begun else 0
+                reached = int(np.searchsorted(ends, measured + GROUP_BYTES - size_bytes)) + 1
+                stop = min(batch.num_rows, reached, begun + GROUP_ROWS - rows)
+                waiting.append(batch.slice(begun, stop - begun))
+                rows, size_bytes, begun = rows + stop - begun, size_bytes + int(ends[stop - 1]) - measured, stop
+                if rows == GROUP_ROWS or size_bytes >= GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(waiting, arrow).combine_chunks(), GROUP_ROWS)
+                    waiting, rows, size_bytes = [], 0, 0
         if rows:
             writer.write_table(pa.Table.from_batches(waiting, arrow).combine_chunks(), GROUP_ROWS)
     facts = collector.finish()
     facts.splits = find_splits(writer.writer.metadata) if facts.rows else []
     return facts
+
+
+def _measure_rows(batch: pa.RecordBatch) -> Any:
+    """Return the bytes of texts, of binary values and of header values of each row."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    held: Any
+    for held in batch.columns:
+        if pa.types.is_binary(held.type) or pa.types.is_string(held.type):
+            sizes += _measure_values(held)
+        elif pa.types.is_list(held.type) and pa.types.is_struct(held.type.value_type):
+            ends = np.append(0, np.cumsum(_measure_values(held.values.field("value"))))
+            sizes += np.diff(ends[np.asarray(held.offsets)])
+    return sizes
+
+
+def _measure_values(column: Any) -> Any:
+    return np.asarray(pc.fill_null(pc.binary_length(column), 0), np.int64)

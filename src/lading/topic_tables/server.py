@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ from ..kernels import engine
 from ..model.address import Address
 from ..model.errors import LocalError
 from ..runtime.metrics import Metrics
+from ..runtime.owned_directory import own_directory
 from ..serve.local_server import listen, print_ready, serve
 from ..settings.settings import HttpSettings
 from .callers import Callers
@@ -25,6 +28,9 @@ from .catalog import TableCatalog
 from .tables import LiveTables
 
 NAME: Final = "tables"
+ENDING_S: Final = 5.0
+"""How long the process of a broker that was killed may take to end."""
+PAUSE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,9 @@ def run(
     bound = listener if listener is not None else listen(settings.address, NAME)
     address = Address(*bound.getsockname()[:2])
     engine.load_in_background()
-    tables = LiveTables(callers.own.url, settings.state or _default_state(settings.url), os.cpu_count() or 1)
+    state = settings.state or _default_state(settings.url)
+    held = own_state(state)
+    tables = LiveTables(callers.own.url, state, os.cpu_count() or 1)
 
     def announce() -> None:
         if listener is None:
@@ -74,6 +82,7 @@ def run(
         tables.close()
         callers.close()
         bound.close()
+        held.close()
     return 0
 
 
@@ -82,6 +91,24 @@ def make_app(callers: Callers, tables: LiveTables, listener: socket.socket) -> A
     hosts = HostNames(HttpSettings())
     hosts.bind(listener)
     return CrossSiteGuard(TableCatalog(callers, tables), hosts, NAME, Metrics())
+
+
+def own_state(state: Path, patience_s: float = ENDING_S) -> ExitStack:
+    """Return the lock of a directory of tables. Raises LocalError if another process keeps it for ``patience_s``.
+
+    Two processes would number the snapshots of a table side by side, and streams would read rows twice.
+    """
+    busy = LocalError(f"{state}: another process serves tables from this directory; end it, or give --state DIR")
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        held = ExitStack()
+        try:
+            held.enter_context(own_directory(state, "lock", what="the directory of tables", busy=busy))
+            return held
+        except LocalError as error:
+            if error is not busy or time.monotonic() >= deadline_s:
+                raise
+        time.sleep(PAUSE_S)
 
 
 def _default_state(url: str) -> Path:
