@@ -13,6 +13,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
 from ..model.errors import LadingError
@@ -23,6 +24,10 @@ from .source import TableSource
 
 CALLERS_MAX: Final = 1_000
 """Callers with a login of their own that are remembered; the one that asked longest ago goes first."""
+STRANGERS_MAX: Final = 20
+"""Callers that are tried at once; a wrong login leaves a connection open."""
+CONNECTED_MAX: Final = 50
+"""Callers whose idle connections stay open: a process has about a thousand files."""
 OWN: Final = ""
 """The name of a caller without a login of its own."""
 
@@ -40,6 +45,8 @@ class Callers:
         self.key: Final = secrets.token_urlsafe(24) if self._is_closed else None
         """The key of callers that read with the login of this process; None if it has no login."""
         self._sources: OrderedDict[str, TableSource] = OrderedDict()
+        self._strangers: OrderedDict[str, TableSource] = OrderedDict()
+        """Callers whose login the source has not taken yet."""
         self._names: OrderedDict[str, str] = OrderedDict()
         """Names of callers by the tokens that this process made for them, as a digest."""
         self._lock = threading.Lock()
@@ -57,7 +64,7 @@ class Callers:
         if "token" not in self._options:
             # the source has no tokens, so that nobody could know this one
             return None if self._is_closed else OWN
-        self._remember(name, lambda: open_transport(self._url, token=token))
+        self._try(name, lambda: open_transport(self._url, token=token))
         return name
 
     def log_in(self, name: str, password: str) -> str | None:
@@ -65,7 +72,9 @@ class Callers:
         if self.key is not None and hmac.compare_digest(password.encode(), self.key.encode()):
             return self.key
         caller = _digest(f"{name}\0{password}")
-        if not self._can_read(self._remember(caller, lambda: self._log_in_transport(name, password))):
+        if self._can_read(self._try(caller, lambda: self._log_in_transport(name, password))):
+            self.accept(caller)
+        else:
             if self._is_closed or not self._can_read(self.own):
                 return None
             # without users, every pair is as good as none
@@ -93,28 +102,44 @@ class Callers:
             return False
         return True
 
-    def _remember(self, name: str, connect: Callable[[], Transport]) -> TableSource:
+    def _try(self, name: str, connect: Callable[[], Transport]) -> TableSource:
+        """Return the source of a caller. Until ``accept`` it is a stranger: strangers displace each other only."""
         with self._lock:
+            found = self._sources.get(name) or self._strangers.pop(name, None)
+            if found is None:
+                found = TableSource(self._url, self._columns, connect)
             if name not in self._sources:
-                self._sources[name] = TableSource(self._url, self._columns, connect)
-            self._sources.move_to_end(name)
-            gone = [self._sources.popitem(last=False)[1] for _ in range(len(self._sources) - CALLERS_MAX)]
-            found = self._sources[name]
+                self._strangers[name] = found
+            gone = [self._strangers.popitem(last=False)[1] for _ in range(len(self._strangers) - STRANGERS_MAX)]
         for source in gone:
             source.close()
         return found
+
+    def accept(self, caller: str) -> None:
+        """Remember a caller: the source took its login."""
+        with self._lock:
+            source = self._strangers.pop(caller, None) or self._sources.get(caller)
+            if source is None:
+                return
+            self._sources[caller] = source
+            self._sources.move_to_end(caller)
+            quiet = list(islice(reversed(self._sources.values()), CONNECTED_MAX, CONNECTED_MAX + 1))
+            quiet += [self._sources.popitem(last=False)[1] for _ in range(len(self._sources) - CALLERS_MAX)]
+        for source in quiet:
+            source.close()
 
     def source_of(self, caller: str) -> TableSource | None:
         """Return the source as a caller sees it; None if the caller was forgotten and has to show its login again."""
         if caller == OWN:
             return self.own
         with self._lock:
-            return self._sources.get(caller)
+            return self._sources.get(caller) or self._strangers.get(caller)
 
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
-            sources, self._sources = list(self._sources.values()), OrderedDict()
+            sources = [*self._sources.values(), *self._strangers.values()]
+            self._sources, self._strangers = OrderedDict(), OrderedDict()
         for source in (self.own, *sources):
             source.close()
 
