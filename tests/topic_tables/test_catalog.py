@@ -269,6 +269,14 @@ def test_ranges_are_those_of_s3(broker: testing.BrokerProcess, served: str) -> N
     assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(whole)}")
 
 
+def test_only_files_of_snapshots_are_made(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "cuts", 0, 10)
+    uuid = str(load(served, "default.cuts").metadata.table_uuid)
+    spans = {"0-10": 200, "0-9": 404, "3-7": 404, "9-10": 404}
+    found = {span: httpx.get(f"{served}/topics/{uuid}/data/0-0-{span}-0.parquet").status_code for span in spans}
+    assert found == spans
+
+
 @pytest.mark.parametrize("name", [
     "data/0-0-0-999999999999999999999999-0.parquet", "data/0-9-0-1-0.parquet", "data/9-0-0-1-0.parquet",
     "data/0-0-1-1-0.parquet", "data/x.parquet", "data/0-0-0-1-0.parquet.json", "data/0-0-0-1.parquet",

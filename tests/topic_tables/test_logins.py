@@ -12,9 +12,10 @@ import pytest
 from obstore.exceptions import PermissionDeniedError
 from obstore.store import S3Store
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import NoSuchTableError, UnauthorizedError
+from pyiceberg.exceptions import BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError
 
 from lading import testing
+from lading.topic_tables.keys import VendedKeys
 from lading.transports.lading.transport import LadingTransport
 
 from .conftest import catalog, send
@@ -88,7 +89,7 @@ def test_objects_take_the_key_of_their_own_table_only(guarded: tuple[str, dict[s
         ("s3.secret-access-key", "0" * 64),
         ("s3.access-key-id", "LADING00000000000000"),
         ("s3.session-token", "W10.00"),
-        ("s3.session-token", "W10.é"),
+        ("s3.session-token", "W10=.é"),
     ]:
         assert _get(address, secret, {**ann["config"], name: value}) == 403
 
@@ -99,6 +100,58 @@ def test_a_key_ends_after_an_hour(guarded: tuple[str, dict[str, str]], monkeypat
     later = dt.datetime.now().timestamp() + 3_601
     monkeypatch.setattr("lading.topic_tables.catalog.time.time", lambda: later)
     assert _get(address, loaded["metadata-location"], loaded["config"]) == 403
+
+
+def test_a_key_that_ended_is_as_good_as_none(
+    broker: testing.BrokerProcess, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without users anybody may read; a stream keeps the keys that it began with for hours."""
+    send(broker.url, "open", 0, 2)
+    loaded = httpx.get(f"{served}/v1/lading/namespaces/default/tables/open").json()
+    later = dt.datetime.now().timestamp() + 3_601
+    monkeypatch.setattr("lading.topic_tables.catalog.time.time", lambda: later)
+    assert _get(served, loaded["metadata-location"], loaded["config"]) == 200
+
+
+def test_a_session_token_with_other_characters_is_refused() -> None:
+    request = "AWS4-HMAC-SHA256 Credential=LADING/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature="
+    for token in ("W10=.\xe9", "\xe9.00", "W10", ""):
+        headers = {"authorization": request + "0" * 64, "x-amz-security-token": token}
+        assert VendedKeys().find_grant("GET", "/", "", headers, 0.0) is None
+
+
+def test_wrong_logins_displace_nobody(guarded: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    address, _ = guarded
+    monkeypatch.setattr("lading.topic_tables.callers.CALLERS_MAX", 2)
+    form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": PASSWORD}
+    # a password takes a while to check on a busy machine
+    token = httpx.post(f"{address}/v1/oauth/tokens", data=form, timeout=60).json()["access_token"]
+    assert _list(address, token) == 200
+    assert {_list(address, f"wrong {number}") for number in range(3)} == {401}
+    assert _list(address, token) == 200
+
+
+def test_who_may_list_a_topic_may_not_read_what_others_had_rendered(tmp_path: Path) -> None:
+    with testing.broker() as broker:
+        send(broker.url, "listed", 0, 5)
+        with closing(LadingTransport(broker.url)) as transport:
+            transport.add_user("root", PASSWORD, administrator=True)
+            transport.log_in("root", PASSWORD)
+            transport.add_user("ann", PASSWORD)
+            rule = {"user": "ann", "kind": "topic", "pattern": "literal", "name": "listed"}
+            transport.change_rules([{**rule, "operation": "describe"}])
+        with catalog(f"kafka://{broker.endpoints['kafka']}", tmp_path) as address:
+            root = RestCatalog("c", uri=address, credential=f"root:{PASSWORD}").load_table("default.listed")
+            assert root.scan().to_arrow().num_rows == 5
+            ann = RestCatalog("c", uri=address, credential=f"ann:{PASSWORD}")
+            assert ann.list_tables("default") == [("default", "listed")]
+            with pytest.raises((BadRequestError, ForbiddenError), match="lacks a right"):
+                ann.load_table("default.listed")
+
+
+def _list(address: str, token: str) -> int:
+    path = f"{address}/v1/lading/namespaces/default/tables"
+    return httpx.get(path, headers={"authorization": f"Bearer {token}"}, timeout=60).status_code
 
 
 def test_the_login_of_the_process_needs_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

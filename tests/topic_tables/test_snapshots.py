@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lading.topic_tables.layout import RowRange
 from lading.topic_tables.snapshots import LINES_MAX, SNAPSHOTS_KEPT, TableHistory
 
 
@@ -62,3 +63,25 @@ def test_snapshots_survive_a_disk_that_is_full_for_a_while(tmp_path: Path, monke
     again = open_history(history.path)
     assert again.snapshots == history.snapshots
     assert again.version == history.version
+
+
+def test_files_of_an_empty_topic_get_their_size_with_its_first_rows(tmp_path: Path) -> None:
+    history = open_history(tmp_path / "table.jsonl")
+    history.use_view("", ())
+    history.use_seal_rows(1 << 12)
+    assert open_history(history.path).seal_rows == 1 << 12
+    advance(history, 1, 1)
+    history.use_seal_rows(1 << 15)
+    assert history.seal_rows == open_history(history.path).seal_rows == 1 << 12
+
+
+def test_only_ranges_between_cuts_are_files(tmp_path: Path) -> None:
+    history = TableHistory.open(tmp_path / "table.jsonl", "uuid", 1 << 10)
+    history.use_view("", ())
+    history.advance([3, 0], [30, 0], 1_000_000)
+    history.advance([5, 0], [50, 9], 1_000_001)
+    known = {cut for made in history.snapshots for cut in (*made.cut_added(1 << 10), *made.cut_existing(1 << 10))}
+    assert known and all(map(history.has_cut, known))
+    spans = [RowRange(0, first, end) for first in range(50) for end in range(first + 1, 51)]
+    assert sum(map(history.has_cut, spans)) < 30
+    assert not history.has_cut(RowRange(0, 7, 8)) and not history.has_cut(RowRange(1, 3, 9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,7 @@ from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import LocalError
 from lading.testing.held_ports import PortHolder
+from lading.transports.lading.transport import LadingTransport
 
 from .conftest import catalog, send
 
@@ -33,6 +35,31 @@ def test_a_source_with_columns_of_the_process(broker: testing.BrokerProcess, tmp
     rows = [{name: row[name] for name in plain.schema.names} for row in found.to_pylist()]
     assert sorted(rows, key=lambda row: row["offset"]) == plain.to_pylist()
     assert plain["delay"].to_pylist()[:2] == [-10, -9]
+
+
+@pytest.mark.parametrize("partitions", [2, 1])
+def test_a_topic_that_is_made_again_is_another_table_without_ids_too(
+    broker: testing.BrokerProcess, tmp_path: Path, partitions: int
+) -> None:
+    topic = f"remade_{partitions}"
+    with catalog(f"iggy://{broker.endpoints['iggy_tcp']}?username=a", tmp_path) as address:
+        client = RestCatalog("c", uri=address)
+        with closing(LadingTransport(broker.url)) as transport:
+            transport.create_topic(topic, 2)
+            send(broker.url, topic, 0, 6)
+            before = client.load_table(f"default.{topic}")
+            assert before.scan().to_arrow().num_rows == 6
+            transport.delete_topic(topic)
+            transport.create_topic(topic, partitions)
+        send(broker.url, topic, 100, 2)
+        after = client.load_table(f"default.{topic}")
+        assert after.scan().to_arrow()["payload"].to_pylist() == [b'{"n":100}', b'{"n":101}']
+        assert after.metadata.table_uuid != before.metadata.table_uuid
+        place = f"{address}/topics/{before.metadata.table_uuid}/data/0-0-0-2-0.parquet"
+        assert httpx.get(place).status_code in (403, 404)
+        # without a signature
+        place = f"{address}/{after.metadata_location.removeprefix('s3://')}"
+        assert httpx.get(place).json()["table-uuid"] == str(after.metadata.table_uuid)
 
 
 def test_a_queue_is_refused(tmp_path: Path) -> None:

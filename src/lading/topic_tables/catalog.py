@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..model.errors import LadingError, Reason, Refusal, Unreachable
+from ..model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
 from .callers import Callers
 from .files import RenderedFile
 from .keys import LIFETIME_S, REGION, Grant, VendedKeys
@@ -100,7 +100,9 @@ class TableCatalog:
             return refuse(401, "NotAuthorizedException", LOGIN_NEEDED)
         if parts[1:] == ["config"]:
             return respond({"defaults": {}, "overrides": {"prefix": PREFIX}, "endpoints": READS})
-        return await run_in_threadpool(self._respond_catalog, request, parts[1:], caller, source)
+        response = await run_in_threadpool(self._respond_catalog, request, parts[1:], caller, source)
+        self._callers.accept(caller)
+        return response
 
     async def _respond_token(self, request: Request) -> Response:
         """Trade a name and a password for a token (RFC 6749 section 4.4: client credentials)."""
@@ -145,7 +147,8 @@ class TableCatalog:
 
     def _respond_table(self, request: Request, table: TopicTable, caller: str, source: TableSource) -> Response:
         location, metadata = self._tables.load(source, table)
-        key = self._keys.vend(Grant(caller, table.uuid), time.time())
+        uuid = metadata["table-uuid"]
+        key = self._keys.vend(Grant(caller, uuid), time.time())
         # the slash at the end is for ClickHouse, which otherwise asks for the bucket twice over
         keys = {
             "s3.endpoint": f"{request.url.scheme}://{request.headers.get('host', '')}/",
@@ -161,7 +164,7 @@ class TableCatalog:
             "metadata": metadata,
             # some engines read the one, some the other
             "config": keys,
-            "storage-credentials": [{"prefix": f"s3://{BUCKET}/{table.uuid}/", "config": keys}],
+            "storage-credentials": [{"prefix": f"s3://{BUCKET}/{uuid}/", "config": keys}],
         }
         return respond(document, headers={"cache-control": "no-store"})
 
@@ -185,14 +188,22 @@ class TableCatalog:
             path = request.scope["raw_path"].partition(b"?")[0].decode("latin-1")
             query = request.scope["query_string"].decode("latin-1")
             grant = self._keys.find_grant(request.method, path, query, request.headers, time.time())
-            return self._callers.source_of(grant.caller) if grant is not None and grant.table == uuid else None
+            if grant is not None:
+                return self._callers.source_of(grant.caller) if grant.table == uuid else None
+            # a key that ended, as in a stream of hours, or of this process before it was started again: counts as none
         caller = self._callers.find(None)
         source = None if caller is None else self._callers.source_of(caller)
         try:
-            return source if source is not None and source.find_uuid(uuid) is not None else None
-        except Refusal:
+            table = None if source is None else source.find_uuid(self._tables.find_topic_uuid(uuid))
+            if source is None or table is None:
+                return None
+            source.require_readable(table)
+        except Unreachable:
+            raise
+        except (Refusal, RemoteError):
             # the source has users, and nobody logged in
             return None
+        return source
 
 
 def _refuse_object(status: int, code: str, text: str) -> Response:

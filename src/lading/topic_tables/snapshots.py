@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import CorruptLog
-from .layout import RowRange, cut_rows
+from .layout import STEPS, RowRange, cut_rows
 from .table_schema import TableSchema, extend_schema
 
 LOG: Final = logging.getLogger("lading.topic_tables")
@@ -204,6 +204,35 @@ class TableHistory:
         )
         self._append({"snapshot": made.to_row()})
         return made
+
+    def has_shrunk(self, ends: Sequence[int]) -> bool:
+        """Return whether a topic with these ends has fewer messages or partitions than the newest snapshot."""
+        last = self.last
+        return last is not None and (
+            len(ends) < len(last.ends) or any(end < known for end, known in zip(ends, last.ends, strict=False))
+        )
+
+    def restart(self, uuid: str) -> None:
+        """Begin anew as another table: a topic of the same name, or one that lost messages, has other rows."""
+        self.uuid = uuid
+        self.snapshots, self.schemas, self.views, self.versions = [], [], {}, {}
+        self._rewrite()
+
+    def use_seal_rows(self, seal_rows: int) -> None:
+        """Choose the sizes of files; after the first snapshot they stay."""
+        if self.last is None and self.seal_rows != seal_rows:
+            self.seal_rows = seal_rows
+            self._rewrite()
+
+    def has_cut(self, rows: RowRange) -> bool:
+        """Return whether the files of a snapshot that is kept can be cut at both ends of a range, and not within it."""
+        step = self.seal_rows // STEPS[-1]
+        wanted = {offset for offset in (rows.first, rows.end) if offset % step}
+        for snapshot in self.snapshots if wanted else ():
+            if rows.partition < len(snapshot.ends):
+                for offsets in (snapshot.firsts, snapshot.begun, snapshot.ends):
+                    wanted.discard(offsets[rows.partition])
+        return not wanted and cut_rows(*rows, self.seal_rows) == [rows]
 
     def find(self, snapshot_id: int) -> TopicSnapshot | None:
         """Return a snapshot that is still kept."""

@@ -33,6 +33,8 @@ SEPARATOR: Final = "\x1f"
 
 HIDDEN_MAX: Final = 10_000
 """Ranges of messages that are not available which the history of a table lists one by one."""
+READABLE_MAX: Final = 10_000
+"""Tables of which a source remembers that its login reads them."""
 LISTED_S: Final = 1.0
 """How long a list of the tables counts for objects that are asked for without a signature."""
 
@@ -60,6 +62,8 @@ class TableSource:
         self._pool: Final = TransportPool(url, connect)
         self._columns: Final = dict(columns)
         self._listed: tuple[float, dict[str, TopicTable]] = (0.0, {})
+        self._readable: dict[str, float] = {}
+        """When messages of a table were last asked for, by its id."""
 
     @property
     def url(self) -> str:
@@ -99,6 +103,20 @@ class TableSource:
     def _describe(self, meta: TopicMeta) -> TopicTable:
         identity = meta.topic_id or hashlib.sha256(f"{self.url}\0{meta.name}".encode()).digest()[:16]
         return TopicTable(meta.stream or DEFAULT_NAMESPACE, meta.topic, str(uuid.UUID(bytes=identity)), meta)
+
+    def require_readable(self, table: TopicTable) -> None:
+        """Ask for messages of a table with this login, if it did not a moment ago: more logins may list a topic.
+
+        Raises the error of the source if it may not read them. Objects in a cache were rendered for any caller.
+        """
+        if time.monotonic() - self._readable.get(table.uuid, -LISTED_S) <= LISTED_S:
+            return
+        for part in table.meta.partitions[:1]:
+            with self._pool.lend() as transport:
+                transport.fetch(table.meta.name, part.number, part.end_offset, max_bytes=1)
+        if len(self._readable) > READABLE_MAX:
+            self._readable.clear()
+        self._readable[table.uuid] = time.monotonic()
 
     def find_columns(self, table: TopicTable) -> str:
         """Return the typed columns of a table, as its topic or the settings of this process name them."""

@@ -8,6 +8,7 @@ these have a uuid, so no name is ever used for other bytes.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -15,34 +16,70 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from .file_facts import FileFacts
 from .files import FileCache, RenderedFile, write_parquet
 from .layout import RowRange, choose_seal_rows
 from .manifests import ADDED, EXISTING, ListedManifest, SnapshotFile, write_manifest, write_manifest_list
-from .snapshots import SNAPSHOTS_KEPT, TableHistory, TableView, TopicSnapshot
+from .snapshots import SNAPSHOTS_KEPT, Hidden, TableHistory, TableView, TopicSnapshot
 from .source import TableSource, TopicTable
 
+LOG: Final = logging.getLogger("lading.topic_tables")
 BUCKET: Final = "topics"
-OBJECTS_MAX: Final = 1_000
-"""Manifests and metadata files that are kept in memory: a thousandth of a second makes one again."""
+OBJECT_BYTES: Final = 64 << 20
+"""Manifests and metadata files of all tables that are kept in memory; the others are made again when they are read."""
+
+
+class ObjectCache:
+    """Objects by the uuid of their table and their name; those read longest ago go first."""
+
+    def __init__(self, size_bytes_max: int = OBJECT_BYTES) -> None:
+        self._size_bytes_max = size_bytes_max
+        self._size_bytes = 0
+        self._objects: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, uuid: str, name: str) -> bytes | None:
+        """Return an object that is kept."""
+        with self._lock:
+            if (uuid, name) in self._objects:
+                self._objects.move_to_end((uuid, name))
+            return self._objects.get((uuid, name))
+
+    def keep(self, uuid: str, name: str, body: bytes) -> None:
+        """Keep an object, as long as there is room."""
+        with self._lock:
+            self._size_bytes += len(body) - len(self._objects.pop((uuid, name), b""))
+            self._objects[uuid, name] = body
+            while self._size_bytes > self._size_bytes_max:
+                self._size_bytes -= len(self._objects.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Forget all objects."""
+        with self._lock:
+            self._objects.clear()
+            self._size_bytes = 0
 
 
 class LiveTable:
     """One topic as a table: makes its snapshots, and its objects by their names."""
 
-    def __init__(self, shown_url: str, table: TopicTable, directory: Path, files: FileCache) -> None:
+    def __init__(
+        self, shown_url: str, table: TopicTable, directory: Path, files: FileCache, objects: ObjectCache
+    ) -> None:
         self._shown_url = shown_url
         self._table = table
         self._files = files
-        parts = table.meta.partitions
-        messages = sum(part.end_offset - part.first_offset for part in parts)
-        size_bytes = sum(part.size_bytes or 0 for part in parts)
-        self._history = TableHistory.open(
-            directory / f"{table.uuid}.jsonl", table.uuid, choose_seal_rows(messages, size_bytes)
-        )
+        self._objects = objects
+        self._history = TableHistory.open(directory / f"{table.uuid}.jsonl", table.uuid, _choose_seal_rows(table))
         self._lock = threading.Lock()
-        self._objects: OrderedDict[str, bytes] = OrderedDict()
+        self._refreshing = threading.Lock()
+
+    @property
+    def uuid(self) -> str:
+        """The id of the table: that of its topic, until this has fewer messages than before."""
+        return self._history.uuid
 
     @property
     def location(self) -> str:
@@ -51,9 +88,30 @@ class LiveTable:
 
     def refresh(self, source: TableSource, table: TopicTable, now_ms: int) -> None:
         """Make the newest snapshot one with every row of ``table``, as its topic was described a moment ago."""
+        # readers of objects do not wait for the source
+        with self._refreshing:
+            if self._history.has_shrunk(_ends_of(table)):
+                # another caller may have looked at the topic later than this one
+                table = source.find_table(table.namespace, table.name) or table
+            uuid = self.uuid
+            if self._history.has_shrunk(_ends_of(table)):
+                uuid = str(uuid4())
+                LOG.warning(
+                    "table %s.%s: its topic has fewer messages than before; it was made again or cut back, and is "
+                    "another table from now on", table.namespace, table.name,
+                )  # fmt: skip
+            columns, hidden = source.find_columns(table), source.find_hidden(table)
+            self._refresh(uuid, table, columns, hidden, now_ms)
+
+    def _refresh(self, uuid: str, table: TopicTable, columns: str, hidden: Hidden, now_ms: int) -> None:
         with self._lock:
+            if uuid != self.uuid:
+                self._history.restart(uuid)
             self._table = table
-            self._history.use_view(source.find_columns(table), source.find_hidden(table))
+            if self._history.last is None:
+                # a topic that was empty a moment ago says nothing about the size of its messages
+                self._history.use_seal_rows(_choose_seal_rows(table))
+            self._history.use_view(columns, hidden)
             parts = table.meta.partitions
             self._history.advance([part.first_offset for part in parts], [part.end_offset for part in parts], now_ms)
 
@@ -123,8 +181,12 @@ class LiveTable:
             is_shown = rows is not None and rows.partition < len(ends) and rows.end <= ends[rows.partition]
             if rows is None or not is_shown or not 0 < rows.end - rows.first <= self._history.seal_rows:
                 return None
-            views = [view for view in reversed(self._history.views.values()) if view.name_file(rows) == name]
-        return self._render(source, views[0], rows).result() if views else None
+            # each range that anybody may think of would be a file on disk
+            if not self._history.has_cut(rows) and not self._files.has(f"{self.uuid}/{name}"):
+                return None
+            views = (view for view in reversed(self._history.views.values()) if view.name_file(rows) == name)
+            view = next(views, None)
+        return self._render(source, view, rows).result() if view is not None else None
 
     def _render(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
         table = self._table
@@ -132,19 +194,15 @@ class LiveTable:
         def render(stream: Any) -> FileFacts:
             return write_parquet(view.schema, source.read_rows(table, view, rows), stream)
 
-        return self._files.get(f"{table.uuid}/{view.name_file(rows)}", render)
+        return self._files.get(f"{self.uuid}/{view.name_file(rows)}", render)
 
     def _open_metadata(self, source: TableSource, name: str) -> bytes | None:
-        with self._lock:
-            if (known := self._objects.get(name)) is not None:
-                self._objects.move_to_end(name)
-                return known
+        known = self._objects.find(self._history.uuid, name)
+        if known is not None:
+            return known
         made = self._make_metadata(source, name)
         if made is not None:
-            with self._lock:
-                self._objects[name] = made
-                while len(self._objects) > OBJECTS_MAX:
-                    self._objects.popitem(last=False)
+            self._objects.keep(self._history.uuid, name, made)
         return made
 
     def _make_metadata(self, source: TableSource, name: str) -> bytes | None:
@@ -202,6 +260,16 @@ class LiveTable:
         return ListedManifest(f"{self.location}/metadata/{name}", len(body), status, added_by, files), body
 
 
+def _ends_of(table: TopicTable) -> list[int]:
+    return [part.end_offset for part in table.meta.partitions]
+
+
+def _choose_seal_rows(table: TopicTable) -> int:
+    parts = table.meta.partitions
+    messages = sum(part.end_offset - part.first_offset for part in parts)
+    return choose_seal_rows(messages, sum(part.size_bytes or 0 for part in parts))
+
+
 def _parse_data_name(name: str) -> RowRange | None:
     numbers = name.removesuffix(".parquet").split("-")[1:4]
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
@@ -216,8 +284,11 @@ class LiveTables:
     def __init__(self, shown_url: str, directory: Path, workers: int) -> None:
         self._shown_url = shown_url
         self._directory = directory
-        self._files = FileCache(directory / "files", workers)
+        self._objects = ObjectCache()
+        self._files = FileCache(directory / "files", workers, on_deleted=self._objects.clear)
         self._tables: dict[str, LiveTable] = {}
+        self._topics: dict[str, str] = {}
+        """Ids of topics by those of their tables, if these are others."""
         self._lock = threading.Lock()
 
     def open_table(self, table: TopicTable) -> LiveTable:
@@ -225,20 +296,28 @@ class LiveTables:
         with self._lock:
             known = self._tables.get(table.uuid)
             if known is None:
-                made = LiveTable(self._shown_url, table, self._directory, self._files)
+                made = LiveTable(self._shown_url, table, self._directory, self._files, self._objects)
                 known = self._tables[table.uuid] = made
             return known
 
     def load(self, source: TableSource, table: TopicTable) -> tuple[str, dict[str, Any]]:
         """Return the metadata location and the metadata of a table as it is now."""
+        source.require_readable(table)
         live = self.open_table(table)
         live.refresh(source, table, time.time_ns() // 1_000_000)
+        if live.uuid != table.uuid:
+            with self._lock:
+                self._topics[live.uuid] = table.uuid
         return live.describe()
+
+    def find_topic_uuid(self, uuid: str) -> str:
+        """Return the id that the topic of a table has in its source."""
+        return self._topics.get(uuid, uuid)
 
     def open_object(self, source: TableSource, uuid: str, name: str) -> RenderedFile | None:
         """Return an object of a table, read from ``source`` if it has to be made; None for any other name."""
         with self._lock:
-            table = self._tables.get(uuid)
+            table = self._tables.get(self._topics.get(uuid, uuid))
         if table is None:
             # a reader that goes on after a restart of this process
             found = source.find_uuid(uuid)
@@ -246,7 +325,8 @@ class LiveTables:
                 return None
             table = self.open_table(found)
             table.refresh(source, found, time.time_ns() // 1_000_000)
-        return table.open_object(source, name)
+        # data of another topic had the same names
+        return table.open_object(source, name) if table.uuid == uuid else None
 
     def close(self) -> None:
         """End the work on files."""
