@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
+import os
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -16,11 +18,16 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 import lading
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.client.producer import Producer
+from lading.topic_tables.catalog import PIECE_BYTES, respond_range
+from lading.topic_tables.file_facts import FileFacts
+from lading.topic_tables.files import RenderedFile
 from lading.transports.lading.transport import LadingTransport
 
 from .conftest import catalog, send
@@ -275,6 +282,22 @@ def test_only_files_of_snapshots_are_made(broker: testing.BrokerProcess, served:
     spans = {"0-10": 200, "0-9": 404, "3-7": 404, "9-10": 404}
     found = {span: httpx.get(f"{served}/topics/{uuid}/data/0-0-{span}-0.parquet").status_code for span in spans}
     assert found == spans
+
+
+def test_a_file_that_is_deleted_while_it_is_sent(tmp_path: Path) -> None:
+    body = os.urandom(3 * PIECE_BYTES + 5)
+    (tmp_path / "a.parquet").write_bytes(body)
+    held = RenderedFile(FileFacts(1, len(body)), tmp_path / "a.parquet")
+    request = Request({"type": "http", "method": "GET", "headers": [(b"range", b"bytes=7-")]})
+    response = respond_range(request, "data/a.parquet", held)
+    (tmp_path / "a.parquet").unlink()
+    assert isinstance(response, StreamingResponse)
+
+    async def read() -> bytes:
+        return b"".join([piece async for piece in response.body_iterator if isinstance(piece, bytes)])
+
+    assert asyncio.run(read()) == body[7:]
+    assert respond_range(request, "data/a.parquet", held).status_code == 503
 
 
 @pytest.mark.parametrize("name", [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, Final
 from urllib.parse import parse_qsl, unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -180,7 +180,7 @@ class TableCatalog:
         found = await run_in_threadpool(self._tables.open_object, source, uuid, name)
         if found is None:
             return _refuse_object(404, "NoSuchKey", "the object does not exist; load the table again")
-        return _respond_range(request, name, found)
+        return respond_range(request, name, found)
 
     def _find_reader(self, request: Request, uuid: str) -> TableSource | None:
         """Return the source as the caller sees it that a request for an object comes from; None without a right."""
@@ -210,7 +210,8 @@ def _refuse_object(status: int, code: str, text: str) -> Response:
     return Response(f"<Error><Code>{code}</Code><Message>{text}</Message></Error>", status, media_type=_XML)
 
 
-def _respond_range(request: Request, key: str, found: RenderedFile) -> Response:
+def respond_range(request: Request, key: str, found: RenderedFile) -> Response:
+    """Return an object, or the bytes of it that a request asks for."""
     size = found.facts.size_bytes
     headers = {
         "accept-ranges": "bytes",
@@ -230,10 +231,21 @@ def _respond_range(request: Request, key: str, found: RenderedFile) -> Response:
     kind = "application/octet-stream"
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=kind)
+    try:
+        file = found.open()
+    except OSError:
+        return _refuse_object(503, "SlowDown", "the file was deleted a moment ago; ask for it again")
+    pieces = _read_pieces(file, first, end)
     if end - first <= PIECE_BYTES:
-        return Response(found.read(first, end), status, headers, kind)
-    pieces = (found.read(at, min(end, at + PIECE_BYTES)) for at in range(first, end, PIECE_BYTES))
+        return Response(b"".join(pieces), status, headers, kind)
     return StreamingResponse(pieces, status, headers, kind)
+
+
+def _read_pieces(file: BinaryIO, first: int, end: int) -> Iterator[bytes]:
+    with file:
+        file.seek(first)
+        for at in range(first, end, PIECE_BYTES):
+            yield file.read(min(PIECE_BYTES, end - at))
 
 
 def parse_range(text: str, size: int) -> tuple[int, int] | None:

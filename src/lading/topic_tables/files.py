@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -47,12 +47,15 @@ class RenderedFile:
         self._path = path
         self._body = body
 
+    def open(self) -> BinaryIO:
+        """Return its bytes as a stream, which a deletion does not end. Raises OSError if it was deleted before."""
+        return io.BytesIO(self._body) if self._path is None else self._path.open("rb")
+
     def read(self, first: int, end: int) -> bytes:
-        """Return the bytes [first, end). Raises FileNotFoundError if it was deleted meanwhile."""
-        if self._path is None:
-            return self._body[first:end]
-        with self._path.open("rb") as file:
-            return os.pread(file.fileno(), end - first, first)
+        """Return the bytes [first, end). Raises OSError if it was deleted meanwhile."""
+        with self.open() as file:
+            file.seek(first)
+            return file.read(end - first)
 
     def touch(self) -> bool:
         """Note that the file is in use; return whether it is still there."""
