@@ -8,6 +8,9 @@ import pytest
 
 from lading.topic_tables.layout import RowRange
 from lading.topic_tables.snapshots import LINES_MAX, SNAPSHOTS_KEPT, TableHistory
+from lading.topic_tables.source import TopicTable
+from lading.topic_tables.tables import LiveTables
+from lading.transports.interface import TopicMeta
 
 
 def open_history(path: Path) -> TableHistory:
@@ -85,3 +88,29 @@ def test_only_ranges_between_cuts_are_files(tmp_path: Path) -> None:
     spans = [RowRange(0, first, end) for first in range(50) for end in range(first + 1, 51)]
     assert sum(map(history.has_cut, spans)) < 30
     assert not history.has_cut(RowRange(0, 7, 8)) and not history.has_cut(RowRange(1, 3, 9))
+
+
+def test_states_that_change_often_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.topic_tables.snapshots.HIDDEN_RANGES_MAX", 4_000)
+    history = open_history(tmp_path / "table.jsonl")
+    for number in range(100):
+        history.use_view("", (tuple((first, first + 1) for first in range(0, 200, 2)), ((number, number + 1),)))
+    assert len(history.views) < 50
+    again = open_history(history.path)
+    assert (again.view, again.version) == (history.view, history.version)
+
+
+def test_tables_in_use_are_opened_once_and_others_leave_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lading.topic_tables.tables.TABLES_MAX", 3)
+    tables = LiveTables("source", tmp_path, workers=1)
+    topics = [
+        TopicTable("default", f"t{at}", f"uuid-{at}", TopicMeta("", f"t{at}", f"t{at}", None, ())) for at in range(9)
+    ]
+    used = tables.open_table(topics[0])
+    for topic in topics:
+        tables.open_table(topic)
+    assert tables.open_table(topics[0]) is used
+    assert len(tables._tables) <= 4
+    tables.close()

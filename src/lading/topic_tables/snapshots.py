@@ -25,6 +25,8 @@ LINES_MAX: Final = 10 * SNAPSHOTS_KEPT
 """Lines of the file after which it is written anew."""
 VIEWS_KEPT: Final = 16
 """Views whose files can still be made when the file is written anew."""
+HIDDEN_RANGES_MAX: Final = 400_000
+"""Ranges in all views, which are in memory, after which the file is written anew with the last views."""
 STAMP_LAG_MS: Final = 1_000
 """Snapshots are stamped this much back: DuckDB 1.5.5 ignores one that is newer than the begin of its transaction."""
 
@@ -244,7 +246,7 @@ class TableHistory:
             del self.snapshots[:-SNAPSHOTS_KEPT]
             self._rewrite()
             return
-        if self._is_torn:
+        if self._is_torn or ("view" in row and self._count_hidden() > HIDDEN_RANGES_MAX):
             self._rewrite()
             return
         try:
@@ -254,6 +256,9 @@ class TableHistory:
                 os.fdatasync(file.fileno())
         except OSError as error:
             self._note_torn(error)
+
+    def _count_hidden(self) -> int:
+        return sum(len(ranges) for view in self.views.values() for ranges in view.hidden)
 
     def _note_torn(self, error: OSError) -> None:
         # the file may end in a part of a line: the next change writes it anew

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from .file_facts import FileFacts
 from .files import FileCache, RenderedFile, write_parquet
@@ -27,6 +28,8 @@ from .source import TableSource, TopicTable
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 BUCKET: Final = "topics"
+TABLES_MAX: Final = 1_000
+"""Tables whose snapshots stay in memory; those of others are read from disk again."""
 OBJECT_BYTES: Final = 64 << 20
 """Manifests and metadata files of all tables that are kept in memory; the others are made again when they are read."""
 
@@ -286,7 +289,9 @@ class LiveTables:
         self._directory = directory
         self._objects = ObjectCache()
         self._files = FileCache(directory / "files", workers, on_deleted=self._objects.clear)
-        self._tables: dict[str, LiveTable] = {}
+        self._tables: WeakValueDictionary[str, LiveTable] = WeakValueDictionary()
+        """All tables that are in use: two objects of one table would number its snapshots side by side."""
+        self._recent: OrderedDict[str, LiveTable] = OrderedDict()
         self._topics: dict[str, str] = {}
         """Ids of topics by those of their tables, if these are others."""
         self._lock = threading.Lock()
@@ -298,6 +303,10 @@ class LiveTables:
             if known is None:
                 made = LiveTable(self._shown_url, table, self._directory, self._files, self._objects)
                 known = self._tables[table.uuid] = made
+            self._recent[table.uuid] = known
+            self._recent.move_to_end(table.uuid)
+            while len(self._recent) > TABLES_MAX:
+                self._recent.popitem(last=False)
             return known
 
     def load(self, source: TableSource, table: TopicTable) -> tuple[str, dict[str, Any]]:
