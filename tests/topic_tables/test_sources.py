@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import LocalError
 from lading.testing.held_ports import PortHolder
+from lading.topic_tables.layout import RowRange
+from lading.topic_tables.snapshots import TableView
+from lading.topic_tables.source import TableSource
+from lading.topic_tables.table_schema import extend_schema
 from lading.transports.lading.transport import LadingTransport
+from tests.client.memory import MemoryTransport, sealed
+from tests.client.test_consumer import with_checksums
 
 from .conftest import catalog, send
 
@@ -60,6 +67,19 @@ def test_a_topic_that_is_made_again_is_another_table_without_ids_too(
         # without a signature
         place = f"{address}/{after.metadata_location.removeprefix('s3://')}"
         assert httpx.get(place).json()["table-uuid"] == str(after.metadata.table_uuid)
+
+
+def test_a_payload_with_a_wrong_checksum_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    transport = MemoryTransport(t=1)
+    right = with_checksums(b"right", zlib.crc32(b"right"))
+    transport.held["t"][0].chunks.append((0, 3, sealed(right, 0)))
+    transport.lies += [with_checksums(b"wrong", zlib.crc32(b"right"))] * 2
+    source = TableSource("lading://127.0.0.1:1", {}, lambda: transport)
+    (table,) = source.list_tables()
+    view = TableView(0, extend_schema(None, ""), ())
+    batches = list(source.read_rows(table, view, RowRange(0, 0, 3)))
+    assert [payload for batch in batches for payload in batch["payload"].to_pylist()] == [b"good", b"after"]
+    assert "left out offset 1" in caplog.text
 
 
 def test_a_queue_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..client.reading import PartitionReader, Selection
-from ..model.errors import LocalError, Reason, Refusal
+from ..model.errors import ChecksumMismatch, LocalError, Reason, Refusal
 from ..model.scan_request import MAX_OFFSET
 from ..model.state import State
 from ..transports.interface import Filtering, TopicMeta, Transport
@@ -149,7 +149,13 @@ class TableSource:
             )
             while not reader.done:
                 before = reader.position
-                batches = reader.read(selection)
+                try:
+                    batches = reader.read(selection)
+                except ChecksumMismatch as error:
+                    # one bad message never hides the others
+                    LOG.warning("%s: left out offset %d: %s", table.name, reader.position, error)
+                    reader.position += 1
+                    continue
                 shown = (_hide_rows(batch, hidden) for batch in batches) if is_listed else batches
                 yield from (schema.convert(batch) for batch in shown)
                 if reader.position == before and not batches:
