@@ -101,6 +101,8 @@ def test_columns_filters_and_limits_make_scans_of_less(url: str) -> None:
     assert pickle.loads(pickle.dumps(late)).to_arrow().equals(table)
     with pytest.raises(SettingError, match=r"'ofset': the scan has no such column.*did you mean 'offset'"):
         flights.select(["ofset"])
+    with pytest.raises(SettingError, match="the limit comes first; filter before it"):
+        flights.limit(5).filter("carrier = 'UA'")
     with pytest.raises(SettingError, match="limit is 0 or more"):
         flights.limit(-1)
     with pytest.raises(LadingError, match=r"Unknown|does not exist"):

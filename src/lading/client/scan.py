@@ -94,8 +94,10 @@ class TopicScan:
     def filter(self, where: str) -> TopicScan:
         """Return a scan of the messages for which a filter holds too (docs/reference/filter).
 
-        It may name all columns of the first scan, and headers by their names.
+        It may name all columns of the first scan, and headers by their names. Raises SettingError after ``limit``.
         """
+        if self._limit is not None:
+            raise SettingError(f"filter {where!r}: the scan has a limit, and the limit comes first; filter before it")
         both = where if self.selection.where is None else f"({self.selection.where}) AND ({where})"
         return replace(self, selection=self._parse(self.selection.columns, both))
 
