@@ -11,17 +11,20 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
+from lading.broker.channels import partition_dispatcher
+from lading.broker.channels.window import Window
 from lading.broker.core.append.append import WriteResult
 from lading.broker.core.topology import Partition
 from lading.broker.core.writers import SNAPSHOT
 from lading.broker.kafka.append import BatchSequence
 from lading.broker.kafka.transactional_producer import Caller
 from lading.chunk.runs import runs
-from lading.dialects import registry
+from lading.dialects import codes, registry
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka import sequenced_batches
 from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL
+from lading.log.interface import RewrittenSegment
 from lading.log.reader import DirectoryReader
 from lading.model.scan_request import ScanRequest
 from lading.model.state import State
@@ -301,3 +304,119 @@ def test_a_poll_from_a_removed_offset_gives_the_next_message_and_passes_the_gap_
     compact(broker, partition, NOW + 3 * SECOND)
     reading = read(broker, partition, 33)
     assert reading.count == 0 and reading.end_offset == partition.log.next_offset == 35
+
+
+def test_a_reader_of_the_directory_sees_no_aborted_record_after_its_range_is_forgotten(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    put(broker, partition, (B, b"0"))
+    caller = named(broker)
+    begin(broker, caller, partition)
+    send(broker, partition, caller, 0, (A, b"aborted"))
+    end(broker, caller, commit=False)
+    close_segment(broker, partition)
+    put(broker, partition, (b"c", b"0"))
+    broker.tick(NOW + SECOND)
+    reader = DirectoryReader(tmp_path / "topics" / partition.topic.uuid.hex() / "0")
+    span = reader.read(0, 1)
+    assert span is not None and span.end_offset == 1 and reader.aborted_ranges(0, 9) == [(1, 2)]
+    broker.compaction.begin_round(NOW + 2 * SECOND)
+    for second in range(3, 7):
+        broker.tick(NOW + second * SECOND)
+    reader.refresh()
+    assert reader.aborted_ranges(0, 9) == []
+    found = []
+    while (span := reader.read(span.end_offset, 1 << 20)) is not None:
+        for run in runs(span.region, span.start, span.end):
+            for part in registry.decode(run, ScanRequest(1)):
+                found += [row["payload"] for row in registry.to_batch(part).to_pylist()]
+    assert found == [b"0"]
+
+
+def test_readers_go_on_in_a_segment_that_is_rewritten_before_the_sync_of_the_next_one(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    for number in range(50):
+        put(broker, partition, (A, b"%d" % number * 50))
+    # a sync thread still works on the name of the next segment
+    assert partition.log.roll()
+    broker.compaction.begin_round(NOW + SECOND)
+    assert contents(broker, partition) == [(49, A, b"49" * 50)]
+
+
+def test_a_chunk_that_cannot_be_decoded_keeps_only_its_segment_from_being_cleaned(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    put(broker, partition, (A, b"0"), (B, b"0"))
+    close_segment(broker, partition)
+
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+        array[at : at + 50] = 7
+        return WriteResult(50, 1, NOW, NOW)
+
+    broker.appender.append(partition, codes.KAFKA, 0, 50, write, None)
+    broker.appender.flush()
+    close_segment(broker, partition)
+    put(broker, partition, (A, b"1"))
+    compact(broker, partition)
+    assert [segment.base_offset for segment in partition.log.list_closed_segments()] == [0, 2, 3]
+    span = partition.log.read(0, 1)
+    assert span is not None
+    [run] = runs(span.region, span.start, span.end)
+    [part] = registry.decode(run, ScanRequest())
+    assert [row["key"] for row in registry.to_batch(part).to_pylist()] == [B]
+    assert broker.compaction.progress_of(partition).end == 4
+
+
+def test_a_cleaning_whose_segments_are_deleted_meanwhile_does_not_count(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker, tombstone_retention_us=0)
+    put(broker, partition, (B, b"0"))
+    close_segment(broker, partition)
+    put(broker, partition, (A, b"0"))
+    close_segment(broker, partition)
+    replace_segment = partition.log.replace_segment
+
+    def delete_before_replacing(rewritten: RewrittenSegment) -> bool:
+        partition.log.truncate_before(1)
+        return replace_segment(rewritten)
+
+    put(broker, partition, (A, None))
+    partition.log.replace_segment = delete_before_replacing  # type: ignore[method-assign]
+    compact(broker, partition)
+    partition.log.replace_segment = replace_segment  # type: ignore[method-assign]
+    assert contents(broker, partition) == [(1, A, b"0"), (2, A, None)]
+    # else the tombstone went before the message that it removes
+    for minute in (2, 4):
+        put(broker, partition, (b"%d" % minute, b"0"))
+        compact(broker, partition, NOW + minute * 60 * SECOND)
+    assert [row[1] for row in contents(broker, partition)] == [b"2", b"4"]
+
+
+def test_a_channel_takes_few_messages_of_many_offsets_without_a_row_for_each_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_dispatcher, "LOOKAHEAD_MAX", 256)
+    monkeypatch.setattr(partition_dispatcher, "PAGE_MESSAGES", 64)
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    for key in range(5):
+        put(broker, partition, (b"k%d" % key, b"%d" % key), *((A, b"old") for _ in range(400)))
+    put(broker, partition, (A, b"last"))
+    compact(broker, partition)
+    channel = broker.channels.open(partition.topic, "ch")
+    reader = Reader().subscribe(channel, ready=100)
+    sizes: list[int] = []
+    need = Window._need
+
+    def note_need(window: Window, size: int) -> None:
+        sizes.append(size)
+        need(window, size)
+
+    monkeypatch.setattr(Window, "_need", note_need)
+    for second in range(4):
+        pump(broker, NOW + second * SECOND)
+    assert reader.payloads() == [b"0", b"1", b"2", b"3", b"4", b"last"]
+    assert max(sizes) <= 512
+    reader.finish_all()
+    assert channel.statistics().depth == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from lading.log.group_commit import SyncNow
 from lading.log.partition import DiskPartitionLog
 from lading.model.scan_request import ScanRequest
 from tests.broker.test_compaction import to_batch
-from tests.faults.power import MemoryDisk, PowerCuts
+from tests.faults.power import MemoryDisk, Op, PowerCuts
 from tests.log.messages import NOW, opened
 
 PLACE = Path("/p")
@@ -107,3 +108,47 @@ def test_a_cut_at_any_step_leaves_every_kept_message(
         except Exception as error:
             raise AssertionError(f"power cut after operation {after - begun}: {how}") from error
     record_figures("power cuts during compaction", states=len(chosen), possible=len(plans), lost=0, wrong=0)
+
+
+def test_segments_that_were_merged_and_could_not_be_deleted_are_left_out_after_another_merge() -> None:
+    disk = MemoryDisk(log=[])
+    log = filled(disk, messages=8)
+    segments = log.list_closed_segments()
+    refused = f"{segments[1].base_offset:020}.log"
+
+    def refuse(op: Op) -> None:
+        if op.kind == "remove" and op.path.endswith(refused):
+            raise OSError(errno.EIO, "failing")
+
+    disk.before = refuse
+    with pytest.raises(OSError, match="failing"):
+        run(log, 2 * max(segment.size_bytes for segment in segments))
+    disk.before = None
+    assert run(log, 1 << 20).removed_messages
+    kept = rows_of(log)
+    assert log.segments_count == 2
+    assert f"{PLACE}/{refused}" in disk.names_
+    again = opened(PLACE, PowerCuts(disk.log or []).build(len(disk.log or []), (), 1 << 20, "cut").disk)
+    assert rows_of(again) == kept and not again.recovery.damage
+
+
+def test_a_merged_segment_is_kept_if_messages_are_deleted_before_its_sources_are() -> None:
+    disk = MemoryDisk(log=[])
+    log = filled(disk, messages=8)
+    last = log.list_closed_segments()[-1]
+
+    def refuse(op: Op) -> None:
+        if op.kind == "remove" and op.path.endswith(".log"):
+            raise OSError(errno.EIO, "failing")
+
+    disk.before = refuse
+    with pytest.raises(OSError, match="failing"):
+        run(log, 1 << 20)
+    disk.before = None
+    log.truncate_before(last.base_offset + 1)
+    COMMIT.submit(log)
+    kept = rows_of(log)
+    # of the sources a file system may have deleted the last one only
+    disk.remove(PLACE / f"{last.base_offset:020}.log")
+    again = opened(PLACE, disk)
+    assert kept.items() <= rows_of(again).items() and not again.recovery.damage

@@ -40,7 +40,7 @@ class DirectoryReader:
         """Raises CorruptLog if ``path`` is not a partition of a log, FileNotFoundError if it does not exist."""
         self.path = path
         self._disk: Disk = disk or RealDisk()
-        self._segments: list[Segment] = []
+        self._segments: list[_Closed] = []
         self._bases: list[int] = []
         self._tail: _Tail | None = None
         self._states: bytes | None = None
@@ -95,11 +95,18 @@ class DirectoryReader:
         for base, following in pairwise(bases):
             segment = closed.get(base)
             # one that ends elsewhere was merged with others since
-            is_same = segment is not None and (segment.end is None or segment.end.offset == following)
-            self._segments.append(segment if segment and is_same else _Closed(self._disk, self.path, base))
+            ends_elsewhere = segment is not None and segment.end is not None and segment.end.offset != following
+            if segment is None or ends_elsewhere or segment.is_replaced():
+                segment = _Closed(self._disk, self.path, base)
+            self._segments.append(segment)
         if not bases:
             self._tail = None
-        elif self._tail is None or self._tail.base_offset != bases[-1] or self._tail.reached > self.high_watermark:
+        elif (
+            self._tail is None
+            or self._tail.base_offset != bases[-1]
+            or self._tail.reached > self.high_watermark
+            or self._tail.is_replaced()
+        ):
             self._tail = _Tail(self._disk, self.path, bases[-1])
         if self._tail is not None:
             self._segments.append(self._tail)
@@ -208,6 +215,22 @@ class _Closed(Segment):
             finally:
                 file.close()
         return self._map
+
+    def is_replaced(self) -> bool:
+        """Whether the mapped file is another one than that of its name now.
+
+        Aborted messages that were removed from the new one are not listed any more, and the old one still has them.
+        """
+        if not self.loaded:
+            return False
+        try:
+            file = self._disk.open(self.path)
+        except FileNotFoundError:
+            return True
+        try:
+            return self._identify(file) != self._identity
+        finally:
+            file.close()
 
     def _require_same(self, file: File) -> None:
         identity = self._identify(file)

@@ -211,9 +211,10 @@ class _Recovery:
         self.scanned_bytes = 0
 
     def run(self) -> RecoveredLog:
-        self._leave_out_forgotten()
+        # first: a segment that others were merged into is kept by the end of these
         merged = leave_out_merged(self.disk, self.directory, self.files.names, self.bases)
         self.unused += [Segment(self.disk, self.directory, base) for base in merged]
+        self._leave_out_forgotten()
         segments = [Segment(self.disk, self.directory, base) for base in self.bases]
         tail = self._clean_tail(segments)
         clean = tail is not None or (self.mark is not None and self.mark.clean and not segments and not self.synced)

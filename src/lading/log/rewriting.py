@@ -131,6 +131,6 @@ def leave_out_merged(disk: Disk, directory: Path, names: Sequence[str], bases: l
 
 
 def _reaches(segment: Segment, end_offset: int) -> bool:
-    """Return whether the chunks of a segment lead to an offset."""
+    """Return whether the chunks of a segment lead to an offset, or past it: it may have been merged again since."""
     scan = segment.scan_to_end(IndexEntry(segment.base_offset, 0, 0), stop_offset=end_offset)
-    return scan.end_offset == end_offset
+    return scan.end_offset >= end_offset

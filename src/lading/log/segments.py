@@ -184,7 +184,9 @@ class Segments:
     def _limit(self, segment: Segment) -> LogPosition:
         base_offset, end = self.synced
         if segment.base_offset == base_offset:
-            return end
+            closed_end = None if segment is self.active else segment.end
+            # a closed segment may be rewritten before the next sync: if all of it is synced, its own end is the limit
+            return end if closed_end is None or end.offset < closed_end.offset else closed_end
         assert segment.end is not None
         return segment.end
 

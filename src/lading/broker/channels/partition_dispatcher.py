@@ -282,8 +282,10 @@ class PartitionDispatcher(InFlightTracker):
             end = self.read_limit
         if end <= before:
             return 0
-        if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES and len(window) and not self._spill(len(window)):
-            return 0
+        if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES:
+            if len(window) and not self._spill(len(window)):
+                return 0
+            pages, end = self._take_near(before, pages, end)
         present = offsets_in(pages)
         self._statistics.unavailable += end - before - len(present)
         if reading.damaged:
@@ -306,6 +308,23 @@ class PartitionDispatcher(InFlightTracker):
         if count:
             return self._pages(offset, count)
         return ReadResult([], offset, self.read_limit, 0, 0), []
+
+    def _take_near(self, offset: int, pages: list[Page], end: int) -> tuple[list[Page], int]:
+        """Begin the empty window at the first message; return pages with only as many as it may hold, and their end.
+
+        The window has a row for each offset, and compaction leaves few messages of many offsets.
+        """
+        present = offsets_in(pages)
+        if not len(present):
+            return pages, end
+        first = int(present[0])
+        self.window.clear(first)
+        if end - first <= LOOKAHEAD_MAX:
+            return pages, end
+        count = int(np.searchsorted(present, first + LOOKAHEAD_MAX))
+        if count < len(present):
+            _, pages = self._pages(offset, count)
+        return pages, int(offsets_in(pages)[-1]) + 1
 
     def _load_without_omissions(self, end: int, pages: Sequence[Page], present: NDArray[np.int64]) -> int:
         """Take the messages of the pages into the queues that the channel does not pass over."""

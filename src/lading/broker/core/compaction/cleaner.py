@@ -96,6 +96,8 @@ class Cleaned:
     left_alone: list[int] = field(default_factory=list)
     """Base offsets of the segments that were left alone."""
     damage: list[Damage] = field(default_factory=list)
+    is_interrupted: bool = False
+    """Whether segments could not be replaced: old messages are left in them, and ``end`` is where it was before."""
     forgotten: dict[RangeKind, list[tuple[int, int]]] = field(default_factory=lambda: {kind: [] for kind in RangeKind})
     """Ranges of the overlay of which no message is left."""
 
@@ -124,6 +126,8 @@ def clean(cleaning: Cleaning) -> Generator[Step, bool | None, Cleaned]:
             # without it, the others are cleaned
             damaged.add(broken.base_offset)
             open_writers = before
+    if cleaned.is_interrupted:
+        cleaned.end = cleaning.clean_end
     return cleaned
 
 
@@ -151,15 +155,19 @@ def _map_keys(
             end = segment.end_offset
             continue
         spans = _SegmentSpans(segment, cleaned)
-        for span in spans:
-            for rows in _decode_rows(span, _MAP_FIELDS, end, segment.end_offset):
-                wanted = np.flatnonzero(rows.has_key & ~_inside(rows.offsets, cleaning.aborted))
-                digests = keys.digest([rows.keys[row] for row in wanted.tolist()])
-                taken = keys.add(digests, rows.offsets[wanted])
-                if taken < len(wanted):
-                    return int(rows.offsets[wanted[taken]])
-            end = max(end, span.end_offset)
-            yield None
+        try:
+            for span in spans:
+                for rows in _decode_rows(span, _MAP_FIELDS, end, segment.end_offset):
+                    wanted = np.flatnonzero(rows.has_key & ~_inside(rows.offsets, cleaning.aborted))
+                    digests = keys.digest([rows.keys[row] for row in wanted.tolist()])
+                    taken = keys.add(digests, rows.offsets[wanted])
+                    if taken < len(wanted):
+                        return int(rows.offsets[wanted[taken]])
+                end = max(end, span.end_offset)
+                yield None
+        except (MalformedMessage, LocalError):
+            # what its dialect cannot read is served as before, and must not keep the other segments from being cleaned
+            spans.is_damaged = True
         if spans.is_damaged:
             # found now: keys of it may be in the map, and messages that they replace may go; that it holds the later
             # ones was read just now
@@ -274,7 +282,10 @@ class _GroupCleaning:
             if self._removed or len(self._group) > 1:
                 joiner.finish(segment.end_offset)
                 rewritten = rewriter.finish()
-                if (yield Replace(rewritten)):
+                if not (yield Replace(rewritten)):
+                    # one of them was deleted meanwhile; the others still have messages that later ones replace
+                    self._cleaned.is_interrupted = True
+                else:
                     settle(rewritten)
                     self._cleaned.removed_messages += self._removed
                     size_bytes = sum(source.size_bytes for source in self._group)

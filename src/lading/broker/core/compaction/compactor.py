@@ -334,6 +334,8 @@ class Compactor(Component):
 
     def _complete(self, partition: Partition, cleaned: Cleaned, progress: CleaningProgress) -> None:
         self._progress[partition] = progress
+        if cleaned.is_interrupted:
+            self._failed_until_us[partition] = self._now_us + AFTER_FAILURE_US
         self._counters.compaction_runs += 1
         self._counters.compaction_read_bytes += cleaned.read_bytes
         self._counters.compaction_removed_bytes += cleaned.removed_bytes

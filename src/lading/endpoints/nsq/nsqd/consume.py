@@ -150,7 +150,7 @@ class NsqConsumer:
         page = given.page
         if page.index is None:
             try:
-                page.index = delivery.survey(page.run, page.first, page.end, page.end - page.first)
+                page.index = delivery.survey(page.run, page.first, page.end, len(page.offsets))
             except MalformedMessage:
                 log.exception("messages of %s cannot be delivered", given.partition, extra=self._origin)
                 page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
