@@ -390,3 +390,33 @@ def test_a_segment_that_compaction_replaces_meanwhile_is_copied_again(tmp_path: 
     assert compacted_contents(restored, again) == kept and again.log.next_offset == 200
     assert [offset for offset, _, _ in kept] == list(range(150, 200))
     restored.stop()
+
+
+def test_the_last_segment_is_copied_again_if_it_is_closed_and_compacted_meanwhile(tmp_path: Path) -> None:
+    broker = opened(tmp_path / "data")
+    partition = compacted(broker)
+    put(broker, partition, (b"other", b"0"))
+    broker.close_segment(partition)
+    for number in range(4):
+        put(broker, partition, *((b"%d" % key, b"%d" % number) for key in range(50)))
+    partition.log.maintain(1 << 60)
+    partition.log.segment_bytes = 1
+    looks = 0
+
+    def compact_once(done: int, total: int) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            # its end was found already
+            put(broker, partition, *((b"new %d" % key, b"0") for key in range(500)))
+            broker.close_segment(partition)
+            broker.compaction.begin_round(NOW + SECOND)
+            partition.log.maintain(1 << 61)
+
+    report = back_up(tmp_path / "data", DirectoryStore(tmp_path / "backups"), compact_once)
+    assert report.point.damage == [] and broker.counters.compaction_removed_messages == 150
+    restore(DirectoryStore(tmp_path / "backups"), tmp_path / "restored")
+    restored = opened(tmp_path / "restored")
+    again = restored.topology.resolve("s.t").partition(0)
+    assert compacted_contents(restored, again) == compacted_contents(broker, partition)
+    restored.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -170,12 +171,14 @@ class _Backup:
         return BackupReport(point, self._copied_bytes, self._kept_bytes, self._captured.notes)
 
     def _require_unreplaced(self) -> None:
-        """Raise FileNotFoundError if compaction has replaced a closed segment since it was copied."""
+        """Raise FileNotFoundError if compaction has replaced a segment since its end was found."""
         for log in self._captured.logs:
-            for segment in log.segments[:-1]:
+            for segment in log.segments:
                 found = segment.path.stat()
-                if self._sources[segment.path] != (found.st_size, found.st_mtime_ns):
-                    raise FileNotFoundError(errno.ENOENT, "replaced while it was copied", str(segment.path))
+                _require_inode(segment, found)
+                # the last one grows
+                if segment.path in self._sources and self._sources[segment.path] != (found.st_size, found.st_mtime_ns):
+                    raise _replaced_error(segment)
 
     def _point(self) -> BackupPoint:
         logs = self._captured.logs
@@ -205,8 +208,9 @@ class _Backup:
         path = f"{log.place}/{segment.path.name}"
         found = segment.path.stat()
         source = self._sources[segment.path] = (found.st_size, found.st_mtime_ns)
+        _require_inode(segment, found)
         if found.st_size < segment.size_bytes:
-            raise FileNotFoundError(errno.ENOENT, "replaced while it was copied", str(segment.path))
+            raise _replaced_error(segment)
         known = self._copied.get(path) or self._known.files.get(path)
         if known is not None and known.segment is not None and tuple(known.source or ()) == source:
             there = self._store.size_bytes(known.segment) == known.size_bytes
@@ -240,6 +244,8 @@ class _Backup:
     def _archive_segment(self, tar: tarfile.TarFile, log: CapturedLog, segment: CapturedSegment) -> None:
         path = f"{log.place}/{segment.path.name}"
         with segment.path.open("rb") as file:
+            # closed since, it may have been compacted too
+            _require_inode(segment, os.fstat(file.fileno()))
             reader = _CheckedReader(file)
             tar.addfile(_member(path, segment.size_bytes), reader)  # type: ignore[arg-type]
         self._files.append(StoredFile(path, segment.size_bytes, reader.crc))
@@ -279,6 +285,16 @@ class _Backup:
     def _advance(self, size_bytes: int) -> None:
         self._done_bytes += size_bytes
         self._on_progress(self._done_bytes, self._total_bytes)
+
+
+def _require_inode(segment: CapturedSegment, status: os.stat_result) -> None:
+    """Raise FileNotFoundError if a segment has another file than when its end was found."""
+    if status.st_ino != segment.inode:
+        raise _replaced_error(segment)
+
+
+def _replaced_error(segment: CapturedSegment) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "replaced while it was copied", str(segment.path))
 
 
 class _CheckedReader:

@@ -45,6 +45,8 @@ class CapturedSegment:
     base_offset: int
     end_offset: int
     size_bytes: int
+    inode: int
+    """Of the file: compaction replaces it by another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +152,14 @@ def _capture_log(data: Path, place: str, now_us: int) -> Iterator[CapturedLog]:
     # after the end was found: states that are newer than it are left out by the next opening
     states = read_all(disk, directory / STATES_FILE)
     segments = [
-        CapturedSegment(one.path, one.base_offset, one.end.offset, min(one.end.position, one.file_size()))
+        CapturedSegment(one.path, one.base_offset, one.end.offset, min(one.end.position, status.st_size), status.st_ino)
         for one in found.closed
         if one.end is not None
+        for status in [one.path.stat()]
     ]
     if found.tail is not None:
         path = directory / segment_name(found.tail.base_offset)
-        segments.append(CapturedSegment(path, found.tail.base_offset, *found.tail.end))
+        segments.append(CapturedSegment(path, found.tail.base_offset, *found.tail.end, path.stat().st_ino))
     head = watermark.pack(
         mark.topic_id, found.first_offset, found.next_offset, found.stable_before, found.clock_us, mark.epochs
     )
