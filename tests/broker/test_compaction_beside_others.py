@@ -15,7 +15,7 @@ from lading.broker.channels import partition_dispatcher
 from lading.broker.channels.window import Window
 from lading.broker.core.append.append import WriteResult
 from lading.broker.core.topology import Partition
-from lading.broker.core.writers import SNAPSHOT
+from lading.broker.core.writers import SNAPSHOT, SNAPSHOTS
 from lading.broker.kafka.append import BatchSequence
 from lading.broker.kafka.transactional_producer import Caller
 from lading.chunk.runs import runs
@@ -420,3 +420,52 @@ def test_a_channel_takes_few_messages_of_many_offsets_without_a_row_for_each_off
     assert max(sizes) <= 512
     reader.finish_all()
     assert channel.statistics().depth == 0
+
+
+def number(broker: Broker, partition: Partition, sequence: int, *records: Record) -> int:
+    """Append a batch of producer 9, which has no transactions; it is not synced. Return its first offset."""
+    base = partition.log.next_offset
+
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+        rows = to_batch(records, base_offset)
+        encoder = RecordEncoder(rows, np.full(len(records), NOW), np.arange(base_offset, base_offset + len(records)))
+        made = encoder.encode(0, len(records), ProducerSequence(9, 0, sequence))
+        array[at : at + len(made)] = np.frombuffer(made, np.uint8)
+        return WriteResult(len(made), len(records), NOW, NOW)
+
+    batch = BatchSequence(9, 0, sequence, len(records))
+    broker.producers.append(partition, batch, 1 << 16, write, None)
+    return base
+
+
+def test_a_snapshot_under_load_that_a_crash_takes_back_costs_no_producer_its_numbers(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    for sequence in range(3):
+        number(broker, partition, sequence, (A if sequence else B, b"%d" % sequence))
+    broker.appender.flush()
+    put(broker, partition, (A, b"later"))
+    compact(broker, partition)
+    assert contents(broker, partition) == [(0, B, b"0"), (3, A, b"later")]
+    # what is not written yet is in the snapshot, and lost
+    number(broker, partition, 3, (A, b"3"))
+    broker._memory.snapshot(partition)
+    broker = crashed(tmp_path, broker)
+    partition = broker.topology.topic("s", "t").partitions[0]
+    number(broker, partition, 2, (A, b"2"))
+    assert broker.counters.duplicate_blocks == 1 and partition.log.next_offset == 4
+    assert number(broker, partition, 3, (A, b"3")) == 4
+
+
+def test_a_batch_of_which_some_records_are_left_takes_as_many_numbers_as_before(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    number(broker, partition, 0, (A, b"0"), (B, b"0"), (A, b"1"), (b"c", b"0"))
+    broker.appender.flush()
+    put(broker, partition, (b"c", b"1"))
+    compact(broker, partition)
+    for name in SNAPSHOTS:
+        partition.log.forget_snapshot(name)
+    broker = crashed(tmp_path, broker)
+    partition = broker.topology.topic("s", "t").partitions[0]
+    assert number(broker, partition, 4, (A, b"2")) == 5

@@ -26,6 +26,9 @@ from ...model.errors import CorruptLog, Reason, Refusal
 K = TypeVar("K")
 
 SNAPSHOT = "writers"
+SNAPSHOTS: Final = (SNAPSHOT, "writers-ahead")
+"""Names of the snapshots of a partition. One that was taken under load has blocks which a power cut may take back; it
+never replaces the last one without such blocks, since compaction has removed what that would be read from again."""
 _VERSION_WITH_TRANSACTIONS: Final = 2
 
 
@@ -91,8 +94,8 @@ class Writers:
         """Blocks of transactions that end by a control record, by writer."""
         self.snapshot_segments = 0
         """How many segments the log had at the last snapshot."""
-        self.snapshot_end = 0
-        """Up to which offset the last snapshot knows the blocks."""
+        self.snapshot_ends = [0] * len(SNAPSHOTS)
+        """Up to which offset each of the snapshots knows the blocks; 0 if it does not exist."""
 
     def find(
         self,
@@ -168,6 +171,16 @@ class Writers:
         if sequence < writer.next_sequence:
             return f"{who} is too old to be recognized; only the last {self._window} can be repeated"
         return f"{who} leaves a gap: the next is {writer.next_sequence}"
+
+    def find_settled_end(self, high_watermark: int) -> int:
+        """Return up to which offset a snapshot knows the blocks that will not be lost in a power cut."""
+        return max((end for end in self.snapshot_ends if end <= high_watermark), default=0)
+
+    def choose_snapshot(self, high_watermark: int, next_offset: int) -> int:
+        """Return the number of the snapshot that the next one replaces."""
+        if high_watermark == next_offset:
+            return 0
+        return 1 if self.snapshot_ends[0] == self.find_settled_end(high_watermark) else 0
 
     def get(self, writer_id: bytes) -> Writer | None:
         """Return what is remembered of a writer."""

@@ -43,11 +43,13 @@ def iter_batches(run: Run, first: int) -> Iterator[SequencedBatch]:
     for start, _, base, count, last, _, _, attributes, _, _ in batches.table.tolist():
         producer_id, epoch, sequence = _IDENTITY.unpack_from(data, start + layout.PRODUCER_AT)
         outcome = bool(data[start + _OUTCOME_AT + 1]) if attributes & CONTROL else None
+        # compaction leaves fewer records than the batch had numbers; one without any is of no producer
+        numbers = last - base + 1 if count else 0
         yield SequencedBatch(
             writer_of(producer_id),
             epoch,
             sequence,
-            count,
+            numbers,
             base,
             last + 1,
             transactional=bool(attributes & TRANSACTIONAL),

@@ -21,7 +21,7 @@ from ..component import Component, partitions_of
 from ..maintenance import Attempts
 from ..settings import BrokerSettings
 from ..topology import Partition, Topic
-from ..writers import SNAPSHOT, Writers
+from ..writers import SNAPSHOTS, Writers
 from .append import Appender
 
 SCAN_BYTES: Final = 4 << 20
@@ -68,14 +68,13 @@ class WriterStateManager(Component):
         """
         log = partition.log
         writers = self._get_or_create_writers(partition)
-        snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
-        if snapshot is not None and _counts_lost_blocks(log, snapshot):
-            # the log's own repairs delete such a snapshot, but may have to wait
-            snapshot = None
+        snapshots = {} if log.recovery.states_lost else _load_snapshots(log)
         at = log.first_offset
-        if snapshot is not None:
-            writers.load(snapshot.data, f"{partition}: snapshot {SNAPSHOT!r}")
-            at = writers.snapshot_end = snapshot.end_offset
+        if snapshots:
+            name, snapshot = max(snapshots.items(), key=lambda row: row[1].end_offset)
+            writers.load(snapshot.data, f"{partition}: snapshot {name!r}")
+            at = snapshot.end_offset
+            writers.snapshot_ends = [snapshots[name].end_offset if name in snapshots else 0 for name in SNAPSHOTS]
             writers.snapshot_segments = log.segments_count
         while (span := log.read(at, SCAN_BYTES)) is not None:
             # readers get the intact part of a damaged chunk: a writer that sends it again must not duplicate it
@@ -113,8 +112,9 @@ class WriterStateManager(Component):
         if writers is not None:
             # outcomes before the snapshot are not looked for again
             log.sync_states()
-            log.snapshot(SNAPSHOT, writers.dump())
-            writers.snapshot_segments, writers.snapshot_end = log.segments_count, log.next_offset
+            number = writers.choose_snapshot(log.high_watermark, log.next_offset)
+            log.snapshot(SNAPSHOTS[number], writers.dump())
+            writers.snapshot_segments, writers.snapshot_ends[number] = log.segments_count, log.next_offset
 
     def snapshot_all(self) -> None:
         """Keep what is known of all partitions' writers."""
@@ -144,18 +144,20 @@ class WriterStateManager(Component):
             return
         writers.truncate_from(offset)
         # of a partition that is being deleted the snapshot goes with the rest
-        if writers.snapshot_end > offset and partition in self._written:
-            # it was taken before these blocks were synced. A start that trusted it would take a writer that sends them
-            # again for one that repeats them, and would not read the blocks that are written at their offsets since
-            self._attempts.attempt(self._forget_snapshot, partition)
+        for number, end in enumerate(writers.snapshot_ends):
+            if end > offset and partition in self._written:
+                # it was taken before these blocks were synced. A start that trusted it would take a writer that sends
+                # them again for one that repeats them, and would not read the blocks that are written at their offsets
+                # since
+                self._attempts.attempt(self._forget_snapshot, partition, number)
         self._on_cut(partition)
 
-    def _forget_snapshot(self, partition: Partition) -> None:
+    def _forget_snapshot(self, partition: Partition, number: int) -> None:
         writers, log = partition.writers, partition.log
         assert writers is not None, "had a snapshot"
-        log.forget_snapshot(SNAPSHOT)
+        log.forget_snapshot(SNAPSHOTS[number])
         # the next sync keeps one of what is left
-        writers.snapshot_end, writers.snapshot_segments = 0, log.segments_count - 1
+        writers.snapshot_ends[number], writers.snapshot_segments = 0, log.segments_count - 1
 
 
 def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
@@ -174,6 +176,13 @@ def update_last_stable_offset(partition: Partition) -> None:
         None if partition.writers is None else partition.writers.first_unstable_offset
     )
     partition.notify_readers()
+
+
+def _load_snapshots(log: PartitionLog) -> dict[str, Snapshot]:
+    """Return the snapshots of writers that hold, by name."""
+    found = ((name, log.load_snapshot(name)) for name in SNAPSHOTS)
+    # the log's own repairs delete those with lost blocks, but may have to wait
+    return {name: one for name, one in found if one is not None and not _counts_lost_blocks(log, one)}
 
 
 def _counts_lost_blocks(log: PartitionLog, snapshot: Snapshot) -> bool:

@@ -97,7 +97,7 @@ class Cleaned:
     """Base offsets of the segments that were left alone."""
     damage: list[Damage] = field(default_factory=list)
     is_interrupted: bool = False
-    """Whether segments could not be replaced: old messages are left in them, and ``end`` is where it was before."""
+    """Whether segments could not be replaced: old messages are left in them, and ``end`` stays as before."""
     forgotten: dict[RangeKind, list[tuple[int, int]]] = field(default_factory=lambda: {kind: [] for kind in RangeKind})
     """Ranges of the overlay of which no message is left."""
 

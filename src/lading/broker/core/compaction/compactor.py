@@ -234,7 +234,7 @@ class Compactor(Component):
             limit = min(limit, uncopied)
         if partition.writers is not None:
             # what its writers did before is kept beside the log, and need not be read from it again
-            limit = min(limit, partition.writers.snapshot_end)
+            limit = min(limit, partition.writers.find_settled_end(log.high_watermark))
         segments: list[ClosedSegment] = []
         dirty_bytes, oldest_dirty_us = 0, None
         for segment in log.list_closed_segments():
