@@ -178,7 +178,7 @@ class _Backup:
                 _require_inode(segment, found)
                 # the last one grows
                 if segment.path in self._sources and self._sources[segment.path] != (found.st_size, found.st_mtime_ns):
-                    raise _replaced_error(segment)
+                    raise _make_replaced_error(segment)
 
     def _point(self) -> BackupPoint:
         logs = self._captured.logs
@@ -210,7 +210,7 @@ class _Backup:
         source = self._sources[segment.path] = (found.st_size, found.st_mtime_ns)
         _require_inode(segment, found)
         if found.st_size < segment.size_bytes:
-            raise _replaced_error(segment)
+            raise _make_replaced_error(segment)
         known = self._copied.get(path) or self._known.files.get(path)
         if known is not None and known.segment is not None and tuple(known.source or ()) == source:
             there = self._store.size_bytes(known.segment) == known.size_bytes
@@ -290,10 +290,10 @@ class _Backup:
 def _require_inode(segment: CapturedSegment, status: os.stat_result) -> None:
     """Raise FileNotFoundError if a segment has another file than when its end was found."""
     if status.st_ino != segment.inode:
-        raise _replaced_error(segment)
+        raise _make_replaced_error(segment)
 
 
-def _replaced_error(segment: CapturedSegment) -> FileNotFoundError:
+def _make_replaced_error(segment: CapturedSegment) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "replaced while it was copied", str(segment.path))
 
 
