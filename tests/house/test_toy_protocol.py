@@ -19,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from tests import case_turns
 from tests.house.toy_protocol.edits import EDITS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -33,6 +34,8 @@ def run_with_toy(*arguments: str) -> str:
     """Output of a Python that has the toy; AssertionError with what it wrote if it fails."""
     # the toy meets our client of each protocol, in both directions
     environment = {**os.environ, "PYTHONPATH": PATHS, "LADING_TEST_BEHAVIOURS_OF": "python-toy"}
+    # whole each day: one protocol, and the only test of a new one
+    environment.pop(case_turns.DAY, None)
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-8_000:]
     return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -36,6 +37,11 @@ def test_a_source_with_columns_of_the_process(broker: testing.BrokerProcess, tmp
         "iggy": f"iggy://{broker.endpoints['iggy_tcp']}?username=a",
     }
     url = urls.get(scheme, str(broker.data_dir))
+    # a directory is at most 100 ms behind its broker
+    deadline = time.monotonic() + 10
+    while read_arrow(url, topic, "offset").num_rows < 30:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     with catalog(url, tmp_path, {topic: COLUMNS}) as address:
         found = RestCatalog("c", uri=address).load_table(f"default.{topic}").scan().to_arrow()
     plain = read_arrow(url, topic, f"offset, headers, payload, {COLUMNS}")

@@ -223,6 +223,15 @@ DISKS: Final[dict[str, type[RealDisk]]] = {"fsync": RealDisk, "os": RealDisk, "n
 """By the setting ``durability``."""
 
 
+def find_identity(file: File) -> tuple[int, ...]:
+    """Return the inode, the size and the time of change of a file: another one has others. () without a descriptor."""
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
     """Load bytes of a map into memory. Raises OSError if they cannot be read.
 

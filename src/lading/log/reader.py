@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
@@ -12,7 +11,7 @@ from typing import Final
 from ..chunk.overlay import RangeKind
 from ..model.errors import CorruptLog
 from . import watermark
-from .disk import Disk, File, RealDisk, read_all
+from .disk import Disk, File, RealDisk, find_identity, read_all
 from .formats import GATE
 from .index import IndexEntry
 from .interface import Damage, Span
@@ -247,12 +246,8 @@ class _Closed(Segment):
             file.close()
 
     def _identify(self, file: File) -> tuple[int, ...]:
-        try:
-            status = os.fstat(file.fileno())
-        except OSError:
-            # a disk without descriptors
-            return (file.size(),)
-        return status.st_ino, status.st_size, status.st_mtime_ns
+        # a disk without descriptors
+        return find_identity(file) or (file.size(),)
 
 
 class _Tail(_Closed):
@@ -266,10 +261,7 @@ class _Tail(_Closed):
 
     def _identify(self, file: File) -> tuple[int, ...]:
         """Return what stays while it grows, and when its broker closes it."""
-        try:
-            return (os.fstat(file.fileno()).st_ino,)
-        except OSError:
-            return ()
+        return find_identity(file)[:1]
 
     @property
     def reached(self) -> int:
