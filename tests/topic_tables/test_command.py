@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import httpx
 import pytest
 
 from lading import testing
+from lading.model.address import Address
+from lading.serve.local_server import listen
 
 from .conftest import send
 
@@ -38,6 +41,14 @@ def test_it_is_ready_serves_and_ends_in_order(broker: testing.BrokerProcess, tmp
         process.terminate()
         assert process.wait(END_S) == 0
         assert address in process.stderr.read()
+
+
+def test_a_response_does_not_wait_for_an_acknowledgement() -> None:
+    """The body of each response waited 40 ms for that of its head."""
+    with listen(Address("127.0.0.1", 0), "tables") as bound, socket.create_connection(bound.getsockname()):
+        accepted, _ = bound.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("words", [["--columns", "flights"], ["--columns", "a=offset"], ["--address", "0.0.0.0:0"]])

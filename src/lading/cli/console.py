@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, local_path
+from .options import DEFAULT_SERVER, AsOutput, Listener, WithParent, local_path, parse_listen_address
 from .output import Output, print_note
 
 
@@ -43,12 +43,8 @@ def console(
         typer.Option("--registry", metavar="URL", help="Schema registry: show payloads with a schema's id decoded."),
     ] = None,
     output: AsOutput = Output.TEXT,
-    listener: Annotated[
-        int | None, typer.Option("--listener", hidden=True, help="A bound socket that is handed over.")
-    ] = None,
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
-    ] = False,
+    listener: Listener = None,
+    with_parent: WithParent = False,
 ) -> None:  # fmt: skip
     """Show topics, messages, groups and failures in a browser, until Ctrl-C.
 
@@ -64,13 +60,9 @@ def console(
     """
     from ..console.server import run
     from ..console.settings import ConsoleSettings
-    from ..model.address import parse_address
     from ..serve.parent_pipe import end_with_parent
 
-    try:
-        where = parse_address(address)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--address") from None
+    where = parse_listen_address(address, "--address")
     if with_parent:
         end_with_parent()
     settings = ConsoleSettings(from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry)

@@ -5,13 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import typer
 
 from .output import Output
 
+if TYPE_CHECKING:
+    from ..model.address import Address
+
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
+
+
+WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")]
+Listener = Annotated[int | None, typer.Option("--listener", hidden=True, help="A bound socket that is handed over.")]
+
+
+def parse_listen_address(text: str, option: str) -> Address:
+    """Return the address to listen on that an option names. Raises BadParameter for what cannot be one."""
+    from ..model.address import parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def word(known: Sequence[str]) -> Callable[[str], str]:

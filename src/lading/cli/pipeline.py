@@ -12,14 +12,15 @@ import typer
 
 from ..model.extras import require_spark
 from .interruption import Interruption
-from .options import AsOutput, Resume
+from .options import AsOutput, Resume, parse_listen_address
 from .output import Output, format_count, format_size, json_line, line, meter, print_lines, print_note, print_table
 
 if TYPE_CHECKING:
+    from ..model.address import Address
     from ..pipeline.progress import PipelineProgress, RunReport
     from ..pipeline.replace import ReplaceReport
     from ..pipeline.settings import PipelineSettings
-    from ..settings.settings import Address
+
 
 app = typer.Typer(
     name="pipeline",
@@ -120,7 +121,8 @@ def run(
         with closing(LocalExecutor()) if local else nullcontext() as executor:
             done = run_pipeline(
                 session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress,
-                metrics=None if metrics is None else _address(metrics), on_metrics=on_metrics,
+                metrics=None if metrics is None else parse_listen_address(metrics, "--metrics"),
+                on_metrics=on_metrics,
                 stopped=lambda: interruption.is_requested, executor=executor,
             )  # fmt: skip
     if output is Output.JSON:
@@ -279,15 +281,6 @@ def package(
     print_note(f"{built.archive}: {format_size(built.size_bytes)}, {format_count(built.packages, 'package')}")
     print_note("run a pipeline, with the MASTER of the cluster and the FILE of the pipeline:")
     line(built.command)
-
-
-def _address(text: str) -> Address:
-    from ..settings.settings import parse_address
-
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--metrics") from None
 
 
 def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:

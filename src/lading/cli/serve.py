@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from .options import AsOutput, local_path
+from .options import AsOutput, WithParent, local_path, parse_listen_address
 from .output import Output
-
-if TYPE_CHECKING:
-    from ..model.address import Address
 
 CONSOLE_ADDRESS = "127.0.0.1:7071"
 TABLES_ADDRESS = "127.0.0.1:8181"
@@ -88,9 +85,7 @@ def serve(
             "--test-faults", help="For tests of clients: let requests to /faults of the admin endpoint make it fail."
         ),
     ] = False,
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
-    ] = False,
+    with_parent: WithParent = False,
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
@@ -140,7 +135,7 @@ def serve(
     for name, _, given, usual in (row for row in wanted if row[1] or row[2] is not None):
         from ..serve.companion import Companion
 
-        address = _parse_companion_address(given or ("127.0.0.1:0" if free_ports else usual), name)
+        address = parse_listen_address(given or ("127.0.0.1:0" if free_ports else usual), f"--{name}-address")
         more = ["--state", str(loaded.settings.data / "tables")] if name == "tables" else []
         companions.append(Companion(name, f"--{name}", address, loaded.settings, more))
     beside = None
@@ -158,15 +153,6 @@ def serve(
             test_faults=test_faults,
         )
     )
-
-
-def _parse_companion_address(text: str, name: str) -> Address:
-    from ..model.address import parse_address
-
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=f"--{name}-address") from None
 
 
 def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, local_path
+from .options import DEFAULT_SERVER, AsOutput, Listener, WithParent, local_path, parse_listen_address
 from .output import Output, print_note
 
 
@@ -38,12 +38,8 @@ def tables(
         ),
     ] = None,
     output: AsOutput = Output.TEXT,
-    listener: Annotated[
-        int | None, typer.Option("--listener", hidden=True, help="A bound socket that is handed over.")
-    ] = None,
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
-    ] = False,
+    listener: Listener = None,
+    with_parent: WithParent = False,
 ) -> None:  # fmt: skip
     """Serve each topic as a read-only Iceberg table, until Ctrl-C: a query sees what was acknowledged before it.
 
@@ -58,14 +54,10 @@ def tables(
 
         lading tables --from ./data --address 127.0.0.1:0
     """
-    from ..model.address import parse_address
     from ..serve.parent_pipe import end_with_parent
     from ..topic_tables.server import TablesSettings, run
 
-    try:
-        where = parse_address(address)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--address") from None
+    where = parse_listen_address(address, "--address")
     if with_parent:
         end_with_parent()
     settings = TablesSettings(from_, where, _parse_columns(column or ()), state)

@@ -12,7 +12,7 @@ from ..registry.payload_form import parse_payload_form
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Marking, Transport
 from ..transports.lading.transport import LadingTransport
-from ..transports.open import holds_secret, is_queue
+from ..transports.open import holds_secret, is_queue, without_options
 from ..transports.transport_pool import TransportPool
 from .damage import MetDamage
 
@@ -49,7 +49,7 @@ class ConsoleSource:
     @property
     def shown(self) -> str:
         """The URL without its options, for people."""
-        return self.url.partition("?")[0] if "://" in self.url else self.url
+        return without_options(self.url)
 
     @property
     def is_writable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Who asks for tables: each caller reads with a login of its own, so that rights are those that the source gives it.
+"""Callers of the catalog: each reads topics with its own login, and so sees what the source lets this login see.
 
 A caller's bearer token, or the name and password that an engine trades for one (OAuth's client credentials), is what
 this process logs in with for that caller. A caller may use the login of the process itself, if it has one, by the key
@@ -19,7 +19,7 @@ from typing import Final
 from ..model.errors import LadingError
 from ..transports.interface import Transport
 from ..transports.lading.users import UserAdministration
-from ..transports.open import holds_secret, open_transport, option_names
+from ..transports.open import holds_secret, open_transport, option_names, without_options
 from .source import TableSource
 
 CALLERS_MAX: Final = 1_000
@@ -40,7 +40,7 @@ class Callers:
         self._columns = columns
         self.own: Final = TableSource(url, columns)
         """The source with the login of this process, if it has one."""
-        self._options = frozenset(option_names(url.partition("?")[0] if "://" in url else url))
+        self._options = frozenset(option_names(without_options(url)))
         self._is_closed = holds_secret(url)
         self.key: Final = secrets.token_urlsafe(24) if self._is_closed else None
         """The key of callers that read with the login of this process; None if it has no login."""

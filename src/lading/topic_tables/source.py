@@ -15,18 +15,17 @@ import pyarrow as pa
 
 from ..client.reading import PartitionReader, Selection
 from ..model.errors import ChecksumMismatch, LocalError, Reason, Refusal
+from ..model.names import DEFAULT_STREAM, flat_name
 from ..model.scan_request import MAX_OFFSET
 from ..model.state import State
 from ..transports.interface import Filtering, TopicMeta, Transport
-from ..transports.open import is_queue
+from ..transports.open import is_queue, without_options
 from ..transports.transport_pool import TransportPool
 from .layout import RowRange
 from .snapshots import Hidden, TableView
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 FETCH_BYTES: Final = 4 << 20
-DEFAULT_NAMESPACE: Final = "default"
-"""The namespace of topics without a stream."""
 SEPARATOR: Final = "\x1f"
 """Between the levels of a namespace in paths of the catalog; a stream whose name has it cannot be one."""
 
@@ -68,7 +67,7 @@ class TableSource:
     @property
     def url(self) -> str:
         """The URL without its options, for people."""
-        return self._pool.url.partition("?")[0] if "://" in self._pool.url else self._pool.url
+        return without_options(self._pool.url)
 
     def list_tables(self) -> list[TopicTable]:
         """Return all topics as tables, by name; without those that are a server's own."""
@@ -79,10 +78,9 @@ class TableSource:
 
     def find_table(self, namespace: str, name: str) -> TopicTable | None:
         """Return the table of a topic as it is now, or None if it does not exist."""
-        flat = name if namespace == DEFAULT_NAMESPACE else f"{namespace}.{name}"
         with self._pool.lend() as transport:
             try:
-                found = self._describe(transport.topic(flat))
+                found = self._describe(transport.topic(flat_name(namespace, name)))
             except LocalError:
                 return None
             except Refusal as refusal:
@@ -102,7 +100,7 @@ class TableSource:
 
     def _describe(self, meta: TopicMeta) -> TopicTable:
         identity = meta.topic_id or hashlib.sha256(f"{self.url}\0{meta.name}".encode()).digest()[:16]
-        return TopicTable(meta.stream or DEFAULT_NAMESPACE, meta.topic, str(uuid.UUID(bytes=identity)), meta)
+        return TopicTable(meta.stream or DEFAULT_STREAM, meta.topic, str(uuid.UUID(bytes=identity)), meta)
 
     def require_readable(self, table: TopicTable) -> None:
         """Ask for messages of a table with this login, if it did not a moment ago: more logins may list a topic.

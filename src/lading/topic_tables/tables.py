@@ -260,6 +260,8 @@ class LiveTable:
         files = [file for file in files if file.facts.rows]
         body = write_manifest(view.schema, status, added_by, files)
         name = self._name("new" if is_new else "old", snapshot, view)
+        # engines that read the list read the manifests next
+        self._objects.keep(self._history.uuid, name, body)
         return ListedManifest(f"{self.location}/metadata/{name}", len(body), status, added_by, files), body
 
 

@@ -94,9 +94,15 @@ def is_queue(url: str | Path) -> bool:
     return "://" in str(url) and find_scheme(str(url)).is_queue
 
 
+def without_options(url: str) -> str:
+    """Return a URL without what follows ``?`` in it; the name of a directory as it is."""
+    return url.partition("?")[0] if "://" in url else url
+
+
 def holds_secret(url: str) -> bool:
     """Return whether requests to a URL log in, by an option of it or one of the environment."""
-    text, _, options = url.partition("?") if "://" in url else (url, "", "")
+    text = without_options(url)
+    options = url.removeprefix(text)
     known = [name for name in option_names(text) if name.removesuffix("_file") in SECRETS]
     return any(f"{name}=" in options or os.environ.get(PREFIX + name.upper()) for name in known)
 
