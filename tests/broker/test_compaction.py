@@ -121,6 +121,17 @@ def test_the_last_message_of_each_key_stays_with_its_offset(tmp_path: Path) -> N
     assert contents(again, topic.partitions[0]) == after
 
 
+def test_the_chunk_that_was_written_last_is_not_served_from_memory(tmp_path: Path) -> None:
+    """A reader that waited keeps it in memory; offset 0 was served after compaction had removed it."""
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    partition.add_visible_callback(lambda: None)
+    put(broker, partition, (b"a", b"0"), (b"a", b"1"))
+    assert contents(broker, partition) == [(0, b"a", b"0"), (1, b"a", b"1")]
+    compact(broker, partition)
+    assert contents(broker, partition) == [(1, b"a", b"1")]
+
+
 DIALECTS = {
     "native": codes.NATIVE, "iggy classic": codes.IGGY_CLASSIC, "iggy zero copy": codes.IGGY_ZERO_COPY,
     "iggy current": codes.IGGY_CURRENT, "kafka": codes.KAFKA, "nsq": codes.NSQ,

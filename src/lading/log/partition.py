@@ -13,6 +13,7 @@ import numpy as np
 
 from ..chunk.envelope import ENVELOPE_BYTES
 from ..chunk.overlay import OverlayRecord, RangeKind
+from ..model.chunk_table import BASE_OFFSET
 from ..model.errors import Reason, Refusal
 from ..model.run import Run
 from ..runtime.clock import Dates
@@ -568,7 +569,12 @@ class DiskPartitionLog:
         return self._segments.list_closed()
 
     def replace_segment(self, rewritten: RewrittenSegment) -> bool:
-        return not self._read_only and self._segments.replace(rewritten)
+        if self._read_only or not self._segments.replace(rewritten):
+            return False
+        if self.tail is not None and self.tail.chunks[0, BASE_OFFSET] < rewritten.sources[-1].end_offset:
+            # the chunk that was written last has messages that the file no longer holds
+            self.tail = None
+        return True
 
     def forget_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int]]) -> None:
         for first, end in ranges:
