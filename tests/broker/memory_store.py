@@ -48,6 +48,7 @@ class MemoryLog:
 
     tail: Run | None = None
     segments_count = 1
+    rolls_count = 0
     segment_bytes = 1 << 30
     path = Path("memory")
 

@@ -117,6 +117,23 @@ def test_no_aborted_record_decides_and_markers_go_when_they_may(tmp_path: Path) 
     assert partition.log.last_stable_offset == 9
 
 
+def test_each_round_cleans_what_numbered_writers_sent_after_segments_were_merged(tmp_path: Path) -> None:
+    """A merge and the next closed segment left the count of segments as it was: no snapshot, nothing was cleaned."""
+    broker = opened(tmp_path)
+    partition = compacted(broker)
+    caller = named(broker)
+    for number in range(3):
+        begin(broker, caller, partition)
+        send(broker, partition, caller, number, (A, b"%d" % number))
+        end(broker, caller)
+        # cleans, and merges, what was closed before
+        broker.compaction.begin_round(NOW + number * SECOND)
+        close_segment(broker, partition)
+    broker.compaction.begin_round(NOW + 3 * SECOND)
+    assert kept(broker, partition) == [(A, b"2")]
+    assert broker.compaction.progress_of(partition).end == partition.log.next_offset
+
+
 def test_an_open_transaction_is_not_touched_and_a_lost_snapshot_finds_the_same_outcomes(tmp_path: Path) -> None:
     broker = opened(tmp_path)
     partition = compacted(broker)

@@ -197,6 +197,10 @@ class ReadableLog(Protocol):
     def segments_count(self) -> int:
         """At least 1."""
 
+    @property
+    def rolls_count(self) -> int:
+        """How many segments were closed since the log was opened: retention and compaction do not lower it."""
+
     def read(self, offset: int, max_bytes: int) -> Span | None:
         """Return whole chunks from the one with ``offset``: at least one, else about ``max_bytes``; None at the end.
 

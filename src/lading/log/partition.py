@@ -546,6 +546,10 @@ class DiskPartitionLog:
     def segments_count(self) -> int:
         return self._segments.count
 
+    @property
+    def rolls_count(self) -> int:
+        return self._segments.rolls_count
+
     def segments(self) -> list[SegmentInfo]:
         return self._segments.infos()
 

@@ -30,6 +30,7 @@ class Segments:
     ) -> None:
         """``gaps`` are the offsets that no segment covers."""
         self.active = active
+        self.rolls_count = 0
         self.synced = self.written
         self._disk = disk
         self._directory = directory
@@ -107,6 +108,7 @@ class Segments:
         self._keep_recent(old)
         self._closed_bytes += old.written.position
         self.active = new
+        self.rolls_count += 1
         return also_sync
 
     def read(self, offset: int, end: int, max_bytes: int) -> Span | None:

@@ -24,6 +24,10 @@ class EmptyLog(ReadableLog):
     def segments_count(self) -> int:
         return 1
 
+    @property
+    def rolls_count(self) -> int:
+        return 0
+
     def read(self, offset: int, max_bytes: int) -> None:
         return None
 

@@ -92,8 +92,8 @@ class Writers:
         """Undecided blocks by transaction id."""
         self.open_by_writer: Ranges[bytes] = Ranges()
         """Blocks of transactions that end by a control record, by writer."""
-        self.snapshot_segments = 0
-        """How many segments the log had at the last snapshot."""
+        self.snapshot_rolls = 0
+        """``PartitionLog.rolls_count`` at the last snapshot."""
         self.snapshot_ends = [0] * len(SNAPSHOTS)
         """Up to which offset each of the snapshots knows the blocks; 0 if it does not exist."""
 

@@ -75,7 +75,7 @@ class WriterStateManager(Component):
             writers.load(snapshot.data, f"{partition}: snapshot {name!r}")
             at = snapshot.end_offset
             writers.snapshot_ends = [snapshots[name].end_offset if name in snapshots else 0 for name in SNAPSHOTS]
-            writers.snapshot_segments = log.segments_count
+            writers.snapshot_rolls = log.rolls_count
         while (span := log.read(at, SCAN_BYTES)) is not None:
             # readers get the intact part of a damaged chunk: a writer that sends it again must not duplicate it
             found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
@@ -97,7 +97,7 @@ class WriterStateManager(Component):
         writers, log = partition.writers, partition.log
         if writers is None:
             return
-        closed = abs(log.segments_count - writers.snapshot_segments)
+        closed = log.rolls_count - writers.snapshot_rolls
         if closed > 1 or (closed and log.high_watermark == log.next_offset):
             # a snapshot that the disk refuses waits for the next sync; appends that wait for this sync are completed
             # anyway
@@ -114,7 +114,7 @@ class WriterStateManager(Component):
             log.sync_states()
             number = writers.choose_snapshot(log.high_watermark, log.next_offset)
             log.snapshot(SNAPSHOTS[number], writers.dump())
-            writers.snapshot_segments, writers.snapshot_ends[number] = log.segments_count, log.next_offset
+            writers.snapshot_rolls, writers.snapshot_ends[number] = log.rolls_count, log.next_offset
 
     def snapshot_all(self) -> None:
         """Keep what is known of all partitions' writers."""
@@ -134,7 +134,7 @@ class WriterStateManager(Component):
         if partition.writers is None:
             settings = self._settings
             partition.writers = Writers(settings.writer_window, settings.writers_per_partition_max)
-            partition.writers.snapshot_segments = partition.log.segments_count
+            partition.writers.snapshot_rolls = partition.log.rolls_count
             self._written[partition] = None
         return partition.writers
 
@@ -157,7 +157,7 @@ class WriterStateManager(Component):
         assert writers is not None, "had a snapshot"
         log.forget_snapshot(SNAPSHOTS[number])
         # the next sync keeps one of what is left
-        writers.snapshot_ends[number], writers.snapshot_segments = 0, log.segments_count - 1
+        writers.snapshot_ends[number], writers.snapshot_rolls = 0, log.rolls_count - 1
 
 
 def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
