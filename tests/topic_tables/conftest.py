@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,19 +16,39 @@ import lading
 from lading import testing
 from lading.client.producer import Producer
 from lading.topic_tables.callers import Callers
+from lading.topic_tables.keys import VendedKeys
 from lading.topic_tables.server import make_app
 from lading.topic_tables.tables import LiveTables
 
 START_S = 10
 
 
+class Clock:
+    """The clock of this machine, ahead of it by as much as a test wants."""
+
+    ahead_s = 0
+
+    def __call__(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time() + self.ahead_s
+
+
 @contextmanager
-def catalog(url: str, state: Path, columns: Mapping[str, str] | None = None, port: int = 0) -> Iterator[str]:
+def catalog(
+    url: str,
+    state: Path,
+    columns: Mapping[str, str] | None = None,
+    port: int = 0,
+    keys: VendedKeys | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[str]:
     """Serve the topics at ``url`` as tables; gives the address of the catalog."""
     callers = Callers(url, columns or {})
     tables = LiveTables(callers.own.url, state, workers=2)
     with socket.create_server(("127.0.0.1", port)) as listener:
-        config = uvicorn.Config(make_app(callers, tables, listener), lifespan="off", log_config=None, ws="none")
+        config = uvicorn.Config(
+            make_app(callers, tables, listener, keys, clock), lifespan="off", log_config=None, ws="none"
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 
-def main() -> None:
-    """Read the table ``t.default.flights`` in each way."""
-    jars, address, directory = sys.argv[1:4]
+def open_session(jars: str, address: str, more: Mapping[str, str]) -> SparkSession:
+    """Start Spark with the catalog ``t``."""
     settings = {
         "spark.jars": ",".join(map(str, Path(jars).glob("*.jar"))),
         "spark.ui.enabled": "false",
@@ -25,11 +25,18 @@ def main() -> None:
         "spark.sql.catalog.t.type": "rest",
         "spark.sql.catalog.t.uri": address,
         "spark.sql.catalog.t.cache-enabled": "false",
+        **more,
     }
     builder = SparkSession.builder.master("local[1]")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def main() -> None:
+    """Read the table ``t.default.flights`` in each way."""
+    jars, address, directory = sys.argv[1:4]
+    spark = open_session(jars, address, {})
     means = spark.sql("select carrier, avg(delay) from t.default.flights group by carrier").collect()
     first = spark.sql("select snapshot_id from t.default.flights.snapshots order by committed_at limit 1").collect()[0][
         0

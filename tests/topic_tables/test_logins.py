@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,12 +15,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError
 
 from lading import testing
-from lading.topic_tables.keys import VendedKeys
+from lading.topic_tables.keys import Grant, VendedKeys, load_secret
 from lading.transports.lading.transport import LadingTransport
 
-from .conftest import catalog, send
+from .conftest import Clock, catalog, send
 
 PASSWORD = "correct horse battery"
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+CLOCK = Clock()
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
             rule = {"user": "ann", "kind": "topic", "pattern": "literal", "name": "mine"}
             transport.change_rules([{**rule, "operation": operation} for operation in ("read", "describe")])
             tokens = {name: transport.add_token(name, "tables") for name in ("root", "ann")}
-        with catalog(broker.url, tmp_path_factory.mktemp("guarded")) as address:
+        with catalog(broker.url, tmp_path_factory.mktemp("guarded"), clock=CLOCK) as address:
             yield address, tokens
 
 
@@ -94,23 +96,59 @@ def test_objects_take_the_key_of_their_own_table_only(guarded: tuple[str, dict[s
         assert _get(address, secret, {**ann["config"], name: value}) == 403
 
 
-def test_a_key_ends_after_an_hour(guarded: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_ends_after_an_hour_and_another_one_is_given(
+    guarded: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     address, tokens = guarded
     loaded = _load(address, "mine", tokens["ann"])
-    later = dt.datetime.now().timestamp() + 3_601
-    monkeypatch.setattr("lading.topic_tables.catalog.time.time", lambda: later)
+    end_s = int(loaded["config"]["s3.session-token-expires-at-ms"]) / 1_000
+    assert 3_500 < end_s - time.time() <= 3_600
+    place = f"{address}/{loaded['config']['client.refresh-credentials-endpoint']}"
+    login = {"authorization": f"Bearer {tokens['ann']}"}
+    monkeypatch.setattr(CLOCK, "ahead_s", 3_601)
     assert _get(address, loaded["metadata-location"], loaded["config"]) == 403
+    (renewed,) = httpx.get(place, headers=login).json()["storage-credentials"]
+    assert str(loaded["metadata-location"]).startswith(renewed["prefix"])
+    assert int(renewed["config"]["s3.session-token-expires-at-ms"]) / 1_000 > end_s + 3_500
+    assert _get(address, loaded["metadata-location"], renewed["config"]) == 200
+    # as for the table itself: nothing for a stranger, and the same words if it does not exist
+    assert httpx.get(place).status_code == 401
+    for name in ("secret", "nothing"):
+        assert httpx.get(place.replace("mine", name), headers=login).status_code == 404
+
+
+def test_a_key_outlives_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    key = VendedKeys(load_secret(path)).vend(Grant("ann", "uuid"), 0.0)
+    assert VendedKeys(load_secret(path)).vend(Grant("ann", "uuid"), 0.0) == key
+    assert VendedKeys().vend(Grant("ann", "uuid"), 0.0) != key
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b"cut short")
+    assert VendedKeys(load_secret(path)).vend(Grant("ann", "uuid"), 0.0) != key
+
+
+def test_a_token_is_renewed_by_exchange(guarded: tuple[str, dict[str, str]]) -> None:
+    address, _ = guarded
+    form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": PASSWORD}
+    place = f"{address}/v1/oauth/tokens"
+    # a password takes a while to check on a busy machine
+    first = httpx.post(place, data=form, timeout=60).json()["access_token"]
+    second = httpx.post(place, data={"grant_type": EXCHANGE, "subject_token": first}).json()
+    assert second["issued_token_type"] == "urn:ietf:params:oauth:token-type:access_token"
+    assert second["access_token"] != first and _list(address, second["access_token"]) == 200
+    forged = httpx.post(place, data={"grant_type": EXCHANGE, "subject_token": "forged"})
+    assert (forged.status_code, forged.json()["error"]) == (400, "invalid_grant")
 
 
 def test_a_key_that_ended_is_as_good_as_none(
-    broker: testing.BrokerProcess, served: str, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without users anybody may read; a stream keeps the keys that it began with for hours."""
     send(broker.url, "open", 0, 2)
-    loaded = httpx.get(f"{served}/v1/lading/namespaces/default/tables/open").json()
-    later = dt.datetime.now().timestamp() + 3_601
-    monkeypatch.setattr("lading.topic_tables.catalog.time.time", lambda: later)
-    assert _get(served, loaded["metadata-location"], loaded["config"]) == 200
+    with catalog(broker.url, tmp_path, clock=CLOCK) as address:
+        loaded = httpx.get(f"{address}/v1/lading/namespaces/default/tables/open").json()
+        monkeypatch.setattr(CLOCK, "ahead_s", 3_601)
+        assert _get(address, loaded["metadata-location"], loaded["config"]) == 200
 
 
 def test_a_session_token_with_other_characters_is_refused() -> None:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lading import testing
+from lading.topic_tables.keys import VendedKeys, load_secret
 from lading.transports.lading.transport import LadingTransport
 from tests.interop import maven
 
-from .conftest import catalog, send
+from .conftest import Clock, catalog, send
 
 READER = Path(__file__).parent / "spark_reader.py"
+STREAM = Path(__file__).parent / "spark_stream.py"
+PASSWORD = "correct horse battery"
 SPARK = "pyspark==4.1.*"
 RUNTIME = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.apache.iceberg:iceberg-aws-bundle:1.12.0")
 INSTALL_S = 900
@@ -47,10 +52,7 @@ def spark(full: bool, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.spark
 @pytest.mark.timeout(INSTALL_S + 2 * RUN_S)
 def test_spark_reads_a_topic_and_streams_each_row_once(spark: str, tmp_path: Path) -> None:
-    try:
-        jars = maven.fetched("iceberg-spark", RUNTIME, alone=True)
-    except maven.Unavailable as reason:
-        pytest.skip(str(reason))
+    jars = _fetch_jars()
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     with testing.broker() as broker:
@@ -69,10 +71,87 @@ def test_spark_reads_a_topic_and_streams_each_row_once(spark: str, tmp_path: Pat
     assert (second["first"], second["earlier"]) == (60, 60)
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(INSTALL_S + 2 * RUN_S)
+def test_a_stream_with_a_login_outlives_keys_restarts_and_kills(
+    spark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that ended made it fail after an hour; Spark renews keys that end within five minutes at each request."""
+    jars = _fetch_jars()
+    clock, secret = Clock(), load_secret(tmp_path / "secret")
+    with testing.broker() as broker, ExitStack() as closed:
+        token = _guard(broker.url)
+        monkeypatch.setenv("TABLES_TOKEN", token)
+
+        def restart(port: int) -> str:
+            closed.close()
+            keys = VendedKeys(secret, lifetime_s=240)
+            return closed.enter_context(catalog(broker.url, tmp_path / "state", port=port, keys=keys, clock=clock))
+
+        address = restart(0)
+        send(f"{broker.url}?token_env=TABLES_TOKEN", "lasting", 0, 40)
+        words = [spark, str(STREAM), str(jars), address, token, str(tmp_path)]
+        with _start(words) as first:
+            assert _read_offsets(first) == list(range(40))
+            clock.ahead_s = 3_600
+            restart(int(address.rpartition(":")[2]))
+            send(f"{broker.url}?token_env=TABLES_TOKEN", "lasting", 40, 40)
+            assert _read_offsets(first) == list(range(80))
+            send(f"{broker.url}?token_env=TABLES_TOKEN", "lasting", 80, 300)
+            first.kill()
+        with _start(words) as second:
+            assert _read_offsets(second) == list(range(380))
+
+
+def _guard(url: str) -> str:
+    """Make a user who may do everything; returns a token of it."""
+    with closing(LadingTransport(url)) as transport:
+        transport.create_topic("lasting")
+        transport.add_user("root", PASSWORD, administrator=True)
+        transport.log_in("root", PASSWORD)
+        token: str = transport.add_token("root", "tables")
+        return token
+
+
+@contextmanager
+def _start(words: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a program until the end of the block."""
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_environment(),
+        process_group=0,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            # with the JVM, which is its child
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read_offsets(process: subprocess.Popen[str]) -> list[int]:
+    """Return what the stream has written when it has read all there is."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    assert line, "the stream failed"
+    offsets: list[int] = json.loads(line)
+    return offsets
+
+
+def _fetch_jars() -> Path:
+    try:
+        return maven.fetched("iceberg-spark", RUNTIME, alone=True)
+    except maven.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))}
+
+
 def _run(python: str, jars: Path, address: str, directory: Path) -> dict[str, Any]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))}
     words = [python, str(READER), str(jars), address, str(directory)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, env=_environment())
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

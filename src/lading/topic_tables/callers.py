@@ -79,6 +79,17 @@ class Callers:
                 return None
             # without users, every pair is as good as none
             caller = OWN
+        return self._make_token(caller)
+
+    def renew(self, token: str) -> str | None:
+        """Return another token for the caller of one that this process made; None for any other token."""
+        if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
+            return self.key
+        with self._lock:
+            caller = self._names.get(_digest(token))
+        return None if caller is None else self._make_token(caller)
+
+    def _make_token(self, caller: str) -> str:
         token = secrets.token_urlsafe(24)
         with self._lock:
             self._names[_digest(token)] = caller

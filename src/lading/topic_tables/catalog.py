@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -30,6 +30,7 @@ READS: Final = [
     "GET /v1/{prefix}/namespaces/{namespace}/tables",
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
 ]
 """All endpoints there are; clients that write see from this list that they cannot."""
 READ_ONLY: Final = "tables of topics are read-only: send messages to the topic"
@@ -37,6 +38,8 @@ LOGIN_NEEDED: Final = (
     "the tables need a login: a bearer token of the source, a name and password at /v1/oauth/tokens, or the key that "
     "was printed at the start"
 )
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+NOT_STORED: Final = {"cache-control": "no-store"}
 _XML: Final = "application/xml"
 
 
@@ -54,10 +57,14 @@ def refuse(status: int, kind: str, text: str) -> Response:
 class TableCatalog:
     """An ASGI application with two APIs on one port: ``/v1`` is the catalog, ``/topics`` the bucket."""
 
-    def __init__(self, callers: Callers, tables: LiveTables) -> None:
+    def __init__(
+        self, callers: Callers, tables: LiveTables, keys: VendedKeys, clock: Callable[[], float] = time.time
+    ) -> None:
+        """``clock`` gives the seconds since 1970 at which keys are vended and end."""
         self._callers = callers
         self._tables = tables
-        self._keys = VendedKeys()
+        self._keys = keys
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -105,13 +112,22 @@ class TableCatalog:
         return response
 
     async def _respond_token(self, request: Request) -> Response:
-        """Trade a name and a password for a token (RFC 6749 section 4.4: client credentials)."""
+        """Trade a name and a password, or a token that this process made, for a token.
+
+        RFC 6749 section 4.4 (client credentials) and RFC 8693 (token exchange, by which Iceberg's Java client renews).
+        """
         body = b""
         async for piece in request.stream():
             body += piece
             if len(body) > FORM_BYTES_MAX:
                 return respond({"error": "invalid_request", "error_description": "the form is too long"}, 400)
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
+        if form.get("grant_type") == TOKEN_EXCHANGE:
+            renewed = self._callers.renew(form.get("subject_token", ""))
+            if renewed is None:
+                text = "the token was not made here, or before a restart; send a name and a password"
+                return respond({"error": "invalid_grant", "error_description": text}, 400)
+            return _respond_new_token(renewed)
         name, password = form.get("client_id", ""), form.get("client_secret", "")
         if form.get("grant_type") != "client_credentials":
             text = "send grant_type=client_credentials with client_id and client_secret"
@@ -120,7 +136,7 @@ class TableCatalog:
         if token is None:
             text = "the name or the password is wrong; send those of a user of the source"
             return respond({"error": "invalid_client", "error_description": text}, 401)
-        return respond({"access_token": token, "token_type": "bearer", "expires_in": LIFETIME_S})
+        return _respond_new_token(token)
 
     def _respond_catalog(self, request: Request, parts: list[str], caller: str, source: TableSource) -> Response:
         match parts:
@@ -135,11 +151,15 @@ class TableCatalog:
             case [_, "namespaces", namespace, "tables"]:
                 found = [table for table in source.list_tables() if table.namespace == namespace]
                 return respond({"identifiers": list(map(describe_table, found))})
-            case [_, "namespaces", namespace, "tables", name]:
+            case [_, "namespaces", namespace, "tables", name, *credentials] if credentials in ([], ["credentials"]):
                 table = source.find_table(namespace, name)
                 if table is None:
                     text = f"table {namespace}.{name} does not exist; list the tables"
                     return refuse(404, "NoSuchTableException", text)
+                if credentials:
+                    source.require_readable(table)
+                    keys = self._vend(request, table, caller, self._tables.open_table(table).uuid)
+                    return respond({"storage-credentials": keys}, headers=NOT_STORED)
                 if request.method == "HEAD":
                     return Response(status_code=204)
                 return self._respond_table(request, table, caller, source)
@@ -147,8 +167,18 @@ class TableCatalog:
 
     def _respond_table(self, request: Request, table: TopicTable, caller: str, source: TableSource) -> Response:
         location, metadata = self._tables.load(source, table)
-        uuid = metadata["table-uuid"]
-        key = self._keys.vend(Grant(caller, uuid), time.time())
+        keys = self._vend(request, table, caller, metadata["table-uuid"])
+        # some engines read the keys in the one place, some in the other
+        document = {
+            "metadata-location": location, "metadata": metadata, "config": keys[0]["config"],
+            "storage-credentials": keys,
+        }  # fmt: skip
+        return respond(document, headers=NOT_STORED)
+
+    def _vend(self, request: Request, table: TopicTable, caller: str, uuid: str) -> list[dict[str, Any]]:
+        """Return the keys of a table, in the form of the specification (StorageCredential)."""
+        key = self._keys.vend(Grant(caller, uuid), self._clock())
+        namespace, name = quote(table.namespace, safe=""), quote(table.name, safe="")
         # the slash at the end is for ClickHouse, which otherwise asks for the bucket twice over
         keys = {
             "s3.endpoint": f"{request.url.scheme}://{request.headers.get('host', '')}/",
@@ -158,15 +188,11 @@ class TableCatalog:
             "s3.path-style-access": "true",
             "s3.region": REGION,
             "client.region": REGION,
+            # Iceberg's Java client asks there for another key, five minutes before this one ends
+            "s3.session-token-expires-at-ms": str(key.expires_s * 1_000),
+            "client.refresh-credentials-endpoint": f"v1/{PREFIX}/namespaces/{namespace}/tables/{name}/credentials",
         }
-        document = {
-            "metadata-location": location,
-            "metadata": metadata,
-            # some engines read the one, some the other
-            "config": keys,
-            "storage-credentials": [{"prefix": f"s3://{BUCKET}/{uuid}/", "config": keys}],
-        }
-        return respond(document, headers={"cache-control": "no-store"})
+        return [{"prefix": f"s3://{BUCKET}/{uuid}/", "config": keys}]
 
     async def _respond_object(self, request: Request, parts: list[str]) -> Response:
         if request.method not in ("GET", "HEAD"):
@@ -187,7 +213,7 @@ class TableCatalog:
         if "authorization" in request.headers:
             path = request.scope["raw_path"].partition(b"?")[0].decode("latin-1")
             query = request.scope["query_string"].decode("latin-1")
-            grant = self._keys.find_grant(request.method, path, query, request.headers, time.time())
+            grant = self._keys.find_grant(request.method, path, query, request.headers, self._clock())
             if grant is not None:
                 return self._callers.source_of(grant.caller) if grant.table == uuid else None
             # a key that ended, as in a stream of hours, or of this process before it was started again: counts as none
@@ -204,6 +230,12 @@ class TableCatalog:
             # the source has users, and nobody logged in
             return None
         return source
+
+
+def _respond_new_token(token: str) -> Response:
+    issued = "urn:ietf:params:oauth:token-type:access_token"
+    document = {"access_token": token, "token_type": "bearer", "expires_in": LIFETIME_S, "issued_token_type": issued}
+    return respond(document, headers=NOT_STORED)
 
 
 def _refuse_object(status: int, code: str, text: str) -> Response:

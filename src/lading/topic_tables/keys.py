@@ -11,12 +11,16 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 LIFETIME_S: Final = 3_600
+SECRET_BYTES: Final = 32
 REGION: Final = "us-east-1"
 _AUTHORIZATION: Final = re.compile(
     r"AWS4-HMAC-SHA256\s+Credential=(?P<key>[^/,\s]+)/(?P<scope>\d{8}/[\w-]+/s3/aws4_request),\s*"
@@ -37,19 +41,24 @@ class VendedKey(NamedTuple):
     access_key_id: str
     secret_access_key: str
     session_token: str
+    expires_s: int
+    """When it ends, in seconds since 1970."""
 
 
 class VendedKeys:
     """Vends keys, and finds what a signed request may read."""
 
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
+    def __init__(self, secret: bytes | None = None, lifetime_s: int = LIFETIME_S) -> None:
+        """``secret`` is that of an earlier process, whose keys then are good in this one too."""
+        self._secret = secret or secrets.token_bytes(32)
+        self._lifetime_s = lifetime_s
 
     def vend(self, grant: Grant, now_s: float) -> VendedKey:
-        """Return a key that is good for an hour."""
-        facts = json.dumps([grant.caller, grant.table, int(now_s) + LIFETIME_S], separators=(",", ":")).encode()
+        """Return a key that is good for ``lifetime_s``."""
+        end_s = int(now_s) + self._lifetime_s
+        facts = json.dumps([grant.caller, grant.table, end_s], separators=(",", ":")).encode()
         token = base64.urlsafe_b64encode(facts).decode() + "." + self._sign("token", facts.decode())
-        return VendedKey(f"LADING{self._sign('id', token)[:14].upper()}", self._sign("key", token), token)
+        return VendedKey(f"LADING{self._sign('id', token)[:14].upper()}", self._sign("key", token), token, end_s)
 
     def _sign(self, purpose: str, text: str) -> str:
         return hmac.new(self._secret, f"{purpose}\n{text}".encode(), "sha256").hexdigest()
@@ -100,6 +109,23 @@ class VendedKeys:
         except ValueError:
             return None
         return str(caller), str(table), int(end_s)
+
+
+def load_secret(path: Path) -> bytes:
+    """Return the secret in a file, made at the first start: keys outlive a restart. Raises OSError for a full disk."""
+    with suppress(FileNotFoundError):
+        held = path.read_bytes()
+        if len(held) == SECRET_BYTES:
+            return held
+    made = secrets.token_bytes(SECRET_BYTES)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(made)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    return made
 
 
 def _is_same(expected: str, sent: str) -> bool:

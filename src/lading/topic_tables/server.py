@@ -25,6 +25,7 @@ from ..serve.local_server import listen, print_ready, serve
 from ..settings.settings import HttpSettings
 from .callers import Callers
 from .catalog import TableCatalog
+from .keys import VendedKeys, load_secret
 from .tables import LiveTables
 
 NAME: Final = "tables"
@@ -77,7 +78,7 @@ def run(
             print_note(f"engines show a token of their user, or this key as theirs: {callers.key}")
 
     try:
-        serve(make_app(callers, tables, bound), bound, announce)
+        serve(make_app(callers, tables, bound, VendedKeys(load_secret(state / "secret"))), bound, announce)
     finally:
         tables.close()
         callers.close()
@@ -86,11 +87,17 @@ def run(
     return 0
 
 
-def make_app(callers: Callers, tables: LiveTables, listener: socket.socket) -> ASGIApp:
-    """Return the application for a listener."""
+def make_app(
+    callers: Callers,
+    tables: LiveTables,
+    listener: socket.socket,
+    keys: VendedKeys | None = None,
+    clock: Callable[[], float] = time.time,
+) -> ASGIApp:
+    """Return the application for a listener; without ``keys`` those that it vends end with it."""
     hosts = HostNames(HttpSettings())
     hosts.bind(listener)
-    return CrossSiteGuard(TableCatalog(callers, tables), hosts, NAME, Metrics())
+    return CrossSiteGuard(TableCatalog(callers, tables, keys or VendedKeys(), clock), hosts, NAME, Metrics())
 
 
 def own_state(state: Path, patience_s: float = ENDING_S) -> ExitStack:
