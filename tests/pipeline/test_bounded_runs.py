@@ -168,3 +168,26 @@ def test_a_replacement_that_is_killed(place: Place) -> None:
         late = {row for (_, row), held in kinds.items() if held == ["late"] and row < 800}
         assert late in ({row for row in range(800) if fate(row) == "late"},
                         {row for row in range(800) if fate(row) == "late" and row % 200 > 100})  # fmt: skip
+
+
+def test_rows_of_a_table_that_others_made_are_not_replaced(place: Place) -> None:
+    """Rows of others may have the same partitions and offsets as those of a range."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    columns = ["partition", "offset", "carrier"]
+    theirs = pa.table([pa.array([0], pa.int32()), pa.array([5], pa.int64()), pa.array(["XX"])], names=columns)
+    write_deltalake(place.tables / "theirs", theirs)
+
+    def change(text: str) -> str:
+        head, good, rest = text.partition("[good]\n")
+        _, _, others = rest.partition("\n[")
+        return f"{head}{good}to = 'delta:{place.tables}/theirs'\ncolumns = {columns}\n\n[{others}"
+
+    settings = PipelineSettings.load(place.write(change))
+    Driver(place.write(change)).run()
+    rows = DeltaTable(place.tables / "theirs").to_pyarrow_table()
+    assert rows.num_rows > 1
+    with pytest.raises(LocalError, match="was made by another writer, whose rows may have the same places"):
+        replace_range(settings, DirectExecutor(), "0", "10")
+    assert DeltaTable(place.tables / "theirs").to_pyarrow_table().num_rows == rows.num_rows

@@ -167,7 +167,7 @@ FORMS = (
         ((delta.DeltaTable, "_commit_log"),),
         _check_delta_commits,
         (
-            (False, _delta_of_others, "holds a Delta table that Lading did not make, .*; name another directory"),
+            (False, _delta_of_others, "which another writer made, has no column 'partition'; add the column to it"),
             (True, _log_deleted, "_delta_log is missing, .*; restore it, or name another table"),
             (True, _log_damaged, "its log cannot be read or written: .*; fix that"),
         ),

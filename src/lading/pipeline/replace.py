@@ -101,6 +101,7 @@ def replace_range(
         _require_single(state, ranges)
         rows = RowsOfRanges(merge_ranges(ranges), by_topic=len(last.positions) > 1)
         _require_places(settings, plan, rows)
+        _refuse_adopted(settings, tables)
         _delete_leftovers(state, tables, last)
         token = f"{REPLACING_RANGE}{secrets.token_hex(8)}"
         bounds = ensure_topics(settings, [planner.topic() for planner in by_topic])
@@ -209,6 +210,17 @@ def _require_places(settings: PipelineSettings, plan: Plan, rows: RowsOfRanges) 
             raise LocalError(
                 f"{settings.name}: the table {table} has no column {missing[0]!r}, by which the rows of a range are "
                 f"found; a table that can be replaced has {', '.join(rows.columns)}: write one from the start"
+            )
+
+
+def _refuse_adopted(settings: PipelineSettings, tables: set[TablePath]) -> None:
+    """Raise LocalError for a table of another writer: rows of others may have the same partitions and offsets."""
+    for table in sorted(tables, key=str):
+        if (table / OWN / OWNER).exists() and open_table(table).is_adopted:
+            raise LocalError(
+                f"{settings.name}: the table {table} was made by another writer, whose rows may have the same places "
+                "as those of a range, and would be lost; delete the rows with `lading table delete`, and write them "
+                "to a table of the pipeline's own"
             )
 
 

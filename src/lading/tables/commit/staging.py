@@ -190,7 +190,7 @@ class TableFiles:
         self._table = open_table(target.table) if target.kind == TABLE else ParquetTable(target.table)
         # what is staged for no table may lie in the directory of one
         self._levels = self._table.partitions if target.kind == TABLE else Partitions()
-        self._schema = target.schema
+        self._schema = self._table.widen(target.schema) if target.kind == TABLE else target.schema
         self._partitions: dict[str, PartitionFiles] = {}
         self._done: list[tuple[int, DataFile]] = []
         self._begun = 0

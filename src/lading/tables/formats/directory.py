@@ -39,6 +39,10 @@ OWNER: Final = "owner.json"
 FORM: Final = "form"
 PARTITION_BY: Final = "partition_by"
 FIRST_PARTITION_BY: Final = "first_partition_by"
+ADOPTED: Final = "adopted"
+"""Whether another writer made the table: its columns are never changed, and nothing of it is deleted as empty."""
+FILE_TYPES: Final = "file_types"
+"""By column the wider type that a table has, and that files are written in."""
 """With what the table was claimed, if it follows other partitions since: settings still say that."""
 MISSING: Final = "is missing"
 """The problem of a published file that does not exist any more."""
@@ -95,6 +99,15 @@ class DirectoryTable:
         return Partitions.parse(known.get(PARTITION_BY, ()))
 
     @property
+    def is_adopted(self) -> bool:
+        """Whether another writer made the table; one without a log is never appended to."""
+        return False
+
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns in the types that files are written in: those of a table that are wider."""
+        return schema
+
+    @property
     def _own(self) -> TablePath:
         return self.directory / OWN
 
@@ -112,7 +125,8 @@ class DirectoryTable:
                     f"the table {self.directory} is of the form {form}, not {self.form}; name that, or another table"
                 )
             there, now = known.get(PARTITION_BY, []), self._partition_by
-            if now is not None and now.words not in (there, known.get(FIRST_PARTITION_BY, there)):
+            follows = now is None or (not now and known.get(ADOPTED, False))
+            if now is not None and not follows and now.words not in (there, known.get(FIRST_PARTITION_BY, there)):
                 raise LocalError(
                     f"the table {self.directory} is {describe_partitioning(there)}, and now it would be "
                     f"{describe_partitioning(now.words)}; a table keeps its partitions: name the same, or "

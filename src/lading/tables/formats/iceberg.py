@@ -126,6 +126,46 @@ class IcebergTable(LoggedTable["Table"]):
                 _ = self._catalog
         super().claim(owner)
 
+    def _find_foreign_levels(self) -> list[str] | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        is_there = (self.directory / METADATA).exists()
+        if not self._place_in_catalog:
+            if is_there:
+                self.require_no_lost_owner()
+                raise LocalError(
+                    f"{self.directory} holds an Iceberg table that Lading did not make, and only its catalog says "
+                    f"which rows it has; name another directory, or that catalog: iceberg:CATALOG/NAMESPACE.TABLE:"
+                    f"{self.directory}"
+                )
+            return None
+        with self._translate_errors():
+            try:
+                table = self._catalog.load_table(self._identifier)
+            except NoSuchTableError:
+                if is_there:
+                    self.require_no_lost_owner()
+                    raise self._missing_table_error() from None
+                return None
+            self._require_here(table)
+            if not is_there:
+                raise LocalError(
+                    f"the table {self.directory} has its metadata elsewhere ({table.metadata_location}), and Lading "
+                    f"looks for them in {METADATA} below it; write another table"
+                )
+            from .iceberg_partitions import spec_words
+
+            return spec_words(table)
+
+    def _require_defaults(self, table: Table, schema: pa.Schema) -> None:
+        """Raise LocalError, which names the column, if a writer has to fill in a value that rows do not have."""
+        for field in table.schema().fields:
+            if field.name not in schema.names and getattr(field, "write_default", None) is not None:
+                raise LocalError(
+                    f"the table {self.directory}: the column {field.name!r} has a default, which its writer fills in, "
+                    "and is not among the columns that are written; write it, or take its default away"
+                )
+
     def claim_document(self) -> Mapping[str, Any]:
         """Return the form and, if one is named, the catalog."""
         return {**super().claim_document(), **({CATALOG: self._named} if self._named else {})}
@@ -180,7 +220,8 @@ class IcebergTable(LoggedTable["Table"]):
             try:
                 table = self._load_from_catalog()
             except NoSuchTableError:
-                if any(name.endswith(f".{self.suffix}") for name in visible_names(self.directory)):
+                is_held = any(name.endswith(f".{self.suffix}") for name in visible_names(self.directory))
+                if is_held or self.is_adopted:
                     raise self._missing_table_error() from None
                 self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
                 from .iceberg_partitions import partition_spec
@@ -192,10 +233,14 @@ class IcebergTable(LoggedTable["Table"]):
                 sync_directory(self.directory / OWN)
                 sync_directory(self.directory)
             self._require_here(table)
-            self._note_version(self._add_columns(table, schema))
+            self._require_defaults(table, schema)
+            self._require_levels(schema)
+            table = self._add_columns(table, schema)
+            self._note_version(table)
             self._follow_partitions(table, schema)
+            self._note_wider_types(*self._pair_columns(table, schema))
 
-    def delete_empty(self) -> bool:
+    def delete_empty_log(self) -> bool:
         """Delete the metadata and the catalog's entry, if the table has no snapshot."""
         from pyiceberg.exceptions import NoSuchTableError
 
@@ -211,7 +256,7 @@ class IcebergTable(LoggedTable["Table"]):
                 delete_tree(self.directory / METADATA)
         if not self._place_in_catalog:
             (self._own / OWN_CATALOG_FILE).unlink(missing_ok=True)
-        return super().delete_empty()
+        return True
 
     def load(self) -> Table:
         """Return the table that its catalog has, to be read, whatever its partitions are now.
@@ -494,11 +539,14 @@ class IcebergTable(LoggedTable["Table"]):
         if not self._is_here(table):
             raise LocalError(
                 f"the catalog {self._catalog.name!r} has {'.'.join(self._identifier)} already, at "
-                f"{table.metadata.location} and not at {self.directory}; name another table of the catalog: "
-                f"iceberg:{self._catalog.name}/NAMESPACE.TABLE:{self.directory}"
+                f"{table.metadata.location} and not at {self.directory}; to append to it, name that place, or name "
+                f"another table of the catalog: iceberg:{self._catalog.name}/NAMESPACE.TABLE:{self.directory}"
             )
 
     def _note_version(self, table: Table) -> None:
+        if self.is_adopted:
+            # a hint of its own writer counts versions, and one that only Lading brings up to date would be wrong
+            return
         name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
         hint = self.directory / METADATA / VERSION_HINT
         if isinstance(hint, ObjectPath):
@@ -511,7 +559,7 @@ class IcebergTable(LoggedTable["Table"]):
     def _add_columns(self, table: Table, schema: pa.Schema) -> Table:
         """Add the columns of ``schema`` that the table does not have; returns the table as it is then."""
         wanted = self._iceberg_schema(schema).as_arrow()
-        both = [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
+        both = self._pair_columns(table, schema)
         new, relaxed = self._new_columns(*both), self._list_relaxed_columns(*both)
         if not new and not relaxed:
             return table
@@ -521,6 +569,11 @@ class IcebergTable(LoggedTable["Table"]):
             for name in relaxed:
                 update.make_column_optional(name)
         return self._load()
+
+    def _pair_columns(self, table: Table, schema: pa.Schema) -> tuple[list[Column], list[Column]]:
+        """Return the columns of the table, and those of ``schema`` as a table has them."""
+        wanted = self._iceberg_schema(schema).as_arrow()
+        return [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
 
     def _iceberg_schema(self, schema: pa.Schema) -> Schema:
         # pyiceberg keeps the first of them to itself, and offers what takes a schema with numbered fields alone

@@ -11,6 +11,7 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import SetDefaultSpecUpdate
 from pyiceberg.table.update.snapshot import _OverwriteFiles
@@ -152,11 +153,19 @@ def replace_files(transaction: Transaction, spec: PartitionSpec, partitions: Par
 
 
 def _name_columns(transaction: Transaction) -> None:
-    """Have readers find columns by name: our files have no numbers of fields."""
+    """Have readers find columns by name: our files have no numbers of fields.
+
+    Columns that the mapping of another writer lacks are added to it.
+    """
     metadata = transaction.table_metadata
-    if metadata.name_mapping() is None:
-        mapping = metadata.schema().name_mapping.model_dump_json()
-        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    held, whole = metadata.name_mapping(), metadata.schema().name_mapping
+    if held is not None:
+        known = {field.field_id for field in held.root}
+        missing = [field for field in whole.root if field.field_id not in known]
+        if not missing:
+            return
+        whole = NameMapping([*held.root, *missing])
+    transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: whole.model_dump_json()})
 
 
 def _describe_file(transaction: Transaction, name: str, spec_id: int, partition: Record) -> IcebergFile:

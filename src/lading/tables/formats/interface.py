@@ -140,6 +140,13 @@ class Table(Protocol):
         """How its rows are divided; without levels they are not."""
 
     @property
+    def is_adopted(self) -> bool:
+        """Whether another writer made the table."""
+
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns in the types that files are written in: those of a table that are wider."""
+
+    @property
     def has_log(self) -> bool:
         """Whether the table itself knows what was committed to it."""
 

@@ -15,16 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from ...columns.contract import did_you_mean
 from ...columns.instants import TIME_FIELDS
-from ...model.errors import LocalError
+from ...model.errors import LocalError, SettingError
 from ...model.extras import describe_install
-from ..storage.files import OWN, move_file, read_document, sync_directory
+from ..storage.files import OWN, move_file, read_document, sync_directory, write_document
 from ..storage.object_path import ObjectPath, TablePath
-from .directory import OWNER, PUBLISHED, list_file_names
+from .column_types import can_hold, is_wider, parse_type_word
+from .directory import ADOPTED, FILE_TYPES, OWNER, PARTITION_BY, PUBLISHED, describe_partitioning, list_file_names
 from .interface import AddedFile, Listing, Overtaken, Rename, Replacement
 from .manifest import DataFile
 from .parquet import ParquetTable
-from .partitions import shorten_directory
+from .partitions import Partitions, shorten_directory
 from .rollback import FILES, MANIFEST, PIPELINE, PUT_BACK, LoggedCommit, Rollback, RolledBack, find_rollback
 
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
@@ -36,8 +38,7 @@ class Column(NamedTuple):
     """A column as a log describes it."""
 
     name: str
-    type: object
-    """Compared with ``==``."""
+    type: pa.DataType
     nullable: bool
     word: str
     """Its type for people."""
@@ -59,15 +60,49 @@ class LoggedTable(ParquetTable, Generic[T]):
     """The directory of the log, in the table's."""
 
     def check_claim(self, owner: str | None) -> bool:
-        """Raise LocalError as directories do, for a table of another owner in this form, and without the library."""
+        """Raise LocalError as directories do, for a table of another owner in this form, and without the library.
+
+        A table that another writer made may be appended to, in the partitions that it has.
+        """
         self._require_library()
-        if read_document(self._own / OWNER) is None and (self.directory / self.log).exists():
-            self.require_no_lost_owner()
-            raise LocalError(
-                f"{self.directory} holds {self._noun} table that Lading did not make, and a table that it writes is "
-                "its own from the first row; name another directory, and read both"
-            )
+        if read_document(self._own / OWNER) is None:
+            words = self._find_foreign_levels()
+            if words is not None:
+                self.require_no_lost_owner()
+                if self._partition_by and self._partition_by.words != words:
+                    raise LocalError(
+                        f"the table {self.directory}, which another writer made, is {describe_partitioning(words)}, "
+                        f"and now it would be {describe_partitioning(self._partition_by.words)}; leave out "
+                        "partition_by, or name another table"
+                    )
+                return False
         return super().check_claim(owner)
+
+    def claim_document(self) -> Mapping[str, Any]:
+        """Return what directories return, and for a table of another writer its partitions."""
+        words = self._find_foreign_levels()
+        if words is None:
+            return super().claim_document()
+        return {**super().claim_document(), PARTITION_BY: words, ADOPTED: True}
+
+    @cached_property
+    def is_adopted(self) -> bool:
+        """Whether another writer made the table."""
+        return bool((read_document(self._own / OWNER) or {}).get(ADOPTED, False))
+
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns in the types that the table has: those that were wider when the run began."""
+        wider = (read_document(self._own / OWNER) or {}).get(FILE_TYPES, {})
+        return pa.schema([
+            field.with_type(parse_type_word(wider[field.name])) if field.name in wider else field for field in schema
+        ])  # fmt: skip
+
+    def delete_empty(self) -> bool:
+        """Delete what ``prepare`` made; of a table of another writer that has no row of ours nothing."""
+        if self.is_adopted:
+            known = read_document(self._own / OWNER)
+            return known is None or self.find_last_commit(known["pipeline"]) == 0
+        return self.delete_empty_log() and super().delete_empty()
 
     def partition_directory(self, partition: str) -> str:
         """Return the directory of a partition's files: the log has its values, so that a long one may be a digest."""
@@ -167,6 +202,17 @@ class LoggedTable(ParquetTable, Generic[T]):
         return None
 
     @abstractmethod
+    def delete_empty_log(self) -> bool:
+        """Delete the log, unless it has rows; returns whether it is gone."""
+
+    @abstractmethod
+    def _find_foreign_levels(self) -> list[str] | None:
+        """Return the partitions of a table that Lading has not claimed, as settings write them; None without any.
+
+        Raises LocalError if it cannot be appended to, whatever the columns are.
+        """
+
+    @abstractmethod
     def _list(self, table: T) -> Listing:
         """Return the files of a table as it is loaded."""
 
@@ -264,13 +310,19 @@ class LoggedTable(ParquetTable, Generic[T]):
     def _new_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[Column]:
         """Return the wanted columns that the table does not have.
 
-        Raises LocalError, which names the column, if the table cannot take the others. Columns of
-        ``_list_relaxed_columns`` are to be made nullable.
+        Raises LocalError, which names the column, if the table cannot take the others, or if it was made by another
+        writer, to which nothing is added. Columns of ``_list_relaxed_columns`` are to be made nullable.
         """
         left = {column.name.lower(): column for column in held}
         new = []
         for column in wanted:
             there = left.pop(column.name.lower(), None)
+            if there is None and self.is_adopted:
+                raise LocalError(
+                    f"the table {self.directory}, which another writer made, has no column {column.name!r}"
+                    f"{did_you_mean(column.name, [one.name for one in held])}; add the column to it, or name the "
+                    "columns to write"
+                )
             if there is None:
                 new.append(column)
             elif there.name != column.name:
@@ -278,8 +330,8 @@ class LoggedTable(ParquetTable, Generic[T]):
                     f"the table {self.directory} has the column {there.name!r}, and {column.name!r} differs from it in "
                     f"case alone, which {self.noun} does not tell apart; name the column otherwise"
                 )
-            elif there.type != column.type or (
-                column.nullable and not there.nullable and column.name not in TIME_FIELDS
+            elif not can_hold(there.type, column.type) or (
+                column.nullable and not there.nullable and (self.is_adopted or column.name not in TIME_FIELDS)
             ):
                 raise LocalError(
                     f"the table {self.directory} has the column {column.name!r} as {there.word}, and now it would be "
@@ -295,8 +347,35 @@ class LoggedTable(ParquetTable, Generic[T]):
 
     def _list_relaxed_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[str]:
         """Return the times of messages that the table may not hold null in: earlier releases made it so."""
+        if self.is_adopted:
+            return []
         nullable = {column.name for column in wanted if column.nullable}
         return [column.name for column in held if not column.nullable and column.name in nullable & TIME_FIELDS]
+
+    def _note_wider_types(self, held: Sequence[Column], wanted: Sequence[Column]) -> None:
+        """Have files written in the types of the table if these are wider."""
+        there = {column.name: column.type for column in held}
+        wider = {
+            column.name: str(there[column.name])
+            for column in wanted
+            if column.name in there and is_wider(there[column.name], column.type)
+        }
+        known = read_document(self._own / OWNER) or {}
+        if wider != known.get(FILE_TYPES, {}):
+            write_document(self._own / OWNER, {**known, FILE_TYPES: wider})
+
+    def _require_levels(self, schema: pa.Schema) -> None:
+        """Raise LocalError if rows of ``schema`` cannot be divided as the table of another writer is."""
+        if not self.is_adopted:
+            return
+        try:
+            Partitions.parse(self.partitions.words, schema)
+        except SettingError as error:
+            raise LocalError(
+                f"the table {self.directory}, which another writer made, is "
+                f"{describe_partitioning(self.partitions.words)}, and its rows cannot be divided so "
+                f"({str(error).removeprefix('partition_by: ')}); write these columns, or another table"
+            ) from None
 
     def _require_partitions(self, there: Sequence[str], own: Sequence[str]) -> None:
         """Raise LocalError if the log says other partitions than the table was claimed with."""
