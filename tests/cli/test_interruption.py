@@ -109,7 +109,12 @@ def test_a_start_that_is_given_up_leaves_nothing(endless: Callable[[], subproces
     assert java.NOTED not in os.environ
 
 
-def test_a_start_that_fails_leaves_nothing(endless: Callable[[], subprocess.Popen[bytes]]) -> None:
+@pytest.mark.parametrize("earlier", [None, "of an earlier session"])
+def test_a_start_that_fails_leaves_nothing(
+    endless: Callable[[], subprocess.Popen[bytes]], earlier: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a process that had a session before: PySpark keeps the connection to its JVM."""
+    monkeypatch.setattr(pytest.importorskip("pyspark").SparkContext, "_gateway", earlier)
     with pytest.raises(ZeroDivisionError), jvm.starting():
         process = endless()
         noted = Path(os.environ[java.NOTED])

@@ -57,6 +57,7 @@ def _kernels() -> Finding:
 
 def _cache() -> Finding:
     from ..kernels import engine
+    from ..model.cache_directory import find_cache_directory
 
     # the engine warns of it in commands that need the kernels; here it is a finding
     log = logging.getLogger(engine.__name__)
@@ -68,7 +69,7 @@ def _cache() -> Finding:
         log.setLevel(before)
     if place.parent.name == "lading":
         return Finding(True, "cache", str(place.parent))
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    base = find_cache_directory().parent
     return Finding(
         False, "cache", f"{base} cannot be written to, so every process compiles the kernels again",
         "make it writable, or set XDG_CACHE_HOME",

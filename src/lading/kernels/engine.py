@@ -35,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from ..model.cache_directory import find_cache_directory
 from . import machine_code
 
 log = logging.getLogger(__name__)
@@ -176,8 +177,7 @@ def _cache_dir(xdg_cache_home: str) -> Path:
     shipped = SHIPPED / name
     if (shipped / COMPLETE).exists() and unsafe_path(shipped) is None:
         return shipped
-    base = Path(xdg_cache_home) if xdg_cache_home else Path("~/.cache").expanduser()
-    path = base / "lading" / name
+    path = find_cache_directory(xdg_cache_home) / name
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -194,7 +194,7 @@ def _cache_dir(xdg_cache_home: str) -> Path:
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     log.warning(
         "compiled kernels cannot be kept in %s (%s), so every process compiles them anew; %s or set XDG_CACHE_HOME",
-        base, problem, remedy,
+        path.parents[1], problem, remedy,
     )  # fmt: skip
     return own
 

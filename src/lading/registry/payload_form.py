@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from ..model.cache_directory import find_cache_directory
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import JSON_FORM, KINDS, PayloadForm, SchemaText, find_message
@@ -322,5 +322,4 @@ def _parse_source(settings: Mapping[str, str]) -> RegistrySchemas | None:
 
 
 def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "lading" / "schemas"
+    return find_cache_directory() / "schemas"

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from ..model.cache_directory import find_cache_directory
 from ..model.errors import LocalError
 from ..runtime.owned_directory import make_private_directory
 
@@ -100,11 +101,9 @@ def shim_home(program: Path, version: int) -> Path:
 
     It is in the user's cache, one for each Java, and written once; processes that start together write the same.
     """
-    cache = os.environ.get("XDG_CACHE_HOME")
-    base = Path(cache) if cache else Path("~/.cache").expanduser()
     dropped = "|".join(argument for argument, since in DROPPED.items() if version >= since)
     text = SHIM.format(dropped=dropped, noted=NOTED, java=shlex.quote(str(program)))
-    home = base / "lading" / "java" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    home = find_cache_directory() / "java" / hashlib.sha256(text.encode()).hexdigest()[:16]
     script = home / "bin" / "java"
     try:
         if script.read_text() == text:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,16 +24,18 @@ _starting: list[Path] = []
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Return a context in which a session is created. An error in it ends the JVM, unless PySpark can use it again."""
+    """Return a context in which a session is created. An error in it ends the JVM, unless PySpark can use it again.
+
+    PySpark uses the JVM of an earlier session again and starts none: what was started nevertheless has no user.
+    """
+    earlier = _find_gateway()
     place = Path(tempfile.mkdtemp(prefix="lading-jvm-"))
     os.environ[NOTED] = str(place / "pid")
     _starting.append(place)
     try:
         yield
     except BaseException:
-        from pyspark import SparkContext
-
-        if SparkContext._gateway is None:
+        if _find_gateway() is earlier:
             _end(place)
         raise
     finally:
@@ -40,6 +43,12 @@ def starting() -> Iterator[None]:
         with suppress(ValueError):
             _starting.remove(place)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _find_gateway() -> object | None:
+    """Return PySpark's connection to the JVM of a session, an earlier one included; None before the first."""
+    pyspark = sys.modules.get("pyspark")
+    return None if pyspark is None else pyspark.SparkContext._gateway
 
 
 def kill_starting_jvms() -> None:

@@ -13,9 +13,9 @@ import os
 import shlex
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
+from ..model.cache_directory import find_cache_directory
 from ..runtime.owned_directory import make_private_directory
 
 DAEMONS = ("pyspark.daemon", "lading.spark.daemon")
@@ -87,9 +87,7 @@ def worker_python() -> str:
     if os.name != "posix" or ARCHIVE in (pyspark.__file__ or ""):
         return sys.executable
     text = SHIM.format(archive=ARCHIVE, python=shlex.quote(sys.executable))
-    cache = os.environ.get("XDG_CACHE_HOME")
-    base = Path(cache) if cache else Path("~/.cache").expanduser()
-    script = base / "lading" / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    script = find_cache_directory() / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not script.exists():
         draft = script.with_name(f".{script.name}-{os.getpid()}")
         try:

@@ -18,6 +18,7 @@ from ..columns.topic_columns import parse_topic_columns
 from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
 from ..kernels import engine
 from ..model.address import Address
+from ..model.cache_directory import find_cache_directory
 from ..model.errors import LocalError
 from ..runtime.metrics import Metrics
 from ..runtime.owned_directory import own_directory
@@ -119,10 +120,9 @@ def own_state(state: Path, patience_s: float = ENDING_S) -> ExitStack:
 
 
 def _default_state(url: str) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    cache = Path(base) if base else Path("~/.cache").expanduser()
+    cache = find_cache_directory()
     # a directory of the source is another source somewhere else
     source = url if "://" in url else str(Path(url).absolute())
     if not cache.is_absolute():
-        raise LocalError(f"{cache}: the cache's directory has to be absolute; give --state DIR")
-    return cache / "lading" / "tables" / hashlib.sha256(source.encode()).hexdigest()[:16]
+        raise LocalError(f"{cache.parent}: the cache's directory has to be absolute; give --state DIR")
+    return cache / "tables" / hashlib.sha256(source.encode()).hexdigest()[:16]
