@@ -30,6 +30,19 @@ def begin(config: pytest.Config) -> None:
         os.environ.setdefault(DAY, str(datetime.now(UTC).toordinal()))
 
 
+def vary_examples() -> None:
+    """Have Hypothesis choose other examples each day, and the same ones again on the same day."""
+    day = read_day()
+    if day is None:
+        return
+    from hypothesis import core, settings
+
+    # Hypothesis has a profile for CI, with the same examples for ever
+    settings.register_profile("day", settings(settings.default, derandomize=False))
+    settings.load_profile("day")
+    vars(core)["global_force_seed"] = day
+
+
 def read_day() -> int | None:
     """Return the number of the day whose cases run; None if all of them run."""
     day = os.environ.get(DAY)

@@ -113,6 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not shared_kafka.PROCESS:
         shared_kafka.begin()
         case_turns.begin(config)
+    case_turns.vary_examples()
 
 
 @pytest.hookimpl(wrapper=True)

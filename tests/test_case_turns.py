@@ -6,8 +6,10 @@ from collections import defaultdict
 from copy import copy
 
 import pytest
+from hypothesis import core, given, settings
+from hypothesis import strategies as st
 
-from tests.case_turns import DAY, choose_others, choose_part, skip_others
+from tests.case_turns import DAY, choose_others, choose_part, skip_others, vary_examples
 
 
 @pytest.mark.parametrize(("count", "turns"), [(1, 3), (2, 3), (3, 3), (7, 3), (240, 4), (5, 2)])
@@ -78,3 +80,29 @@ def test_no_part_is_without_a_day(request: pytest.FixtureRequest) -> None:
             parts[marker.args[0]].add(marker.kwargs["part"])
     for turns, found in parts.items():
         assert found <= set(range(turns)), "a test never runs"
+
+
+def test_examples_are_those_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In CI Hypothesis has the same ones for ever, unless it is told otherwise."""
+    monkeypatch.delenv("LADING_TEST_FULL", raising=False)
+    monkeypatch.setattr(core, "global_force_seed", None)
+    before = settings.get_current_profile_name()
+
+    def draw(day: str) -> list[int]:
+        monkeypatch.setenv(DAY, day)
+        settings.load_profile("ci")
+        vary_examples()
+        drawn: list[int] = []
+
+        @given(st.integers(0, 1 << 60))
+        @settings(max_examples=20, database=None, deadline=None)
+        def collect(number: int) -> None:
+            drawn.append(number)
+
+        collect()
+        return drawn
+
+    try:
+        assert draw("740000") == draw("740000") != draw("740001")
+    finally:
+        settings.load_profile(before)

@@ -83,6 +83,7 @@ def test_ports_for_datagrams_are_below_those_of_the_system() -> None:
     assert all(1024 < port_of(choose_datagram_address()) < lowest for _ in range(20))
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_broker_comes_back_though_others_look_for_ports(server: tuple[str, int]) -> None:
     with LadingBroker() as broker, ExitStack() as taken:
         before = broker.process.endpoints
@@ -96,6 +97,7 @@ def test_a_broker_comes_back_though_others_look_for_ports(server: tuple[str, int
         assert broker.process.endpoints == before
 
 
+@pytest.mark.turns(2, part=0)
 def test_a_broker_with_more_listeners_comes_back() -> None:
     with LadingBroker(settings={"endpoints.iggy_tcp.listeners.old.address": "127.0.0.1:0"}) as broker:
         before = dict(broker.process.endpoints)

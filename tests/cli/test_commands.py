@@ -17,6 +17,7 @@ from lading.testing.broker_fixture import LadingBroker
 from .conftest import Run, documents
 
 
+@pytest.mark.turns(3, part=0)
 def test_send_and_poll_keep_every_header(process: Run) -> None:
     process("topic", "create", "flights", "--partitions", "1")
     process(
@@ -60,6 +61,7 @@ def test_lines_filter_and_offsets(lading: Run) -> None:
     assert [message["payload"] for message in last] == ["two", "three"]
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_pipe_is_the_payload_if_none_is_typed(process: Run) -> None:
     assert (
         "sent 1 message to piped (new topic, 1 partition)" in process("message", "send", "piped", stdin="hi\n").stderr
@@ -259,6 +261,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("arguments", "says"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
@@ -269,6 +272,7 @@ def test_what_cannot_be_is_one_sentence_and_code_2(lading: Run, arguments: tuple
     assert done.stdout == ""
 
 
+@pytest.mark.turns(3, part=1)
 def test_an_unreachable_server_says_what_to_start(process: Run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -300,6 +304,7 @@ def test_a_send_that_fails_says_how_much_was_sent(lading: Run) -> None:
     assert "Traceback" not in failed.stderr
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_taken_port_names_the_setting(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     address = broker.endpoints["iggy_tcp"]
     own = f"--set=endpoints.iggy_tcp.address={address}"
@@ -339,6 +344,7 @@ def test_a_word_that_begins_no_endpoint_is_refused(lading: Run, tmp_path: Path) 
     assert "'kafak' begins no endpoint" in refused.stderr and "nsqd_tcp" in refused.stderr
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_data_directory_has_one_owner(lading: Run, broker: testing.BrokerProcess) -> None:
     sets = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
     done = lading("serve", "--data", str(broker.data_dir), *sets, code=2)

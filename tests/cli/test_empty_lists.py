@@ -16,6 +16,7 @@ def url() -> Iterator[str]:
         yield broker.url
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("command", "sentence", "remedy"),
     [

@@ -69,6 +69,7 @@ def topics(broker: testing.BrokerProcess) -> None:
             producer.send("coded", b"x" * 100, headers={"carrier": "AA"})
 
 
+@pytest.mark.turns(3, part=2)
 def test_the_page_has_these_codes_and_commands() -> None:
     found = rows()
     assert found.keys() == {0, 1, 2, 70, 130}
@@ -77,6 +78,7 @@ def test_the_page_has_these_codes_and_commands() -> None:
     assert found[70].startswith("`serve`")
 
 
+@pytest.mark.turns(3, part=0)
 def test_0_done_and_a_reader_that_goes_away(broker: testing.BrokerProcess, lading: Run) -> None:
     lading("topic", "list", code=0)
     with started(broker, "message", "poll", "coded", "--count", "3000", "-o", "json") as process:
@@ -100,6 +102,7 @@ def test_0_for_people_whose_pager_goes_away(broker: testing.BrokerProcess, words
     assert (process.returncode, "Error" in said) == (0, False), said
 
 
+@pytest.mark.turns(3, part=1)
 def test_2_output_that_is_closed(broker: testing.BrokerProcess) -> None:
     command = f"{sys.executable} -m lading.cli.main topic list >&-"
     environment = os.environ | {"LADING_SERVER": broker.url}
@@ -109,6 +112,7 @@ def test_2_output_that_is_closed(broker: testing.BrokerProcess) -> None:
     assert (done.returncode, done.stderr) == (2, "lading: standard output: Bad file descriptor\n")
 
 
+@pytest.mark.turns(3, part=1)
 def test_0_output_in_ascii(broker: testing.BrokerProcess, process: Run) -> None:
     with Producer(broker.url) as producer:
         producer.send("ascii", b"x", headers={"city": "citt\u00e0 \U0001f6a2"})
@@ -174,6 +178,7 @@ def test_2_an_error_in_one_sentence(words: str, lading: Run) -> None:
     assert lading(*words.split(), code=2).stderr.strip()
 
 
+@pytest.mark.turns(3, part=0)
 def test_70_a_loop_that_stood_still(tmp_path: Path) -> None:
     process = hanging(tmp_path, 600, subprocess.PIPE)
     _, said = process.communicate(timeout=TIMEOUT_S)
@@ -181,6 +186,7 @@ def test_70_a_loop_that_stood_still(tmp_path: Path) -> None:
     assert "in hang" in said
 
 
+@pytest.mark.turns(3, part=2)
 def test_130_ctrl_c(broker: testing.BrokerProcess) -> None:
     assert code_after_ctrl_c(broker, "message", "tail", "coded", "--offset", "earliest", "-o", "json") == 130
 

@@ -49,6 +49,7 @@ def positions(said: str) -> list[tuple[Any, ...]]:
     return [(row["partition"], row["position"], row["new_position"]) for row in map(json.loads, said.splitlines())]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("scheme", ["lading", "kafka"])
 def test_a_kafka_group(lading: Run, broker: testing.BrokerProcess, topic: str, scheme: str) -> None:
     """Asked for at the admin endpoint, and as from any Kafka cluster."""

@@ -36,6 +36,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "command",
     [
@@ -105,6 +106,7 @@ def test_doctor_tells_of_a_cache_that_cannot_be_written(lading: Run, file: Path,
     assert "fsync" in found, "what comes after it is checked too"
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("command", ["topic list", "topic list -o json", "config show"])
 def test_output_onto_a_full_disk_is_one_sentence(broker: testing.BrokerProcess, command: str) -> None:
     with Path("/dev/full").open("w") as full:

@@ -68,6 +68,7 @@ def test_the_command_line_names_a_store(
     copy_and_count(lading, bucket, words, [], form)
 
 
+@pytest.mark.turns(2, part=0)
 @pytest.mark.usefixtures("filled")
 def test_a_profile_names_a_store(
     process: Run, broker: testing.BrokerProcess, object_server: ObjectServer, written: dict[str, str], tmp_path: Path,
@@ -109,6 +110,7 @@ def test_refused_options(lading: Run, what: str, command: str) -> None:
     assert sentence in said and "hush" not in said
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_profile_in_clear_text_is_refused(process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     file = profiles.profiles_file()

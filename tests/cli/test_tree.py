@@ -106,6 +106,7 @@ def test_config_init_writes_what_serve_reads(tmp_path: Path, capsys: pytest.Capt
     assert {row["setting"] for row in rows.values() if row["origin"] != "default"} == {"log.segment_bytes"}
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_profile_names_server_and_login(broker: testing.BrokerProcess, process: Run, tmp_path: Path) -> None:
     place = tmp_path / "lading" / "profiles.toml"
     said = process("--profile", "here", "topic", "list", code=2, XDG_CONFIG_HOME=str(tmp_path)).stderr
@@ -124,6 +125,7 @@ def test_a_profile_names_server_and_login(broker: testing.BrokerProcess, process
         assert says in process("--profile", name, "topic", "list", code=2, **environment).stderr
 
 
+@pytest.mark.turns(2, part=0)
 def test_set_counts_more_than_free_ports(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     taken = f"endpoints.kafka.address={broker.endpoints['kafka']}"
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(tmp_path / "data"), "--free-ports"]

@@ -22,6 +22,7 @@ def broker() -> Iterator[testing.BrokerProcess]:
         yield running
 
 
+@pytest.mark.turns(2, part=1)
 def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     word = tmp_path / "word"
     word.write_text("the root's password\n")
@@ -83,6 +84,7 @@ def test_a_password_is_no_argument(lading: Run) -> None:
     assert "is empty" in lading("user", "add", "eve", "--password-file", "-", stdin="\n", code=2).stderr
 
 
+@pytest.mark.turns(2, part=0)
 def test_users_of_a_directory_without_a_broker(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     open_address = {"endpoints.admin.address": "0.0.0.0:0"}

@@ -76,6 +76,7 @@ class Life:
         self.transport.close()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("end", ENDS)
 def test_work_that_is_sent_again_by_the_next_life_is_there_once(
     broker: testing.BrokerProcess, topic: str, end: str

@@ -62,6 +62,7 @@ def test_five_sends_without_flush_arrive(broker: testing.BrokerProcess, topic: s
     assert payloads(broker, topic) == [b"x" * number for number in range(5)]
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_producer_that_nobody_holds_still_sends_and_an_error_of_the_program_stays_its_own(
     broker: testing.BrokerProcess, topic: str
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_producer_that_nobody_holds_still_sends_and_an_error_of_the_program_st
     assert payloads(broker, topic) == [b"x"] * 4
 
 
+@pytest.mark.turns(3, part=0)
 def test_what_cannot_be_sent_is_told_with_its_count(topic: str) -> None:
     with testing.broker() as gone:
         program = """
@@ -109,6 +111,7 @@ def test_what_cannot_be_sent_is_told_with_its_count(topic: str) -> None:
     assert words.count("\n") == 1
 
 
+@pytest.mark.turns(3, part=1)
 def test_what_the_server_refused_behind_the_back_of_the_program_is_told(
     broker: testing.BrokerProcess, topic: str
 ) -> None:
@@ -128,6 +131,7 @@ def test_what_the_server_refused_behind_the_back_of_the_program_is_told(
     assert "lading: 1 message to" in ended.stderr
 
 
+@pytest.mark.turns(3, part=1)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_leaves_the_messages_to_its_parent(broker: testing.BrokerProcess, topic: str) -> None:
     program = """
@@ -152,6 +156,7 @@ def test_a_forked_child_leaves_the_messages_to_its_parent(broker: testing.Broker
     assert payloads(broker, topic) == [b"", b"xx"]
 
 
+@pytest.mark.turns(3, part=2)
 def test_threads_may_share_a_producer(broker: testing.BrokerProcess, topic: str) -> None:
     program = """
         import sys, threading

@@ -43,6 +43,7 @@ def selection(where: str = "n = 3") -> Selection:
     return Selection.parse("offset", where, "available", verify=False, on_loss="skip")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_directory_is_counted(directory: Path, threads: int) -> None:
     told = list(count_matches(ConsoleSource(str(directory)), "counted", None, selection(), threads))

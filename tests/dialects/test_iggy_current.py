@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from types import ModuleType
@@ -25,6 +26,8 @@ from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.run import Run
 from lading.model.scan_request import ScanRequest
 from tests.dialects.iggy_current import VECTORS, Header, batch, frame, header_block, parse_batches, vector
+
+FULL = os.environ.get("LADING_TEST_FULL") == "1"
 
 TIME_US = 1_692_643_862_991_111
 HEADERS: list[Header] = [(2, b"key 1", 2, b"value1"), (2, b"key-2", 3, b"\x01"), (7, b"\x05\x00", 12, bytes(8))]
@@ -254,7 +257,7 @@ def written(draw: st.DrawFn) -> bytes:
 
 
 @given(written(), st.integers(0, 12), st.integers(0, 12), st.integers(1, 5), st.sampled_from((1, 40, 1 << 20)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 50, deadline=None)
 def test_kernels_and_fallbacks_give_the_same_columns(data: bytes, first: int, end: int, rows: int, size: int) -> None:
     run = messages.find_batches(data)
     request = ScanRequest(first, end, keys=("a", "\\k1:00"), max_rows=rows, max_bytes=size)
@@ -273,7 +276,7 @@ def test_kernels_and_fallbacks_give_the_same_columns(data: bytes, first: int, en
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if FULL else 100, deadline=None)
 def test_decoding_gives_messages_or_says_what_is_wrong(data: st.DataObject) -> None:
     """Whatever bytes lie in a chunk: a value or MalformedMessage, from kernels and fallbacks alike."""
     good = bytearray(data.draw(written()))

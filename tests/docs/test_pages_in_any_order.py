@@ -79,6 +79,7 @@ def plain_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_plain_environment(tmp_path_factory.mktemp("plain"))
 
 
+@pytest.mark.turns(2, part=0)
 def test_without_extras_what_needs_one_says_which(plain_python: Path, tmp_path: Path) -> None:
     (tmp_path / "steps.toml").write_text(
         """[source]
@@ -124,6 +125,7 @@ for command in {list(expected)!r}:
         assert all(word in text for word in words), (command, text)
 
 
+@pytest.mark.turns(2, part=1)
 def test_pages_run_without_extras_in_any_order(plain_python: Path, full: bool, tmp_path: Path) -> None:
     """Whole with LADING_TEST_FULL=1, else the thirty commands and a sample; LADING_TEST_SEED repeats an order."""
     seed = int(os.environ.get("LADING_TEST_SEED", random.randrange(1_000_000)))

@@ -1,6 +1,6 @@
 """Every snippet of the README and of docs/ runs, in its page's order, against a real broker.
 
-Pages that start Spark take turns as a whole; what they do before that runs each time.
+Pages take turns. Those that start Spark run whole every third day, and as far as their first such snippet every second.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ def run_page(
     assert failure is None, f"{page.name}:\n{failure}"
 
 
+@pytest.mark.turns(2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page",

@@ -24,6 +24,7 @@ def files() -> dict[str, str]:
     return {line.removeprefix("# "): text for line, text in first.items() if line.startswith("# ")}
 
 
+@pytest.mark.turns(2, part=1)
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     shown = files()
     names = [name for name in shown if name.startswith("test_")]

@@ -39,6 +39,7 @@ def fates(flight: dict[str, Any], native: int) -> list[str]:
     return [end] if flight["tailnum"] is not None else ["quarantine", end]
 
 
+@pytest.mark.turns(2, part=0)
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_demo_adds_up(shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:

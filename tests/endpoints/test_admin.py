@@ -94,8 +94,7 @@ def test_topics(http: httpx.Client, topic: str) -> None:
     assert [part["partition"] for part in document["partitions"]] == [0, 1]
     assert document["partitions"][0] | {"size_bytes": 0} == {
         "partition": 0, "first_offset": 0, "next_offset": 0, "synced_end": 0, "stable_end": 0, "epoch": 1,
-        "epochs": [[1, 0]], "size_bytes": 0, "segments": 1,
-        "has_unavailable": False, "refusal": None,
+        "epochs": [[1, 0]], "size_bytes": 0, "segments": 1, "refusal": None,
     }  # fmt: skip
     assert document in http.get("/topics").json()
     refused(http.post(topic, json={"partitions": 1}), 409, "topic_name_exists")
@@ -394,6 +393,7 @@ def test_metrics_and_health(http: httpx.Client, topic: str) -> None:
         assert metric in answer.text
 
 
+@pytest.mark.turns(2, part=0)
 def test_the_token_is_asked_for() -> None:
     with testing.broker(endpoints__admin__token="s3cret") as broker:
         url = f"http://{broker.endpoints['admin']}"
@@ -406,6 +406,7 @@ def test_the_token_is_asked_for() -> None:
         assert "s3cret" not in broker.log_file.read_text()
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_token_may_be_any_text() -> None:
     """Its bytes are compared as they were sent."""
     with testing.broker(endpoints__admin__token="żółć") as broker:

@@ -88,6 +88,7 @@ def half_hello(context: ssl.SSLContext) -> bytes:
     return hello[: len(hello) // 2]
 
 
+@pytest.mark.turns(2, part=1)
 def test_half_handshakes_leave_no_descriptor_open(
     running: testing.BrokerProcess, authority: Authority, full: bool
 ) -> None:
@@ -243,6 +244,7 @@ def name_everywhere(
     iggy.close()
 
 
+@pytest.mark.turns(2, part=0)
 def test_names_that_are_paths_lead_nowhere(tmp_path: Path, full: bool) -> None:
     beside = tmp_path / "beside"
     beside.mkdir()

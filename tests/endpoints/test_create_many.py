@@ -34,6 +34,7 @@ def codes(kafka: KafkaFrames) -> dict[str, int]:
     return {topic.name: topic.error_code for topic in answer.topics}
 
 
+@pytest.mark.turns(2, part=1)
 @pytest.mark.timeout(300)
 def test_others_are_answered_while_many_partitions_are_made(tmp_path: Path) -> None:
     with testing.broker(tmp_path / "data") as broker:
@@ -58,6 +59,7 @@ def test_others_are_answered_while_many_partitions_are_made(tmp_path: Path) -> N
         kafka.close()
 
 
+@pytest.mark.turns(2, part=0)
 def test_others_are_answered_while_the_admin_endpoint_makes_many_partitions(tmp_path: Path) -> None:
     many = 1_000
     body = json.dumps({"partitions": many}).encode()

@@ -69,6 +69,7 @@ def test_a_page_of_elsewhere_is_refused_and_changes_nothing(broker: BrokerProces
     assert "crossed" not in names
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", HTTP)
 def test_command_lines_and_own_pages_pass(broker: BrokerProcess, name: str) -> None:
     address = broker.endpoints[name]

@@ -125,6 +125,7 @@ def test_nodes_of_one_address_have_a_share_of_the_places() -> None:
             assert node.receive(6)[-2:] == b"OK"
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_node_that_reads_nothing_is_closed() -> None:
     """Its place, and what waited for it to read, were kept for ever."""
     settings = {"connections.unread_timeout_ms": 500, "endpoints.nsqlookupd_tcp.registrations_max": 1}
@@ -137,6 +138,7 @@ def test_a_node_that_reads_nothing_is_closed() -> None:
                 node.socket.sendall(refused)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", HALVES)
 def test_half_requests_lock_nobody_out(name: str) -> None:
     """4,200 half frames reset every new Kafka client until they left."""
@@ -182,6 +184,7 @@ HALF_BODY = (
 ) + bytes(5 * MIB - 1)
 
 
+@pytest.mark.turns(2, part=0)
 def test_halves_of_large_bodies_do_not_use_up_what_others_need() -> None:
     """A body took its memory in small steps, in nobody's name: a few halves left none for anybody."""
     with testing.broker(durability="os", connections__receive_bytes_max="20MiB") as running:

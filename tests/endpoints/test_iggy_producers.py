@@ -69,6 +69,7 @@ def polled(talk: Talk) -> list[PolledMessage]:
     return parse_batches(body[16:])
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_batch_that_is_sent_again_is_kept_once(talk: Talk) -> None:
     assert send(talk, numbered(b"a", b"b"), 2) == (0, 0)
     assert send(talk, numbered(b"c", sequence=2), 1) == (0, 2)
@@ -79,12 +80,14 @@ def test_a_batch_that_is_sent_again_is_kept_once(talk: Talk) -> None:
     assert [(one.offset, one.payload) for one in polled(talk)] == list(enumerate((b"a", b"b", b"c", b"plain", b"d")))
 
 
+@pytest.mark.turns(3, part=2)
 def test_partitions_and_producers_count_on_their_own(talk: Talk) -> None:
     for partition in (0, 1):
         for producer in (ID, ID + 1):
             assert send(talk, numbered(b"a", producer=producer), 1, partition) == (0, producer - ID)
 
 
+@pytest.mark.turns(3, part=2)
 def test_what_does_not_follow_is_refused_and_not_written(talk: Talk) -> None:
     assert send(talk, numbered(b"x", sequence=5), 1) == (UNKNOWN, None)
     assert send(talk, numbered(b"a", b"b"), 2) == (0, 0)
@@ -96,6 +99,7 @@ def test_what_does_not_follow_is_refused_and_not_written(talk: Talk) -> None:
     assert [one.payload for one in polled(talk)] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("partitioning", [b"\x01\x00", b"\x03\x01k"])
 def test_a_numbered_batch_names_its_partition(talk: Talk, partitioning: bytes) -> None:
     where = TOPIC + partitioning + struct.pack("<I", 1)
@@ -122,6 +126,7 @@ def test_a_start_knows_the_producers(data: Path, how: str) -> None:
         assert [one.payload for one in polled(talk)] == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.turns(3, part=0)
 def test_no_session_is_given_twice(data: Path) -> None:
     """Producers make their ids of it: the batches of a second owner would pass for repetitions."""
     given = []
@@ -136,6 +141,7 @@ def test_no_session_is_given_twice(data: Path) -> None:
     assert given[0] > 0 and given[-1] < 1 << 43
 
 
+@pytest.mark.turns(3, part=1)
 def test_no_session_is_given_of_which_a_producer_is_known(data: Path) -> None:
     """However far behind the clock is: the producer's session was given by a broker whose clock was ahead."""
     ahead = (1 << 42) + random.randrange(1 << 20)

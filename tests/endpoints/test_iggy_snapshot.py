@@ -91,6 +91,7 @@ def _register() -> bytes:
     return request(REGISTER, CURRENT_LOGIN)
 
 
+@pytest.mark.turns(3)
 def test_everything_is_in_the_archive_and_no_secret(
     ask: Callable[[bytes], tuple[int, bytes]], broker: BrokerProcess
 ) -> None:

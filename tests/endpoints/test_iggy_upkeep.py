@@ -64,6 +64,7 @@ def payloads(broker: BrokerProcess, name: str) -> list[bytes | None]:
     return [one.payload for one in lading.Consumer(broker.url, f"{name}.topic", end="latest")]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("version", ["0.6.202", "0.7.0", "0.8.0", "0.10.0"])
 def test_a_topic_keeps_its_messages_for_as_long_as_it_is_told_later(
     made: tuple[Frames, str], connect: Callable[[], Frames], version: str

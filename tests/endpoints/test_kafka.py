@@ -754,6 +754,7 @@ def test_metrics_count_what_went_through(kafka: KafkaFrames, topic: str, broker:
     assert figure('lading_connections{endpoint="kafka"}') >= 1
 
 
+@pytest.mark.turns(2, part=1)
 def test_fetches_are_answered_when_the_broker_stops(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as running:
         kafka = KafkaFrames(running.endpoints["kafka"])
@@ -767,6 +768,7 @@ def test_fetches_are_answered_when_the_broker_stops(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
 
 
+@pytest.mark.turns(2, part=0)
 def test_limits_of_connections_and_automatic_topics_are_settings(tmp_path: Path) -> None:
     with testing.broker(
         tmp_path,

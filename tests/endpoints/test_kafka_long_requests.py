@@ -106,6 +106,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
+@pytest.mark.turns(3, part=2)
 def test_others_have_their_turn_within_a_fetch_of_many_partitions(
     client: ScriptedConnection, fetched: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_others_have_their_turn_within_a_fetch_of_many_partitions(
     assert sizes(answer).keys() == {0, PARTITIONS - 1}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("partition", [0, PARTITIONS - 1])
 def test_a_long_fetch_is_told_of_what_comes_while_it_waits(client: ScriptedConnection, partition: int) -> None:
     client.send(framed("Fetch", 4, **fetch_of_all(wait_ms=1_000, min_bytes=1)))
@@ -149,6 +151,7 @@ def test_a_long_fetch_is_told_of_what_comes_while_it_looks(
     assert sizes(answer).keys() == {partition}
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_long_fetch_that_finds_nothing_is_answered_when_its_time_is_over(client: ScriptedConnection) -> None:
     client.send(framed("Fetch", 4, **fetch_of_all(wait_ms=1_000, min_bytes=1)))
     client.loop.advance(0.9)
@@ -158,6 +161,7 @@ def test_a_long_fetch_that_finds_nothing_is_answered_when_its_time_is_over(clien
     assert sizes(answer) == {}
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_long_fetch_whose_client_is_gone_is_forgotten(client: ScriptedConnection, fetched: list[int]) -> None:
     other = client.loop.connect()
     client.send(framed("Fetch", 4, **fetch_of_all(wait_ms=1_000, min_bytes=1)))
@@ -174,6 +178,7 @@ def test_a_long_fetch_that_is_cut_short_closes_the_connection(client: ScriptedCo
     assert client.transport.events[-1] == "close"
 
 
+@pytest.mark.turns(3, part=0)
 def test_positions_of_a_long_commit_are_written_in_turns(
     client: ScriptedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +204,7 @@ def test_positions_of_a_long_commit_are_written_in_turns(
     assert most_at_once(seen) <= ROWS_AT_ONCE < PARTITIONS
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_long_request_is_decoded_and_its_answer_encoded_by_a_worker(
     client: ScriptedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def hello() -> bytes:
     return outgoing.read()
 
 
+@pytest.mark.turns(3, part=1)
 def test_each_line_tells_time_level_endpoint_and_peer(tmp_path: Path) -> None:
     with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
         peer = refuse_kafka_frame(endpoints["kafka"])
@@ -237,6 +238,7 @@ def test_each_line_tells_time_level_endpoint_and_peer(tmp_path: Path) -> None:
     assert any(f" INFO kafka {peer} closing the connection: a request claims -2 bytes" in line for line in lines)
 
 
+@pytest.mark.turns(3, part=0)
 def test_lines_as_json(tmp_path: Path) -> None:
     with served(tmp_path / "data", subprocess.PIPE, "--log", "json") as (process, endpoints):
         peer = refuse_kafka_frame(endpoints["kafka"])
@@ -247,6 +249,7 @@ def test_lines_as_json(tmp_path: Path) -> None:
     assert all(set(line) >= {"time", "level", "endpoint", "peer", "message"} for line in lines)
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_client_before_headers_is_told_of_once(tmp_path: Path) -> None:
     """Kafka clients before 0.11 saw errors that say nothing of headers, and the log of the broker nothing at all."""
     with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
@@ -264,6 +267,7 @@ def test_a_client_before_headers_is_told_of_once(tmp_path: Path) -> None:
     assert "only format 2, which has headers" in told[0] and "version 2 of Fetch" in told[1]
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:
     """Somebody set `security.protocol=SSL`, `https://` or the like, and saw a connection that only closes."""
     with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):

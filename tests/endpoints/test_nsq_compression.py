@@ -81,6 +81,7 @@ def test_a_compressed_connection_does_all_that_a_plain_one_does(broker: testing.
     client.close()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("with_tls", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_compression_within_tls_comes_after_it(
@@ -92,6 +93,7 @@ def test_compression_within_tls_comes_after_it(
     client.close()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_heartbeats_reach_a_compressed_client(broker: testing.BrokerProcess, kind: str) -> None:
     client = open_compressed(broker.endpoints["nsqd_tcp"], kind, heartbeat_interval=1000)
@@ -127,6 +129,7 @@ def test_what_is_switched_off_is_not_offered_and_levels_are_bounded() -> None:
 
 
 # nsqd 1.3.0, and the fork, whose level is 0 for a client that names none
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("compat", "levels"),
     [

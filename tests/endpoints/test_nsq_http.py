@@ -296,6 +296,7 @@ def test_a_topic_that_pub_made_can_be_made_ext(
     again.close()
 
 
+@pytest.mark.turns(2, part=0)
 def test_the_fork_tells_that_a_topic_exists_in_its_words() -> None:
     with testing.broker(durability="os", nsq__compat="youzan") as broker:
         create = f"http://{broker.endpoints['nsqlookupd_http']}/topic/create?topic=t&partition_num=1&replicator=1"
@@ -463,6 +464,7 @@ def test_other_nodes_register_and_leave(broker: testing.BrokerProcess, lookup: h
         assert time.monotonic() < deadline
 
 
+@pytest.mark.turns(2, part=1)
 def test_what_one_node_may_register_is_bounded() -> None:
     """And it keeps what it has: a node that is cut off says everything again."""
     with testing.broker(durability="os", endpoints__nsqlookupd_tcp__registrations_max=100) as broker:

@@ -347,6 +347,7 @@ def resident_bytes(broker: testing.BrokerProcess) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 
+@pytest.mark.turns(3, part=1)
 def test_clients_that_never_read_cost_bounded_memory(
     broker: testing.BrokerProcess, connect: Connect, topic: str, full: bool
 ) -> None:
@@ -398,6 +399,7 @@ def test_a_subscriber_that_reads_no_answers_is_not_read_either(
         assert client.frame()[1].startswith({"PUB": b"OK", "FIN": b"E_FIN_FAILED"}[command])
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_flood_of_small_commands_lets_others_have_their_turn(
     broker: testing.BrokerProcess, connect: Connect, topic: str
 ) -> None:
@@ -468,6 +470,7 @@ def test_a_wrong_magic(connect: Connect, broker: testing.BrokerProcess) -> None:
     client.close()
 
 
+@pytest.mark.turns(3, part=2)
 def test_heartbeats_and_silence(connect: Connect) -> None:
     client = connect(heartbeat_interval=1000)
     began_s = time.monotonic()

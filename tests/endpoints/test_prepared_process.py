@@ -79,6 +79,7 @@ def forked(prepared: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(testing, "launch", forked_broker.launch)
 
 
+@pytest.mark.turns(2, part=1)
 @pytest.mark.usefixtures("forked")
 def test_one_that_was_killed_does_no_harm(prepared: subprocess.Popen[bytes]) -> None:
     prepared.kill()
@@ -86,6 +87,7 @@ def test_one_that_was_killed_does_no_harm(prepared: subprocess.Popen[bytes]) -> 
         assert broker.process is not prepared
 
 
+@pytest.mark.turns(2, part=0)
 @pytest.mark.usefixtures("forked")
 def test_what_another_process_prepared_is_left_to_it(prepared: subprocess.Popen[bytes]) -> None:
     get_prepared().owner = os.getppid()
@@ -96,6 +98,7 @@ def test_what_another_process_prepared_is_left_to_it(prepared: subprocess.Popen[
     prepared.communicate()
 
 
+@pytest.mark.turns(2, part=1)
 def test_why_it_does_not_start_is_one_sentence(prepared: subprocess.Popen[bytes]) -> None:
     with (
         pytest.raises(LocalError, match=r"^the broker did not start: unknown setting brokr\.x \(--set\)"),

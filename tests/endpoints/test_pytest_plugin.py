@@ -104,6 +104,7 @@ def test_each_worker_of_a_run_has_one_broker_which_ends_with_it(tmp_path: Path) 
     assert not any(is_running(int(pid)) for pid in brokers.values())
 
 
+@pytest.mark.turns(3, part=2)
 def test_the_plugin_loads_nothing_where_it_is_not_used(tmp_path: Path) -> None:
     heavy = ("numpy", "pyarrow", "pydantic", "lading.testing", "lading.testing.broker_fixture", "lading.model.values")
     (tmp_path / "test_unused.py").write_text(
@@ -212,6 +213,7 @@ def test_the_arguments_that_are_checked_are_those_there_are() -> None:
     assert list(inspect.signature(LadingBroker).parameters) == list(OPTIONS)
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_taken_port_is_one_sentence_without_the_log(shared: LadingBroker) -> None:
     with (
         pytest.raises(LocalError, match=r"^the broker did not start: 127\.0\.0\.1:\d+ is in use by another program"),
@@ -271,6 +273,7 @@ def test_a_reset_leaves_no_topic(shared: LadingBroker) -> None:
     assert shared.messages("orders") == []
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_broker_comes_back_where_it_was_with_its_messages(shared: LadingBroker, crash: bool) -> None:
     topic = shared.create_topic()
@@ -341,6 +344,7 @@ def test_a_full_disk_takes_no_topic_and_no_position(shared: LadingBroker) -> Non
         assert httpx.get(f"http://{shared.admin}/health").json()["status"] == "ok"
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_topic_whose_removal_was_refused_gives_its_name_away(shared: LadingBroker) -> None:
     """Its row is still in the catalog when the next topic takes name and id."""
     topic = shared.create_topic()
@@ -388,12 +392,14 @@ def assert_nothing_is_refused(broker: LadingBroker) -> None:
     assert httpx.get(f"http://{broker.admin}/faults").json() == {"appends_to_refuse": 0, "disk_is_full": False}
 
 
+@pytest.mark.turns(3, part=0)
 def test_only_a_broker_for_tests_fails_on_request() -> None:
     with testing.broker() as broker:
         answer = httpx.put(f"http://{broker.endpoints['admin']}/faults", json={"disk_is_full": True})
         assert answer.status_code == 404
 
 
+@pytest.mark.turns(3, part=1)
 def test_tls_and_users_on_demand() -> None:
     with LadingBroker(tls=True, users={"root": "long enough 1", "ann": "long enough 2"}) as broker:
         assert ssl.create_default_context(cafile=broker.ca_file)

@@ -85,6 +85,7 @@ def test_many_requests_at_once(connect: Connect) -> None:
     assert sorted(client.poll(3), key=int) == [b"%d" % number for number in range(500)]
 
 
+@pytest.mark.turns(3, part=1)
 def test_long_messages_both_ways(connect: Connect) -> None:
     client = connect()
     large = random.Random(1).randbytes(9 << 20)
@@ -127,6 +128,7 @@ def test_the_brokers_certificate_can_be_trusted(broker: testing.BrokerProcess) -
         )
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_stop_answers_what_was_asked_and_says_goodbye(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as broker:
         client = QuicFrames(broker.endpoints["iggy_quic"])
@@ -145,12 +147,14 @@ def test_a_stop_answers_what_was_asked_and_says_goodbye(tmp_path: Path) -> None:
         client.close()
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_broker_that_met_no_client_has_made_no_certificate_and_stops(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as broker:
         assert broker.stop() == 0
     assert not (tmp_path / "certificate.pem").exists()
 
 
+@pytest.mark.turns(3, part=0)
 def test_listeners_have_certificates_of_their_own(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     settings = {
@@ -172,6 +176,7 @@ def test_listeners_have_certificates_of_their_own(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.turns(3, part=1)
 def test_two_brokers_do_not_share_a_port(broker: testing.BrokerProcess) -> None:
     with (
         pytest.raises(LocalError, match=r"endpoints\.iggy_quic\.address"),

@@ -101,6 +101,7 @@ def test_a_connection_ends_with_its_user(broker: testing.BrokerProcess, authorit
     assert_refused(connect(broker, authority.sign("eve")), AlertDescription.access_denied)
 
 
+@pytest.mark.turns(2, part=0)
 def test_new_clients_meet_the_authorities_that_are_in_the_file(tmp_path: Path) -> None:
     first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
     trusted = tmp_path / "trusted.pem"
@@ -116,6 +117,7 @@ def test_new_clients_meet_the_authorities_that_are_in_the_file(tmp_path: Path) -
         assert before.ask(PING) == (0, b"")
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("nothing")

@@ -130,6 +130,7 @@ def test_a_client_that_moves_stays_the_same_client(connect: Connect) -> None:
     assert client.poll(4) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.turns(2, part=1)
 def test_ten_thousand_streams(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     client = connect()
@@ -336,6 +337,7 @@ def test_made_up_addresses_do_not_keep_clients_out(broker: testing.BrokerProcess
     assert memory_bytes(broker) < before + GROWTH_BYTES_MAX
 
 
+@pytest.mark.turns(2, part=0)
 def test_silent_handshakes_end(broker: testing.BrokerProcess, connect: Connect) -> None:
     half = QuicFrames(broker.endpoints["iggy_quic"], connect=False)
     half.quic.connect(half.address, now=time.monotonic())

@@ -137,6 +137,7 @@ def kafka_fetcher(running: testing.BrokerProcess, admin: httpx.Client) -> Callab
     return lambda: frames.ask("Fetch", 11, **fetch("f"))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("make_reader", [kafka_fetcher, iggy_poller])
 def test_who_has_read_too_much_waits(
     running: testing.BrokerProcess,
@@ -166,6 +167,7 @@ def test_nsq_delivers_later_and_reads_what_is_finished(running: testing.BrokerPr
         each.close()
 
 
+@pytest.mark.turns(2, part=0)
 def test_kafka_tells_how_long(running: testing.BrokerProcess, admin: httpx.Client) -> None:
     frames = KafkaFrames(running.endpoints["kafka"])
     make_topic(admin, "throttled")
@@ -200,6 +202,7 @@ def test_the_share_of_time_slows_every_request(running: testing.BrokerProcess, a
     frames.close()
 
 
+@pytest.mark.turns(2, part=1)
 def test_kafka_describes_and_changes(running: testing.BrokerProcess, admin: httpx.Client) -> None:
     frames = KafkaFrames(running.endpoints["kafka"])
 

@@ -251,12 +251,14 @@ def test_every_api_of_kafka_has_its_lists_measured_or_has_none() -> None:
     assert {served.name for served in SERVED.values()} == measured | KAFKA_WITHOUT_ROWS.keys()
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_user_without_rights_is_refused_many_rows_in_proportion(tmp_path: Path) -> None:
     # refused rows were looked up in a list of them: 100,000 stopped the broker
     parts = [part for part in kafka_parts(is_full=False) if part.name == "Kafka FindCoordinator 6 coordinator_keys"]
     check_all(tmp_path, [(part, "ann") for part in parts], SIZES)
 
 
+@pytest.mark.turns(3, part=2)
 def test_scram_credentials_are_described_and_changed_in_proportion(tmp_path: Path, full: bool) -> None:
     """Each name was looked for in the whole request, in one turn; each user was a file of all users."""
     parts = [part for part in kafka_parts(is_full=False) if part.name.split()[1] == "DescribeUserScramCredentials"]
@@ -283,6 +285,7 @@ def test_one_message_that_wakes_16_000_fetches_keeps_no_pass(tmp_path: Path) -> 
     raise AssertionError(passes_s)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("waiting", WAITING, ids=lambda waiting: waiting.name)
 def test_requests_that_wait_end_in_proportion(tmp_path: Path, waiting: Waiting, full: bool) -> None:
     sizes = SIZES_FULL if full else SIZES
@@ -343,6 +346,7 @@ def test_every_route_has_its_parts_measured_or_takes_none(tmp_path: Path) -> Non
         assert http_parts.ROUTES[endpoint].keys() == {route.name for route in found}, endpoint
 
 
+@pytest.mark.turns(3, part=0)
 def test_documents_are_taken_and_refused_in_proportion(tmp_path: Path) -> None:
     """Each is one that held up the loop: 170,000 wrong numbers for six seconds, a repeated member for minutes."""
     named = {

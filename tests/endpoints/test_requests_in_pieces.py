@@ -82,6 +82,7 @@ def broker(authority: Authority) -> Iterator[testing.BrokerProcess]:
         yield running
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("face", [iggy, iggy_with_tls, kafka, nsq])
 def test_a_second_piece_does_not_wait(
     broker: testing.BrokerProcess,

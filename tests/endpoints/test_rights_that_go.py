@@ -82,6 +82,7 @@ def end_of(kafka: KafkaFrames) -> int:
     return int(kafka.ask("ListOffsets", 1, replica_id=-1, topics=asked).topics[0].partitions[0].offset)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("partitions_count", [1, 400], ids=["short", "long"])
 def test_a_fetch_that_waits_gives_nothing_without_the_right(started: Started, partitions_count: int) -> None:
     reader = Reader(started[1])

@@ -43,6 +43,7 @@ def failed(arguments: Sequence[str]) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_ready_line_as_text_and_a_graceful_end(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -59,6 +60,7 @@ def test_ready_line_as_text_and_a_graceful_end(tmp_path: Path, number: signal.Si
     assert "Traceback" not in words
 
 
+@pytest.mark.turns(3, part=2)
 def test_ready_line_as_json() -> None:
     with testing.broker(durability="os") as broker:
         assert set(broker.endpoints) == set(EndpointSettings.model_fields)
@@ -74,11 +76,13 @@ def test_ready_line_as_json() -> None:
     assert (ready["event"], ready["pid"], ready["durability"]) == ("ready", process.pid, "fsync")
 
 
+@pytest.mark.turns(3, part=0)
 def test_endpoints_can_be_switched_off() -> None:
     with testing.broker(settings=ADMIN_ONLY) as broker:
         assert set(broker.endpoints) == {"admin"}
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_second_broker_is_told_who_has_the_directory() -> None:
     with testing.broker() as broker:
         sentence = failed(command(broker.data_dir))
@@ -86,6 +90,7 @@ def test_a_second_broker_is_told_who_has_the_directory() -> None:
     assert f"process id {broker.pid}" in sentence
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_killed_broker_leaves_no_lock_and_what_it_acknowledged(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as broker:
         frames = Frames(broker.endpoints["iggy_tcp"])
@@ -101,6 +106,7 @@ def test_a_killed_broker_leaves_no_lock_and_what_it_acknowledged(tmp_path: Path)
         assert found == [b"%d" % number for number in range(20)]
 
 
+@pytest.mark.turns(3, part=0)
 def test_what_is_under_way_at_the_end_is_answered(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as broker:
         frames = Frames(broker.endpoints["iggy_tcp"])
@@ -132,6 +138,7 @@ def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:
     assert "endpoints.admin.address" in sentence
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("option", "word"),
     [
@@ -157,6 +164,7 @@ def test_testing_tells_why_a_broker_does_not_start(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.turns(3, part=1)
 def test_ready_in_well_under_a_second_again(tmp_path: Path) -> None:
     """Not timed to the millisecond: a hundred topics must not make it seconds."""
     with testing.broker(tmp_path) as broker:
@@ -171,6 +179,7 @@ def test_ready_in_well_under_a_second_again(tmp_path: Path) -> None:
         assert time.monotonic() - began < TIMEOUT_S
 
 
+@pytest.mark.turns(3, part=2)
 def test_the_first_message_across_dialects_brings_no_pandas_along(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as broker:
         with Producer(f"kafka://{broker.endpoints['kafka']}") as producer:
@@ -181,6 +190,7 @@ def test_the_first_message_across_dialects_brings_no_pandas_along(tmp_path: Path
         assert "libarrow" in loaded and "/pandas/" not in loaded
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_token_in_an_argument_is_warned_of_and_one_in_a_file_is_not(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret")

@@ -42,6 +42,7 @@ class Manager:
         self._socket.close()
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_broker_tells_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = Manager(tmp_path)
     monkeypatch.setenv("NOTIFY_SOCKET", str(manager.path))
@@ -122,6 +123,7 @@ def test_a_data_directory_that_others_can_write_is_refused(tmp_path: Path, mode:
         pass
 
 
+@pytest.mark.turns(2, part=0)
 def test_files_of_a_data_directory_are_the_owners_alone(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = {"endpoints.admin.tls.enabled": True}

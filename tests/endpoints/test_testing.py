@@ -147,6 +147,7 @@ def test_a_broker_that_hangs_under_a_test_ends_by_itself_and_is_told(tmp_path: P
     assert running.stop() == STALLED_EXIT_CODE
 
 
+@pytest.mark.turns(2, part=0)
 def test_brokers_of_tests_have_a_watchdog_with_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     def arguments(broker: testing.BrokerProcess) -> bytes:
         return Path(f"/proc/{broker.pid}/cmdline").read_bytes()
@@ -195,6 +196,7 @@ with serve.lock_data_directory(settings.data), serve._runner() as runner:
 """
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_loop_that_spins_ends_with_its_parent_too(tmp_path: Path) -> None:
     free = [f"endpoints.{name}.enabled=false" for name in EndpointSettings.model_fields]
     child = subprocess.Popen(

@@ -193,6 +193,7 @@ def test_a_stop_says_goodbye(tmp_path: Path) -> None:
         connect(broker).close()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("content", [None, b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "bad.pem"

@@ -46,6 +46,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.turns(2, part=1)
 def test_sighup_changes_the_certificate_of_new_connections(tmp_path: Path) -> None:
     authority, used = Authority(tmp_path, "ca"), tmp_path / "used.pem"
     shutil.copy(authority.sign("first"), used)
@@ -98,6 +99,7 @@ def test_certificates_that_expire_are_told_once(tmp_path: Path, caplog: pytest.L
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 
 
+@pytest.mark.turns(2, part=0)
 def test_a_certificate_that_has_expired_is_told_on_both_sides(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "ca")
     used = authority.sign("server", left=timedelta(hours=-1))

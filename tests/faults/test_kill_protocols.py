@@ -113,6 +113,7 @@ class Nsq(Writer):
         return connection.receive(size - 4)
 
 
+@pytest.mark.turns(2, part=1)
 @pytest.mark.timeout(3600)
 def test_what_was_acknowledged_in_any_protocol_survives(
     tmp_path: Path, full: bool, record_figures: Callable[..., None]

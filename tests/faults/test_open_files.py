@@ -64,6 +64,7 @@ def test_a_partition_that_cannot_open_a_file_takes_messages_again(tmp_path: Path
     broker.stop()
 
 
+@pytest.mark.turns(2, part=1)
 def test_partitions_that_rest_longest_close_their_files(tmp_path: Path) -> None:
     broker = opened(tmp_path, open_files_max=15)
     topic = topic_of(broker, 40)
@@ -138,6 +139,7 @@ def served(home: Path, limit: int) -> Iterator[tuple[str, str]]:
             process.stdout.close()
 
 
+@pytest.mark.turns(2, part=0)
 def test_idle_connections_leave_the_log_its_files(tmp_path: Path) -> None:
     with served(tmp_path, 300) as (admin, kafka), contextlib.ExitStack() as idle:
         host, _, port = kafka.rpartition(":")

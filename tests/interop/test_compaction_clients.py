@@ -19,6 +19,7 @@ KEYS = 100
 PATIENCE_S = 90.0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True)
 def test_apache_and_we_keep_the_same_records(kafka: kafka_broker.RunningKafka) -> None:
     """The cleaner looks every 15 seconds on both sides, and takes what lies before the last segment."""

@@ -49,6 +49,7 @@ def differences(found: list[list[Any]], converse: Converse) -> list[Any]:
     return [(here, there) for here, there in zip(found, recorded, strict=True) if here != there]
 
 
+@pytest.mark.turns(2)
 @both
 def test_ours(ours: BrokerProcess, topic: str, converse: Converse) -> None:
     assert differences(said(ours.endpoints["kafka"], topic, converse), converse) == []

@@ -35,11 +35,13 @@ def said(program: Path, address: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.turns(2, part=0)
 def test_ours(program: Path) -> None:
     with broker() as running:
         assert said(program, running.endpoints["kafka"]) == RECORDED.read_text().splitlines()
 
 
+@pytest.mark.turns(2, part=1)
 @pytest.mark.interop
 def test_apache_kafka(program: Path, kafka: kafka_broker.RunningKafka) -> None:
     assert said(program, kafka.address) == RECORDED.read_text().splitlines()

@@ -79,6 +79,7 @@ def payloads(polled: list[dict[str, Any]]) -> list[bytes]:
     return [base64.b64decode(message["payload"]) for message in polled]
 
 
+@pytest.mark.turns(3)
 def test_what_a_client_sends_it_gets_back(wheel: Wheel, ask: Calls) -> None:
     name, partition = next(_names), wheel.first_partition + 1
     missing, *_ = ask(

@@ -28,6 +28,7 @@ def transport(kafka: kafka_broker.RunningKafka) -> Iterator[KafkaTransport]:
     opened.close()
 
 
+@pytest.mark.turns(2)
 def test_a_group_is_moved_and_deleted_once_nobody_is_in_it(
     kafka: kafka_broker.RunningKafka, transport: KafkaTransport
 ) -> None:

@@ -50,7 +50,7 @@ def hold_conversations(program: list[str], *addresses: str) -> list[list[str]]:
     return [conversation.splitlines() for conversation in conversations]
 
 
-@pytest.mark.turns(2, part=0)
+@pytest.mark.turns(3, part=0)
 def test_our_broker_and_apache_kafka_say_the_same(
     kafka: kafka_broker.RunningKafka, ours: testing.BrokerProcess, program: list[str]
 ) -> None:

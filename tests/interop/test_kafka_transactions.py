@@ -60,6 +60,7 @@ def there(kafka: kafka_broker.RunningKafka, topic: str) -> list[str]:
     return sorted(set(works))
 
 
+@pytest.mark.turns(2)
 def test_what_is_decided_is_there_once(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     topic = made(kafka, 2)
     ours = decision(transport, topic)
@@ -133,6 +134,7 @@ def test_a_task_that_is_tried_again_shuts_out_the_first_try(
     assert lading.read_arrow(kafka.url, topic).column("payload").to_pylist() == [b"second"]
 
 
+@pytest.mark.turns(2)
 def test_a_transaction_that_timed_out_after_the_decision_is_told(
     kafka: kafka_broker.RunningKafka, transport: KafkaTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

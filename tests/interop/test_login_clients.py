@@ -153,6 +153,7 @@ def test_go_nsq_logs_in(broker: testing.BrokerProcess, authority: Authority) -> 
         assert client.ask(op="publish", bodies=[b"x"], **to)["error"] != ""
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("transport", ["tcp", "quic"])
 def test_apache_iggy_logs_in(broker: testing.BrokerProcess, authority: Authority, transport: str) -> None:
     topic, port = f"iggy-{transport}", broker.endpoints[f"iggy_{transport}"].rpartition(":")[2]

@@ -147,6 +147,7 @@ def _compared(client: NsqClient, wanted: dict[str, Any], ids: dict[bytes, bytes]
     return "" if traced or data == expected else f"{data[:160]!r} for {expected[:160]!r}"
 
 
+@pytest.mark.turns(2, part=0)
 def test_the_same_answers_as_the_real_server(nsqd: testing.BrokerProcess) -> None:
     known = cases()
     everything = [case for case in known if case.replayable]
@@ -159,6 +160,7 @@ def test_the_same_answers_as_the_real_server(nsqd: testing.BrokerProcess) -> Non
     assert {name: why for name, why in different.items() if name not in DIFFERENCES} == {}
 
 
+@pytest.mark.turns(2, part=1)
 def test_the_same_answers_over_http() -> None:
     """Requests in the order in which they were made, to nsqd and nsqlookupd that have the two topics and a channel."""
     everything = http_exchanges()

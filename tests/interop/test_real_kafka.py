@@ -95,6 +95,7 @@ def test_what_we_write_others_read(kafka: kafka_broker.RunningKafka, compression
     assert [header.key for header in with_kinds[0].headers] == ["carrier", "delay", "via", "via"]
 
 
+@pytest.mark.turns(2)
 def test_arrow_in_and_out(kafka: kafka_broker.RunningKafka) -> None:
     topic = fresh_name()
     table = pa.table(
@@ -129,6 +130,7 @@ def test_aborted_transactions_and_control_records_are_left_out(kafka: kafka_brok
     sender.abort_transaction(30)
 
 
+@pytest.mark.turns(2)
 def test_gaps_of_compaction_are_no_loss(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     if not kafka.secure:
         pytest.skip("this broker does not compact")

@@ -40,6 +40,7 @@ def test_every_kernels_module_is_a_home() -> None:
     assert "lading.dialects.iggy.classic.send_kernels" in homes
 
 
+@pytest.mark.turns(3, part=2)
 def test_small_work_runs_on_the_twin_and_bulk_work_compiles(tmp_path: Path) -> None:
     program = (
         "import sys, types; from lading.kernels import engine; twin = types.ModuleType('twin')\n"
@@ -63,11 +64,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cache
 
 
+@pytest.mark.turns(3, part=1)
 def test_compiled_kernels_are_loaded_without_numba(compiled: Path) -> None:
     """Which are 150 modules, and a quarter of a second."""
     assert run(WITH_NUMBA, compiled) == "False"
 
 
+@pytest.mark.turns(3, part=2)
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     program = (
         "import sys; from lading.kernels import engine\n"
@@ -84,6 +87,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     assert all(text.strip().endswith(str(directory)) for text in said)
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_package_that_was_moved_finds_its_kernels_in_a_cache_that_nobody_may_write(
     compiled: Path, tmp_path: Path
 ) -> None:
@@ -129,6 +133,7 @@ def test_nothing_writable_is_one_warning_and_a_directory_of_its_own(
     assert "XDG_CACHE_HOME" in caplog.text and str(in_the_way) in caplog.text
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_broker_never_waits_and_loads_what_it_was_asked_for(compiled: Path, tmp_path: Path) -> None:
     shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
     program = (

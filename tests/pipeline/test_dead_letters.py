@@ -216,6 +216,7 @@ ODD: list[list[tuple[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.turns(2)
 def test_letters_of_an_odd_origin_hold_up_no_others(place: DeadLetterPlace) -> None:
     """They came before the others in one batch, and each stopped every redrive from then on."""
     for headers in ODD:

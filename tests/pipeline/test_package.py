@@ -17,6 +17,7 @@ from lading.pipeline import package
 HERE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
 
+@pytest.mark.turns(2, part=0)
 def test_it_holds_what_executors_need_and_neither_spark_nor_tests() -> None:
     found = list(package._distributions())
     names = {package._canonical(one.name) for one in found}
@@ -49,6 +50,7 @@ def test_a_relative_python_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.turns(2, part=1)
 def test_the_entry_is_the_command_line(tmp_path: Path) -> None:
     entry = tmp_path / "entry.py"
     entry.write_text(package.ENTRY)

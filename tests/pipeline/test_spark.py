@@ -85,7 +85,7 @@ def test_a_full_disk_at_publishing_is_told_by_its_place(
     assert_every_message_once(place.tables, PARTITIONS, ROWS)
 
 
-@pytest.mark.turns(2, part=1)
+@pytest.mark.turns(4, part=1)
 def test_killed_drivers(spark: SparkSession, place: Place, full: bool) -> None:
     for phase in PHASES if full else random.Random(17).sample(PHASES[1:], 1):
         file = place.write(max_rows=1300)

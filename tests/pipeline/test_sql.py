@@ -53,7 +53,7 @@ def _steps(place: Place) -> str:
     return STEPS.format(names=names)
 
 
-@pytest.mark.turns(2, part=1)
+@pytest.mark.turns(4, part=3)
 def test_what_steps_make_is_published_once(spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_run, "PipelineWriter", FaultyWriter)
     state = place.tables / "flights"

@@ -62,6 +62,7 @@ def _name(place: Place, what: str) -> str:
     return f"{place.topic.removeprefix('air.')}_{what}"
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("target", FACES)
 def test_a_route_to_a_topic(place: Place, urls: dict[str, str], target: str, full: bool) -> None:
     """Whole messages, each header with its kind, in their partition, in order; the rest is where it was before."""

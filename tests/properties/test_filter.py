@@ -21,7 +21,7 @@ from lading.model.headers import Header
 from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from tests.filter.oracle import Row, holds
 
-EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 100
+EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 50
 CONTRACT = parse_columns("a string, b int, c int be, d double, e boolean, f timestamp, g decimal(38,0), h binary")
 KEYS = ["a", "b", "c", "d", "e", "f", "g", "h", "x y"]
 NUMBERS = ["0", "1", "-1", "12", "2.5", "1e3", "0.0", "300", "-0.5", "9223372036854775808", "12.0"]

@@ -20,7 +20,7 @@ from tests.columns.values import Value, located
 
 engine.load(KERNEL_MODULE)
 
-EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 100
+EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 50
 NUMBER_TEXTS = st.from_regex(rb"\A[+-]?[0-9]{0,22}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,3})?\Z")
 INSTANT_TEXTS = st.from_regex(
     rb"\A[0-2][0-9]{3}-[01][0-9]-[0-3][0-9]"

@@ -181,6 +181,7 @@ def test_missing_schemas_are_forgotten_when_there_are_many(
     assert len(seen) == 5
 
 
+@pytest.mark.turns(2, part=0)
 def test_many_unknown_ids_are_few_requests(
     responses: tuple[str, list[tuple[int, bytes]], list[str | None]],
 ) -> None:

@@ -21,7 +21,7 @@ ROWS = 3_000
 COLUMNS = "partition int, offset long, carrier string, delay int, payload binary"
 
 
-@pytest.mark.turns(3, part=1)
+@pytest.mark.turns(6, part=1)
 def test_a_topic_goes_through_streams_into_another_once(
     spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:

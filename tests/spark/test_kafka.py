@@ -250,7 +250,7 @@ def _make_again(admin: Any, topic: str) -> None:
             time.sleep(0.1)
 
 
-@pytest.mark.turns(3, part=1)
+@pytest.mark.turns(6, part=1)
 def test_typed_is_the_same_from_spark_s_connector(
     spark: SparkSession, kafka: kafka_broker.RunningKafka, flights: str
 ) -> None:
@@ -279,7 +279,7 @@ def test_typed_is_the_same_from_spark_s_connector(
     assert found["delay"].null_count == found["carrier"].null_count == len(range(0, ROWS, 11))
 
 
-@pytest.mark.turns(3, part=0)
+@pytest.mark.turns(6, part=0)
 def test_the_sink_is_exactly_once_with_a_transactional_id(
     spark: SparkSession, kafka: kafka_broker.RunningKafka, flights: str, tmp_path: Path
 ) -> None:
@@ -317,7 +317,7 @@ def test_the_sink_is_exactly_once_with_a_transactional_id(
     print(f"sink: failures in a task, before and after a commit: {ROWS:,} of {ROWS:,} rows in Kafka, each once")
 
 
-@pytest.mark.turns(3, part=2)
+@pytest.mark.turns(6, part=2)
 def test_without_one_repetitions_can_be_found(
     spark: SparkSession, kafka: kafka_broker.RunningKafka, flights: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from lading.registry.client import RegistryAddress, RegistryClient
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark
 PAYLOADS = [
     b'{"order_id":"A","order":{"amount":12.5,"tags":["x","y"],"by":{"k":1}},"at":"2026-01-01T00:00:00Z"}',
     b'{"order_id":"B","order":{"amount":"1.25","tags":[],"lines":[{"sku":"s","n":2}]}}',

@@ -55,7 +55,7 @@ def test_a_queue_needs_a_spool_and_takes_no_batch_read() -> None:
 
 @pytest.mark.spark
 @pytest.mark.interop
-@pytest.mark.turns(3, part=0)
+@pytest.mark.turns(6, part=2)
 def test_a_stream_from_nsqd_reads_everything_once_over_a_restart(
     spark: SparkSession, real: RunningNsq, tmp_path: Path
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_stream_from_nsqd_reads_everything_once_over_a_restart(
 
 @pytest.mark.spark
 @pytest.mark.interop
-@pytest.mark.turns(3, part=1)
+@pytest.mark.turns(6, part=5)
 def test_headers_go_out_as_ext_and_come_back_as_typed_columns(
     spark: SparkSession, broker: testing.BrokerProcess, real: RunningNsq, tmp_path: Path
 ) -> None:
@@ -149,7 +149,7 @@ def queue_settings(from_: str, directory: Path, **headers: str) -> PipelineSetti
 
 @pytest.mark.spark
 @pytest.mark.interop
-@pytest.mark.turns(3, part=2)
+@pytest.mark.turns(6, part=4)
 def test_a_pipeline_takes_from_a_queue_by_itself(
     spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:

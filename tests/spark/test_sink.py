@@ -73,7 +73,7 @@ class FaultyWriter(ArrowStreamWriter):
         raise RuntimeError(f"injected: {phase}")
 
 
-@pytest.mark.turns(3, part=1)
+@pytest.mark.turns(6, part=4)
 def test_a_stream_into_the_broker_is_exactly_once(
     spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:

@@ -103,7 +103,7 @@ def ended(spark: SparkSession) -> Iterator[SparkSession]:
     spark.dataSource.register(LadingSource)
 
 
-@pytest.mark.turns(3, part=0)
+@pytest.mark.turns(6, part=3)
 def test_writes_that_end_anywhere(
     ended: SparkSession, source: str, broker: testing.BrokerProcess, tmp_path: Path, full: bool
 ) -> None:

@@ -224,6 +224,7 @@ def schema(text: str) -> StructType:
     return made
 
 
+@pytest.mark.turns(2, part=0)
 def test_keys_and_payloads_are_text_if_the_schema_says_so(spark: SparkSession, broker: testing.BrokerProcess) -> None:
     options = {"from": broker.url, "topic": "air.texts"}
     with Producer(broker.url) as producer:
@@ -276,6 +277,7 @@ def test_an_error_while_writing_is_told_alone(spark: SparkSession) -> None:
     assert "no broker is reachable at 127.0.0.1:1" in told(spark, send)
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     transport = open_transport(broker.url)
     assert isinstance(transport, LadingTransport)

@@ -83,6 +83,7 @@ def test_a_stream_goes_on_when_the_broker_is_back(
     reader.stop()
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_broker_that_never_answered_is_no_reason_to_wait(restarting: RestartingBroker) -> None:
     start = reader_of(restarting, "lading").initialOffset()
     available = reader_of(restarting, "lading")
@@ -97,6 +98,7 @@ def test_a_broker_that_never_answered_is_no_reason_to_wait(restarting: Restartin
     restarting.start()
 
 
+@pytest.mark.turns(2, part=0)
 def test_absent_headers_are_told_once_for_all_actions_on_a_frame(
     restarting: RestartingBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_spool_forgets_what_is_done_with_and_old(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.turns(3, part=1)
 def test_who_comes_for_a_moment_forgets_too(real: RunningNsq, tmp_path: Path) -> None:
     """A pipeline that runs now and then tells what is done just before it ends."""
     home = tmp_path / "spool"
@@ -142,6 +143,7 @@ def test_who_comes_while_another_ends_waits_for_that(tmp_path: Path) -> None:
             acquire_lock(ExitStack(), tmp_path, lambda: True)
 
 
+@pytest.mark.turns(3, part=2)
 def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: RunningNsq, tmp_path: Path) -> None:
     sent(real, "ingest", 0, 2000)
     child = Child(real, "ingest", tmp_path / "spool")
@@ -160,6 +162,7 @@ def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: Running
         assert list(consumer) == []
 
 
+@pytest.mark.turns(3, part=0)
 def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: Path, full: bool) -> None:
     """Upstream's nsqd gives unfinished messages again after their time-out; a short one is asked for."""
     random, count = Random(3), 0
@@ -189,6 +192,7 @@ def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: 
     assert set(found) == set(range(count))
 
 
+@pytest.mark.turns(3, part=1)
 def test_the_command_takes_what_waits(real: RunningNsq, tmp_path: Path) -> None:
     sent(real, "command", 0, 300)
     command = [sys.executable, "-m", "lading.cli.main", "spool", f"nsq://{real.nsqlookupd_http}", "command"]
@@ -198,6 +202,7 @@ def test_the_command_takes_what_waits(real: RunningNsq, tmp_path: Path) -> None:
     assert sorted(spooled(tmp_path / "spool", "command")) == list(range(300))
 
 
+@pytest.mark.turns(3, part=1)
 def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
     Spool(tmp_path / "spool", "one").close()
     with pytest.raises(LocalError, match="is the spool of topic 'one'"):

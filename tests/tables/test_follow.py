@@ -122,6 +122,7 @@ def _follow_until_away(
     return following
 
 
+@pytest.mark.turns(3, part=2)
 def test_the_batch_that_the_broker_left_alone_is_begun_again(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,6 +136,7 @@ def test_the_batch_that_the_broker_left_alone_is_begun_again(
     assert _payloads(tmp_path / "t") == [b"a", b"b"]
 
 
+@pytest.mark.turns(3, part=1)
 def test_who_ends_behind_the_first_batch_is_told_that_the_broker_is_back(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +151,7 @@ def test_who_ends_behind_the_first_batch_is_told_that_the_broker_is_back(
     assert [line.rsplit(" ", 1)[1] for line in patience_lines(caplog)] == ["away", "back"]
 
 
+@pytest.mark.turns(3, part=0)
 def test_who_waits_for_a_broker_ends_when_told(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +167,7 @@ def _raise(error: LadingError) -> None:
     raise error
 
 
+@pytest.mark.turns(3, part=1)
 def test_what_waiting_does_not_mend_ends_a_run_that_follows(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path
 ) -> None:
@@ -174,6 +178,7 @@ def test_what_waiting_does_not_mend_ends_a_run_that_follows(
     assert isinstance(following.error, LocalError)
 
 
+@pytest.mark.turns(3, part=0)
 def test_without_follow_a_broker_that_went_away_ends_the_run(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.turns(2, part=0)
 def test_workers_end_with_a_parent_that_is_killed(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     script = tmp_path / "follow.py"
     script.write_text(FOLLOW)
@@ -136,6 +137,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.turns(2, part=1)
 def test_the_room_needs_no_pyspark() -> None:
     code = (
         "import sys, pkgutil, importlib, lading.tables as room\n"

@@ -211,6 +211,7 @@ def test_a_table_that_its_user_brings_forward_again_is_in_order(
     assert delays(form, table) == list(range(25))
 
 
+@pytest.mark.turns(2, part=1)
 def test_rows_that_others_deleted_and_snapshots_that_expired_are_no_rollback(
     broker: testing.BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def test_what_cannot_be_put_back(
     assert delays(form, table) == list(range(20))
 
 
+@pytest.mark.turns(2, part=0)
 def test_a_table_in_a_bucket(broker: testing.BrokerProcess, topic: str, tmp_path: Path, bucket: str) -> None:
     table = f"{bucket}/table"
     given: dict[str, Any] = {"columns": COLUMNS, "max_rows": 10, "state_dir": tmp_path}

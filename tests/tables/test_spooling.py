@@ -44,6 +44,7 @@ def end_of(planner: Planner) -> int:
     return planner.end_offsets()[0].offset
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_spool_process_that_ended_is_started_again(
     broker: testing.BrokerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_spool_process_that_ended_is_started_again(
     planner.close()
 
 
+@pytest.mark.turns(3, part=1)
 def test_secrets_of_a_queue_are_no_arguments_of_its_process(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     """Everybody on a machine sees what processes were called with."""
     planner = planner_of(broker, "spooled.secret", tmp_path / "spool", {"transport.auth_secret": "hush-hush"})
@@ -74,6 +76,7 @@ def test_secrets_of_a_queue_are_no_arguments_of_its_process(broker: testing.Brok
     planner.close()
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_spool_that_another_process_filled_is_filled_when_that_has_ended(
     broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from lading import testing
 from lading.model.address import Address
 from lading.serve.local_server import listen
+from tests import forked_command
 
 from .conftest import send
 
@@ -53,10 +54,8 @@ def test_a_response_does_not_wait_for_an_acknowledgement() -> None:
 
 @pytest.mark.parametrize("words", [["--columns", "flights"], ["--columns", "a=offset"], ["--address", "0.0.0.0:0"]])
 def test_arguments_that_cannot_be(words: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lading.cli.main", "tables", "--from", str(tmp_path), *words],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "lading.cli.main", "tables", "--from", str(tmp_path), *words]
+    done = forked_command.run(command, timeout=60)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 

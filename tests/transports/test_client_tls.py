@@ -125,6 +125,7 @@ def test_files_of_a_client_certificate_are_named(files: dict[str, str]) -> None:
             open_transport("kafka://127.0.0.1:1", **{**files, **swapped})
 
 
+@pytest.mark.turns(2, part=1)
 def test_a_server_without_tls_is_told() -> None:
     with testing.broker() as plain:
         for name in ("kafka", "iggy", "lading"):
@@ -189,6 +190,7 @@ def test_wrong_options_are_refused(address: str, options: dict[str, str], told: 
     assert "=secret" not in str(caught.value)
 
 
+@pytest.mark.turns(2, part=0)
 def test_a_secret_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(SettingError, match="empty; it holds the token and nothing else"):

@@ -58,6 +58,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.turns(3, part=2)
 def test_topics_and_messages(data: Path) -> None:
     transport = FilesTransport(str(data))
     assert sorted(meta.name for meta in transport.topics()) == ["other", "ships.arrivals"]
@@ -154,6 +155,7 @@ def test_a_damaged_watermark_is_named(data: Path, tmp_path: Path) -> None:
         Consumer(str(copy), "other")
 
 
+@pytest.mark.turns(3, part=1)
 def test_damage_is_a_loss_with_its_offsets(data: Path, tmp_path: Path) -> None:
 
     copy = tmp_path / "copy"
@@ -171,6 +173,7 @@ def test_damage_is_a_loss_with_its_offsets(data: Path, tmp_path: Path) -> None:
             assert all(message.headers["n"] == int(message.payload or b"") for message in found)
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_directory_is_followed_while_its_broker_writes(tmp_path: Path) -> None:
     with broker(tmp_path) as running, Producer(running.url) as producer:
         producer.send("live", b"0")

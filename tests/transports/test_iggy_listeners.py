@@ -51,6 +51,7 @@ def url_of(broker: testing.BrokerProcess, release: str | None) -> str:
     return f"iggy://{broker.endpoints[endpoint]}"
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_listener_is_spoken_to_in_its_release(broker: testing.BrokerProcess, release: str | None) -> None:
     url, topic = url_of(broker, release), f"every.to{listener_of(release or 'any')}"

@@ -51,6 +51,7 @@ def read_us(url: str, topic: str) -> list[int | None]:
     return times
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("release", ["0.7", "0.10", "0.11"])
 def test_origin_times_arrive_in_any_order(broker: testing.BrokerProcess, release: str) -> None:
     topic = f"origins.to{release.replace('.', '-')}"

@@ -168,6 +168,7 @@ def read(transport: IggyTransport, name: str, partition: int = 0, offset: int = 
     ]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("relay", SERVERS, indirect=True)
 def test_the_release_is_found_and_messages_go_there_and_back(relay: Relay) -> None:
     transport = IggyTransport(f"iggy://127.0.0.1:{relay.port}", timeout_s=20)

@@ -62,6 +62,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
         yield found
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "scram-sha-512", None])
 def test_by_name_and_password(running: BrokerProcess, mechanism: str | None) -> None:
     url = f"kafka://{running.endpoints['kafka']}"

@@ -216,6 +216,7 @@ def test_reads_survive_lost_answers(broker: BrokerProcess, topic: str) -> None:
         assert between.lose_answers == 0
 
 
+@pytest.mark.turns(3, part=2)
 def test_a_broker_that_went_away_is_named(topic: str) -> None:
     from lading import testing
 
@@ -227,6 +228,7 @@ def test_a_broker_that_went_away_is_named(topic: str) -> None:
         transport.topics()
 
 
+@pytest.mark.turns(3, part=1)
 def test_a_restarted_broker_is_found_again(topic: str, tmp_path: object, same_endpoints: dict[str, str]) -> None:
     from pathlib import Path
 
@@ -285,6 +287,7 @@ def test_another_batch_after_an_unknown_outcome_has_another_writer() -> None:
     assert writer.writer_id != first_id
 
 
+@pytest.mark.turns(3, part=0)
 def test_a_forgotten_writer_begins_anew() -> None:
     posted: list[bytes] = []
 

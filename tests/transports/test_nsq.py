@@ -45,6 +45,7 @@ def url(request: pytest.FixtureRequest, real: RunningNsq) -> str:
     return f"nsq://{places[request.param]}"
 
 
+@pytest.mark.turns(3)
 def test_what_is_sent_arrives_once_and_is_finished(url: str, request: pytest.FixtureRequest) -> None:
     topic = f"plain-{request.node.callspec.id}"
     with Producer(url) as producer:

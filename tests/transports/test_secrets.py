@@ -116,6 +116,7 @@ def test_profiles_name_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert os.environ["LADING_TOKEN_ENV"] == "SECRET" and "LADING_TOKEN_COMMAND" not in os.environ
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("given", "told"),
     [
