@@ -224,6 +224,11 @@ class MemoryLog:
         """Those that are not available."""
         return self._ranges["state"].overlapping(first, end)
 
+    @property
+    def has_unavailable(self) -> bool:
+        """Whether there are any of those."""
+        return len(self._ranges["state"]) > 0
+
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Aborted ones."""
         return [one[:2] for one in self._ranges["aborted"].overlapping(first, end)]

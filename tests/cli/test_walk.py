@@ -27,9 +27,9 @@ from .conftest import Run
 from .test_tree import COMMANDS
 
 VERBS = frozenset(
-    ("Add", "Allow", "Back", "Build", "Change", "Check", "Consume", "Copy", "Count", "Create", "Delete", "Follow",
-     "Give", "Have", "Infer", "Inspect", "List", "Make", "Manage", "Profile", "Read", "Replace", "Restore", "Run",
-     "Send", "Serve", "Set", "Show", "Validate", "Write")
+    ("Add", "Allow", "Back", "Build", "Change", "Check", "Compare", "Consume", "Copy", "Count", "Create", "Delete",
+     "Follow", "Give", "Have", "Infer", "Inspect", "List", "Make", "Manage", "Profile", "Read", "Replace", "Restore",
+     "Run", "Send", "Serve", "Set", "Show", "Validate", "Write")
 )  # fmt: skip
 """What a command does is said in the imperative; a verb that is new here was looked at."""
 
@@ -157,6 +157,7 @@ PRINTING = {
     "table vacuum": "{dir}/table",
     "table delete": "{dir}/table --where 'partition < 0' --yes",
     "mirror": "{url} {url} --topic one --rename one=copy --state {dir}/mirror",
+    "verify": "{url}/one {url}/copy",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/one.toml --local",
     "pipeline replace": "{dir}/one.toml --from 0 --to now --yes",
@@ -200,6 +201,7 @@ NOTHING = {
     "table vacuum": "{dir}/table",
     "table delete": "{dir}/table --where 'partition < 0' --yes",
     "mirror": "{url} {url} --topic void --rename void=void-copy --state {dir}/mirror-void",
+    "verify": "{url}/void {url}/void-copy",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/void.toml --local",
     "pipeline replace": "{dir}/one.toml --from 0 --to now --dry-run",
@@ -208,7 +210,7 @@ NOTHING = {
     "backup prune": "{dir}/backups --keep 9 --dry-run",
 }
 """What says how something went, called where there is nothing to do or to find: that is an object too."""
-ANSWERS = {"doctor": (0, 1), "contract infer": (0, 1)}
+ANSWERS = {"doctor": (0, 1), "contract infer": (0, 1), "verify": (0, 1)}
 """Exit codes of those that check something; all others have 0."""
 
 

@@ -94,7 +94,8 @@ def test_topics(http: httpx.Client, topic: str) -> None:
     assert [part["partition"] for part in document["partitions"]] == [0, 1]
     assert document["partitions"][0] | {"size_bytes": 0} == {
         "partition": 0, "first_offset": 0, "next_offset": 0, "synced_end": 0, "stable_end": 0, "epoch": 1,
-        "epochs": [[1, 0]], "size_bytes": 0, "segments": 1, "refusal": None,
+        "epochs": [[1, 0]], "size_bytes": 0, "segments": 1,
+        "has_unavailable": False, "refusal": None,
     }  # fmt: skip
     assert document in http.get("/topics").json()
     refused(http.post(topic, json={"partitions": 1}), 409, "topic_name_exists")

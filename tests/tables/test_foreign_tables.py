@@ -227,7 +227,7 @@ def test_a_partition_that_rows_do_not_have_is_named(
 ) -> None:
     table = tmp_path / "table"
     form.make(table, ("region",))
-    with pytest.raises(LocalError, match=r"is partitioned by region, .* the table has no column 'region'.*; write"):
+    with pytest.raises(LocalError, match=r"is partitioned by region, .*the table has no column 'region'.*; write"):
         run(form, broker, topic, table)
     assert not (table / "_lading").exists()
 

@@ -64,6 +64,20 @@ def test_another_form_of_an_insert_is_refused(sql: str) -> None:
         parse_insert(sql)
 
 
+def test_a_name_of_two_words_is_written_in_quotes(broker: Any) -> None:
+    with pytest.raises(LocalError, match=r'insert into my topic: .*; write insert into "my topic" select'):
+        parse_insert("insert into my topic select 1 as a")
+    assert parse_insert('insert into "my topic" select 1 as a') == InsertStatement("my topic", None, "select 1 as a")
+
+
+@pytest.mark.parametrize("protocol", ["admin", "iggy_tcp", "kafka"])
+def test_a_missing_topic_is_named_with_what_to_do(broker: Any, protocol: str) -> None:
+    scheme = {"admin": "lading", "iggy_tcp": "iggy", "kafka": "kafka"}[protocol]
+    url = f"{scheme}://{broker.endpoints[protocol]}"
+    with pytest.raises(LocalError, match=r"'insert' does not exist .*; to create it: lading topic create insert"):
+        insert(broker, "insert into insert select 1 as a", target=url)
+
+
 def test_columns_become_headers_by_name_and_type_and_fields(broker: Any) -> None:
     columns = (
         "key, carrier, delay, delay / 2.0 as half, delay > 0 as late, payload, timestamp, partition, null::blob as x"

@@ -7,6 +7,10 @@ import datetime as dt
 import json
 import os
 import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,8 @@ from lading.client.producer import Producer
 from lading.topic_tables.catalog import PIECE_BYTES, respond_range
 from lading.topic_tables.file_facts import FileFacts
 from lading.topic_tables.files import RenderedFile
+from lading.topic_tables.source import TableSource
+from lading.transports.lading.http import AdminHttp
 from lading.transports.lading.transport import LadingTransport
 
 from .conftest import catalog, send
@@ -151,6 +157,114 @@ def test_a_topic_that_is_made_again_is_another_table(broker: testing.BrokerProce
     second = load(served, "default.again")
     assert second.metadata.table_uuid != first.metadata.table_uuid
     assert [row["payload"] for row in rows_of(second.scan().to_arrow())] == [b'{"n":100}', b'{"n":101}']
+
+
+def test_files_that_are_made_hold_no_request_of_the_catalog(
+    broker: testing.BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty requests for files that were not there yet took all threads, so that nobody could list tables."""
+    send(broker.url, "cold", 0, 10)
+    go_on = threading.Event()
+    read_rows = TableSource.read_rows
+
+    def wait(self: TableSource, *rows: Any) -> Iterator[pa.RecordBatch]:
+        assert go_on.wait(30)
+        return read_rows(self, *rows)
+
+    monkeypatch.setattr(TableSource, "read_rows", wait)
+    with catalog(broker.url, tmp_path) as address, ThreadPoolExecutor(60) as clients:
+        place = f"{address}/v1/lading/namespaces/default/tables"
+        loaded = httpx.get(f"{place}/cold").json()["metadata"]
+        objects = [f"{loaded['location']}/data/0-0-0-10-0.parquet", loaded["snapshots"][-1]["manifest-list"]]
+        waiting = [
+            clients.submit(httpx.get, f"{address}/{objects[number % 2].removeprefix('s3://')}", timeout=30)
+            for number in range(60)
+        ]
+        for _ in range(20):
+            assert httpx.get(place, timeout=10).status_code == 200
+        assert not any(request.done() for request in waiting)
+        go_on.set()
+        bodies = {(request.result().status_code, request.result().content) for request in waiting}
+    assert len(bodies) == 2 and {status for status, _ in bodies} == {200}
+
+
+def test_a_load_asks_the_broker_once(
+    served: str, broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of hidden messages was asked for too, once for each partition."""
+    send(broker.url, "asked", 0, 3)
+    place = f"{served}/v1/lading/namespaces/default/tables/asked"
+    httpx.get(place).raise_for_status()
+    paths: list[tuple[str | int, ...]] = []
+    request = AdminHttp.request
+
+    def count(self: AdminHttp, method: Any, *parts: str | int, **more: Any) -> Any:
+        paths.append(parts)
+        return request(self, method, *parts, **more)
+
+    monkeypatch.setattr(AdminHttp, "request", count)
+    for _ in range(10):
+        httpx.get(place).raise_for_status()
+    # and once a second whether the caller may read it
+    assert [path for path in paths if len(path) == 3] == [("topics", "default", "asked")] * 10
+    assert len(paths) <= 15
+
+
+def test_rows_that_compaction_removed_are_out_from_the_next_load_on(tmp_path: Path) -> None:
+    """Files that were made before showed them until they were made again."""
+    settings = {"compaction.check_ms": 100}
+    with testing.broker(settings=settings) as broker, closing(LadingTransport(broker.url)) as transport:
+        transport.create_topic("latest", 1, {"cleanup_policy": "compact", "segment_bytes": 1, "dirty_share_min": 0})
+        payload = b"x" * 20_000
+        with catalog(broker.url, tmp_path) as address, Producer(broker.url) as producer:
+            for number in range(8):
+                producer.send("latest", payload, key=b"k%d" % (number % 2), partition=0)
+            producer.flush()
+            before = load(address, "default.latest")
+            assert before.scan().to_arrow()["offset"].to_pylist() == list(range(8))
+            deadline = time.monotonic() + 20
+            while 0 in read_arrow(broker.url, "latest", "offset")["offset"].to_pylist():
+                assert time.monotonic() < deadline, "compaction did not run"
+                producer.send("latest", payload, key=b"last", partition=0)
+                producer.flush()
+                time.sleep(0.05)
+            _await_quiet(transport, deadline)
+            kept = read_arrow(broker.url, "latest", "offset")["offset"].to_pylist()
+            assert load(address, "default.latest").scan().to_arrow()["offset"].to_pylist() == kept
+            # what a query planned before is there for an hour
+            assert before.scan().to_arrow()["offset"].to_pylist() == list(range(8))
+
+
+def _await_quiet(transport: LadingTransport, deadline: float) -> None:
+    """Wait until compaction has cleaned all that it can."""
+    while (transport.topic("latest").partitions[0].dirty_share or 0) > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_damaged_rows_are_counted_in_the_properties(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with testing.broker(tmp_path / "data") as broker:
+        for number in range(5):
+            send(broker.url, "torn", number * 4, 4)
+    (segment,) = (tmp_path / "data").rglob("*.log")
+    body = bytearray(segment.read_bytes())
+    # the payload of a message in the third chunk
+    place = body.index(b'{"n":9}')
+    body[place + 5] ^= 0xFF
+    segment.write_bytes(body)
+    with catalog(str(tmp_path / "data"), tmp_path / "state") as address:
+        table = load(address, "default.torn")
+        assert "lading.rows-missing" not in table.properties
+        rest = [*range(8), *range(12, 20)]
+        assert table.scan().to_arrow()["offset"].to_pylist() == rest
+        properties = load(address, "default.torn").properties
+    assert properties["lading.rows-missing"] == "4"
+    assert json.loads(properties["lading.damaged-offsets"]) == {"0": [[8, 12]]}
+    assert "left out damaged offsets" in caplog.text
+    # the files that are there say so after a restart too
+    with catalog(str(tmp_path / "data"), tmp_path / "state") as address:
+        assert load(address, "default.torn").scan().to_arrow()["offset"].to_pylist() == rest
+        assert load(address, "default.torn").properties["lading.rows-missing"] == "4"
 
 
 def test_hidden_messages_are_left_out(broker: testing.BrokerProcess, served: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from lading.topic_tables.layout import RowRange
-from lading.topic_tables.snapshots import LINES_MAX, SNAPSHOTS_KEPT, TableHistory
+from lading.topic_tables.snapshots import LINES_MAX, SNAPSHOTS_MAX, SNAPSHOTS_WHOLE, TableHistory
 from lading.topic_tables.source import TopicTable
 from lading.topic_tables.tables import LiveTables
 from lading.transports.interface import TopicMeta
@@ -34,11 +35,27 @@ def test_a_version_never_names_other_snapshots_after_a_restart(tmp_path: Path) -
     advance(history, 1, LINES_MAX // 2)
     history.use_view("carrier string", ())
     advance(history, 1 + LINES_MAX // 2, LINES_MAX // 2 + 20)
-    assert len(history.snapshots) < SNAPSHOTS_KEPT + 50, "the file was written anew"
+    assert len(history.snapshots) < SNAPSHOTS_MAX + 50, "the file was written anew"
     again = open_history(history.path)
     assert (again.version, again.last, again.view) == (history.version, history.last, history.view)
     assert again.versions[again.version] == history.versions[history.version]
     assert again.versions.items() <= history.versions.items()
+
+
+def test_old_snapshots_are_thinned_out_and_new_ones_are_not(tmp_path: Path) -> None:
+    history = open_history(tmp_path / "table.jsonl")
+    history.use_view("", ())
+    advance(history, 1, 5_000)
+    ids = [snapshot.snapshot_id for snapshot in history.snapshots]
+    assert len(ids) <= SNAPSHOTS_MAX
+    assert ids[-SNAPSHOTS_WHOLE:] == list(range(5_001 - SNAPSHOTS_WHOLE, 5_001)), "streams read each of these"
+    # time travel reaches back to the first, in steps that become wider
+    steps = [second - first for first, second in pairwise(ids)]
+    assert ids[0] == 1 and steps == sorted(steps, reverse=True)
+    assert all(history.find(number) for number in ids)
+    missing = sorted(set(range(5_001)) - set(ids))
+    assert not any(history.find(number) for number in missing)
+    assert open_history(history.path).snapshots == history.snapshots
 
 
 def test_versions_do_not_pile_up(tmp_path: Path) -> None:

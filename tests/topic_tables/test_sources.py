@@ -83,9 +83,11 @@ def test_a_payload_with_a_wrong_checksum_is_left_out(caplog: pytest.LogCaptureFi
     source = TableSource("lading://127.0.0.1:1", {}, lambda: transport)
     (table,) = source.list_tables()
     view = TableView(0, extend_schema(None, ""), ())
-    batches = list(source.read_rows(table, view, RowRange(0, 0, 3)))
+    damaged: list[tuple[int, int]] = []
+    batches = list(source.read_rows(table, view, RowRange(0, 0, 3), damaged))
     assert [payload for batch in batches for payload in batch["payload"].to_pylist()] == [b"good", b"after"]
     assert "left out offset 1" in caplog.text
+    assert damaged == [(1, 2)]
 
 
 def test_a_queue_is_refused(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ COMMANDS: Final = (
     CommandRow("headers", "headers", "Messages", "headers"),
     CommandRow("profile", "profile", "Messages", "profile"),
     CommandRow("mirror", "mirror", "Messages", "mirror"),
+    CommandRow("verify", "verify", "Messages", "verify"),
     CommandRow("sql", "sql", "Messages", "sql"),
     CommandRow("ingest", "ingest", SPARK, "ingest"),
     CommandRow("spool", "spool", SPARK, "spool"),

@@ -201,6 +201,8 @@ class FormatGate:
 
     def check_states(self, data: bytes, path: Path | str) -> None:
         """Check all records, in detail those of another length or version."""
+        if not data:
+            return
         record = overlay_record.RECORD_BYTES
         rows = np.frombuffer(data, np.uint8, len(data) // record * record).reshape(-1, record)
         other = np.flatnonzero((rows[:, 0] != record - 8) | ~np.isin(rows[:, 8], STATES.reads))

@@ -217,6 +217,10 @@ class ReadableLog(Protocol):
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
         """Return (first, end, state) of the ranges that are not available, clipped to ``first`` to ``end``."""
 
+    @property
+    def has_unavailable(self) -> bool:
+        """Whether a message may be in a state other than available."""
+
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the aborted ranges, clipped to ``first`` to ``end``."""
 

@@ -117,6 +117,11 @@ class Overlay:
         """Return (first, end, state) of the ranges that are not available."""
         return self._states.overlapping(first, end)
 
+    @property
+    def has_unavailable(self) -> bool:
+        """Whether messages may be in a state other than available."""
+        return len(self._states) > 0
+
     def ranges(self, kind: RangeKind, first: int, end: int) -> list[tuple[int, int]]:
         """Return the aborted ranges, or the control ranges."""
         return [(start, stop) for start, stop, _ in self._sets[kind].overlapping(first, end)]

@@ -416,6 +416,10 @@ class DiskPartitionLog:
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
         return self._overlay.unavailable_ranges(first, end)
 
+    @property
+    def has_unavailable(self) -> bool:
+        return self._overlay.has_unavailable
+
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         return self._overlay.ranges(RangeKind.ABORTED, first, end)
 

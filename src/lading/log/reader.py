@@ -187,6 +187,11 @@ class DirectoryReader:
         """Return (first, end, state) of the ranges that are not available."""
         return self._overlay.unavailable_ranges(first, end)
 
+    @property
+    def has_unavailable(self) -> bool:
+        """Whether a message may be in a state other than available."""
+        return self._overlay.has_unavailable
+
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the aborted ranges."""
         return self._overlay.ranges(RangeKind.ABORTED, first, end)

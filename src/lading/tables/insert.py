@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from ..model.errors import LimitExceeded, LocalError, Refusal
 from ..transports.fitting import MessageRefused
 from ..transports.interface import Transport
 from ..transports.lading.transport import LadingTransport
+from ..transports.topics import UnknownTopic
 from ..transports.transactions import TransactionalTransport
 from .query import QuerySource, run_query
 
@@ -70,6 +72,12 @@ def parse_insert(sql: str) -> InsertStatement | None:
     position = 2
     parts: list[str] = []
     while words[1:2] == ["INTO"] and position < len(tokens) and words[position] not in ("(", *_BEGINNINGS):
+        if parts and tokens[position].start != tokens[position - 1].end + 1:
+            written = sql[tokens[2].start : tokens[position].end + 1]
+            raise LocalError(
+                f"insert into {written}: a name with a space is written in quotes; write insert into "
+                f'"{written}" select …'
+            )
         parts.append(tokens[position].text)
         position += 1
     names: tuple[str, ...] | None = None
@@ -93,7 +101,11 @@ def run_insert(statement: InsertStatement, source: QuerySource, target: Transpor
     for a message that the target refuses.
     """
     topic = statement.topic
-    count = len(target.topic(topic).partitions)
+    try:
+        count = len(target.topic(topic).partitions)
+    except UnknownTopic as error:
+        command = shlex.join(["lading", "topic", "create", topic, "--server", target.url])
+        raise UnknownTopic(f"insert into {topic!r}: {str(error).rstrip('.')}; to create it: {command}") from None
     is_atomic = isinstance(target, LadingTransport | TransactionalTransport)
     with run_query(statement.query, source) as rows:
         columns = _plan(statement, rows.schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -166,19 +167,20 @@ class TableCatalog:
         return refuse(404, "NotFoundException", f"{request.url.path} does not exist")
 
     def _respond_table(self, request: Request, table: TopicTable, caller: str, source: TableSource) -> Response:
-        location, metadata = self._tables.load(source, table)
-        keys = self._vend(request, table, caller, metadata["table-uuid"])
+        loaded = self._tables.load(source, table)
+        keys = self._vend(request, table, caller, loaded.uuid)
         # some engines read the keys in the one place, some in the other
         document = {
-            "metadata-location": location, "metadata": metadata, "config": keys[0]["config"],
-            "storage-credentials": keys,
+            "metadata-location": loaded.location, "config": keys[0]["config"], "storage-credentials": keys,
         }  # fmt: skip
-        return respond(document, headers=NOT_STORED)
+        body = b'{"metadata":' + loaded.text + b"," + json.dumps(document, separators=(",", ":")).encode()[1:]
+        return Response(body, headers=NOT_STORED, media_type="application/json")
 
     def _vend(self, request: Request, table: TopicTable, caller: str, uuid: str) -> list[dict[str, Any]]:
         """Return the keys of a table, in the form of the specification (StorageCredential)."""
         key = self._keys.vend(Grant(caller, uuid), self._clock())
         namespace, name = quote(table.namespace, safe=""), quote(table.name, safe="")
+        renewal = f"v1/{PREFIX}/namespaces/{namespace}/tables/{name}/credentials"
         # the slash at the end is for ClickHouse, which otherwise asks for the bucket twice over
         keys = {
             "s3.endpoint": f"{request.url.scheme}://{request.headers.get('host', '')}/",
@@ -190,7 +192,9 @@ class TableCatalog:
             "client.region": REGION,
             # Iceberg's Java client asks there for another key, five minutes before this one ends
             "s3.session-token-expires-at-ms": str(key.expires_s * 1_000),
-            "client.refresh-credentials-endpoint": f"v1/{PREFIX}/namespaces/{namespace}/tables/{name}/credentials",
+            "client.refresh-credentials-endpoint": renewal,
+            # the same by the name under which its S3FileIO looks for it (1.12)
+            "credentials.uri": renewal,
         }
         return [{"prefix": f"s3://{BUCKET}/{uuid}/", "config": keys}]
 
@@ -203,10 +207,11 @@ class TableCatalog:
         source = await run_in_threadpool(self._find_reader, request, uuid)
         if source is None:
             return _refuse_object(403, "AccessDenied", "the key is missing, wrong or expired; load the table again")
-        found = await run_in_threadpool(self._tables.open_object, source, uuid, name)
-        if found is None:
+        waiting = await run_in_threadpool(self._tables.open_object, source, uuid, name)
+        if waiting is None:
             return _refuse_object(404, "NoSuchKey", "the object does not exist; load the table again")
-        return respond_range(request, name, found)
+        # others may wait for it too, so that the end of this request does not cancel it
+        return respond_range(request, name, await asyncio.shield(asyncio.wrap_future(waiting)))
 
     def _find_reader(self, request: Request, uuid: str) -> TableSource | None:
         """Return the source as the caller sees it that a request for an object comes from; None without a right."""

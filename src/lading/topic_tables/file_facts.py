@@ -17,6 +17,7 @@ from .table_schema import TableColumn, TableSchema
 BOUND_LENGTH_MAX: Final = 16
 """Bytes or characters of a bound: Iceberg's own default."""
 _SURROGATES: Final = range(0xD800, 0xE000)
+Ranges = list[tuple[int, int]]
 _UNBOUNDED: Final = frozenset({"payload"})
 """Columns whose bounds would skip nothing."""
 
@@ -34,6 +35,8 @@ class FileFacts:
     nans: dict[int, int] = field(default_factory=dict)
     lower: dict[int, bytes] = field(default_factory=dict)
     upper: dict[int, bytes] = field(default_factory=dict)
+    damaged: Ranges = field(default_factory=list)
+    """Offsets that are missing, since they were damaged when the file was made."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the facts as JSON."""
@@ -55,6 +58,7 @@ class FileFacts:
             else value
             for name, value in document.items()
         }
+        facts["damaged"] = [(first, end) for first, end in facts.get("damaged", ())]
         return cls(**facts)
 
 

@@ -9,11 +9,11 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from .file_facts import FactCollector, FileFacts, find_splits
 from .table_schema import TableSchema
 
 LOG: Final = logging.getLogger("lading.topic_tables")
+T = TypeVar("T")
 GROUP_ROWS: Final = 1 << 17
 COMPRESSION: Final = "zstd"
 GROUP_BYTES: Final = 64 << 20
@@ -83,20 +84,25 @@ class FileCache:
         self._on_deleted = on_deleted
         self._cache_bytes = cache_bytes
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="lading-render")
+        self._short_pool = ThreadPoolExecutor(workers, thread_name_prefix="lading-render-short")
         self._files: OrderedDict[str, Future[RenderedFile]] = OrderedDict()
         self._in_memory: OrderedDict[str, int] = OrderedDict()
         """Sizes of the files that a full disk left in memory, oldest first."""
         self._lock = threading.Lock()
         self._swept = time.monotonic()
 
-    def get(self, key: str, render: Callable[[Any], FileFacts]) -> Future[RenderedFile]:
-        """Return the file ``key`` as soon as it is there; ``render`` writes it into a binary stream."""
+    def get(self, key: str, render: Callable[[Any], FileFacts], is_short: bool = False) -> Future[RenderedFile]:
+        """Return the file ``key`` as soon as it is there; ``render`` writes it into a binary stream.
+
+        Short ones do not wait for the others.
+        """
         with self._lock:
             future = self._files.get(key)
             if future is not None and self._is_there(future):
                 self._files.move_to_end(key)
                 return future
-            future = self._files[key] = self._pool.submit(self._load_or_render, key, render)
+            pool = self._short_pool if is_short else self._pool
+            future = self._files[key] = pool.submit(self._load_or_render, key, render)
             self._files.move_to_end(key)
             while len(self._files) > FUTURES_MAX and next(iter(self._files.values())).done():
                 self._files.popitem(last=False)
@@ -188,7 +194,38 @@ class FileCache:
 
     def close(self) -> None:
         """End the threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._short_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def call_after(futures: Sequence[Future[Any]], call: Callable[[], T], pool: Executor) -> Future[T]:
+    """Return the result of a call that a thread of ``pool`` makes after all ``futures`` ended; no thread waits."""
+    result: Future[T] = Future()
+    lock = threading.Lock()
+    left = len(futures) + 1
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    def count(future: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = not left
+        if is_last:
+            try:
+                pool.submit(run)
+            except RuntimeError as error:
+                # the process ends
+                result.set_exception(error)
+
+    for future in futures:
+        future.add_done_callback(count)
+    count(None)
+    return result
 
 
 def write_parquet(schema: TableSchema, batches: Iterable[pa.RecordBatch], stream: Any) -> FileFacts:

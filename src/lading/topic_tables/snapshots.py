@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,13 @@ from .table_schema import TableSchema, extend_schema
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 FORMAT: Final = 1
-SNAPSHOTS_KEPT: Final = 100
-"""Snapshots that metadata lists: time travel and streams reach back so far."""
+SNAPSHOTS_MAX: Final = 1_000
+"""Snapshots that metadata lists at most. Before there are more, each second one of the older half is left out."""
+SNAPSHOTS_WHOLE: Final = SNAPSHOTS_MAX // 2
+"""The newest ones, of which none is left out: streams and incremental reads reach back so far, time travel farther."""
 VERSIONS_KEPT: Final = 1_000
 """Changes whose metadata files can still be read when the file is written anew."""
-LINES_MAX: Final = 10 * SNAPSHOTS_KEPT
+LINES_MAX: Final = 4 * SNAPSHOTS_MAX
 """Lines of the file after which it is written anew."""
 VIEWS_KEPT: Final = 16
 """Views whose files can still be made when the file is written anew."""
@@ -78,9 +81,13 @@ Hidden = tuple[tuple[tuple[int, int], ...], ...]
 """Of each partition the ranges (first, end) of messages that readers do not see, since they are not available."""
 
 
+Cleaned = tuple[tuple[int, int], ...]
+"""Of each partition the offset before which compaction has cleaned, and when, in microseconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """How the rows of snapshots are shown: under which schema, and without which messages.
+    """How the rows of snapshots are shown: under which schema, without which messages, and how far compacted.
 
     A snapshot names the same offsets under every view; a file has another name in each view that changes its rows.
     """
@@ -88,6 +95,7 @@ class TableView:
     view_id: int
     schema: TableSchema
     hidden: Hidden
+    cleaned: Cleaned = ()
 
     def find_hidden(self, partition: int) -> tuple[tuple[int, int], ...]:
         """Return the ranges of a partition that are hidden in this view."""
@@ -97,11 +105,14 @@ class TableView:
         """Return the name of the file that holds rows as they are in this view."""
         stem = f"{self.schema.schema_id}-{rows.partition}-{rows.first}-{rows.end}"
         ranges = self.find_hidden(rows.partition)
-        held = [
+        held: list[Any] = [
             (max(first, rows.first), min(end, rows.end))
             for first, end in ranges
             if first < rows.end and end > rows.first
         ]
+        end, cleaned_us = self.cleaned[rows.partition] if rows.partition < len(self.cleaned) else (0, 0)
+        if rows.first < end:
+            held.append(cleaned_us)
         return f"{stem}-{hashlib.sha256(repr(held).encode()).hexdigest()[:12] if held else 0}.parquet"
 
 
@@ -159,9 +170,12 @@ class TableHistory:
             self.schemas.append(extend_schema(self.schemas[-1] if self.schemas else None, row["columns"]))
         elif "view" in row:
             hidden = tuple(tuple((first, end) for first, end in ranges) for ranges in row["hidden"])
-            self.views[row["view"]] = TableView(row["view"], self.schemas[row["schema"]], hidden)
+            cleaned = tuple((end, cleaned_us) for end, cleaned_us in row.get("cleaned", ()))
+            self.views[row["view"]] = TableView(row["view"], self.schemas[row["schema"]], hidden, cleaned)
         else:
             self.snapshots.append(TopicSnapshot.parse(row["snapshot"]))
+            if len(self.snapshots) > SNAPSHOTS_MAX:
+                self.snapshots[:-SNAPSHOTS_WHOLE] = self.snapshots[:-SNAPSHOTS_WHOLE:2]
         self._lines += 1
         self.version += 1
         if self.views:
@@ -177,15 +191,16 @@ class TableHistory:
         """The newest view."""
         return self.views[max(self.views)]
 
-    def use_view(self, words: str, hidden: Hidden) -> None:
-        """Show the table with the typed columns ``words`` and without what is ``hidden``, if it is not shown so."""
+    def use_view(self, words: str, hidden: Hidden, cleaned: Cleaned = ()) -> None:
+        """Show the table with the typed columns ``words``, without what is ``hidden`` and compacted as far as it is."""
         if not self.schemas or self.schemas[-1].words != words:
             extend_schema(self.schemas[-1] if self.schemas else None, words)
             self._append({"columns": words})
         schema = self.schemas[-1]
-        if not self.views or self.view.schema.schema_id != schema.schema_id or self.view.hidden != hidden:
+        wanted = (schema.schema_id, hidden, cleaned)
+        if not self.views or (self.view.schema.schema_id, self.view.hidden, self.view.cleaned) != wanted:
             number = max(self.views, default=-1) + 1
-            self._append({"view": number, "schema": schema.schema_id, "hidden": hidden})
+            self._append({"view": number, "schema": schema.schema_id, "hidden": hidden, "cleaned": cleaned})
 
     def advance(self, firsts: Sequence[int], ends: Sequence[int], now_ms: int) -> TopicSnapshot | None:
         """Return the newest snapshot, made now if rows arrived since the last one; None while there never was a row."""
@@ -238,12 +253,17 @@ class TableHistory:
 
     def find(self, snapshot_id: int) -> TopicSnapshot | None:
         """Return a snapshot that is still kept."""
-        return next((snapshot for snapshot in reversed(self.snapshots) if snapshot.snapshot_id == snapshot_id), None)
+        place = self.find_place(snapshot_id)
+        found = self.snapshots[place] if place < len(self.snapshots) else None
+        return found if found is not None and found.snapshot_id == snapshot_id else None
+
+    def find_place(self, snapshot_id: int) -> int:
+        """Return the place of a snapshot in the list, or the one that it would have."""
+        return bisect_left(self.snapshots, snapshot_id, key=lambda snapshot: snapshot.snapshot_id)
 
     def _append(self, row: dict[str, Any]) -> None:
         self._take(json.loads(json.dumps(row)))
         if self._lines > LINES_MAX:
-            del self.snapshots[:-SNAPSHOTS_KEPT]
             self._rewrite()
             return
         if self._is_torn or ("view" in row and self._count_hidden() > HIDDEN_RANGES_MAX):
@@ -279,7 +299,12 @@ class TableHistory:
         rows: list[dict[str, Any]] = [head]
         rows += [{"columns": schema.words} for schema in self.schemas]
         rows += [
-            {"view": view.view_id, "schema": view.schema.schema_id, "hidden": view.hidden}
+            {
+                "view": view.view_id,
+                "schema": view.schema.schema_id,
+                "hidden": view.hidden,
+                "cleaned": view.cleaned,
+            }
             for view in self.views.values()
         ]
         rows += [{"snapshot": snapshot.to_row()} for snapshot in self.snapshots]

@@ -22,7 +22,7 @@ from ..transports.interface import Filtering, TopicMeta, Transport
 from ..transports.open import is_queue, without_options
 from ..transports.transport_pool import TransportPool
 from .layout import RowRange
-from .snapshots import Hidden, TableView
+from .snapshots import Cleaned, Hidden, TableView
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 FETCH_BYTES: Final = 4 << 20
@@ -120,13 +120,23 @@ class TableSource:
         """Return the typed columns of a table, as its topic or the settings of this process name them."""
         return self._columns.get(table.meta.name, "") or str(table.meta.settings.get("columns") or "")
 
+    @staticmethod
+    def find_cleaned(table: TopicTable) -> Cleaned:
+        """Return how far compaction has cleaned each partition of a table."""
+        found = tuple(part.cleaned or (0, 0) for part in table.meta.partitions)
+        return found if any(end for end, _ in found) else ()
+
     def find_hidden(self, table: TopicTable) -> Hidden:
         """Return the messages that are not available now, of a source that lists them; of any other none."""
+        if not any(part.has_unavailable for part in table.meta.partitions):
+            return ()
         with self._pool.lend() as transport:
             if not isinstance(transport, Filtering):
                 return ()
             found = [
                 tuple((first, end) for first, end, _ in transport.states(table.meta.name, part.number))
+                if part.has_unavailable
+                else ()
                 for part in table.meta.partitions
             ]
         if sum(map(len, found)) <= HIDDEN_MAX:
@@ -135,8 +145,13 @@ class TableSource:
         mark = int.from_bytes(hashlib.sha256(repr(found).encode()).digest()[:6], "big")
         return tuple(((-mark - 1, MAX_OFFSET),) for _ in found)
 
-    def read_rows(self, table: TopicTable, view: TableView, rows: RowRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file as they are stored in it. Damaged messages are left out, which the log says."""
+    def read_rows(
+        self, table: TopicTable, view: TableView, rows: RowRange, damaged: list[tuple[int, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file as they are stored in it.
+
+        Damaged messages are left out, which the log says, and their offsets are added to ``damaged``.
+        """
         schema, hidden = view.schema, view.find_hidden(rows.partition)
         with self._pool.lend() as transport:
             # states may have changed since the view was made: its files have the rows that it showed
@@ -152,6 +167,7 @@ class TableSource:
                 except ChecksumMismatch as error:
                     # one bad message never hides the others
                     LOG.warning("%s: left out offset %d: %s", table.name, reader.position, error)
+                    damaged.append((reader.position, reader.position + 1))
                     reader.position += 1
                     continue
                 shown = (_hide_rows(batch, hidden) for batch in batches) if is_listed else batches
@@ -159,6 +175,7 @@ class TableSource:
                 if reader.position == before and not batches:
                     break
             if reader.damaged:
+                damaged += reader.damaged
                 LOG.warning("%s, partition %d: left out damaged offsets %s", table.name, rows.partition, reader.damaged)
 
     def close(self) -> None:

@@ -12,26 +12,40 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from .file_facts import FileFacts
-from .files import FileCache, RenderedFile, write_parquet
+from ..model.ranges import merge_ranges
+from .file_facts import FileFacts, Ranges
+from .files import FileCache, RenderedFile, call_after, write_parquet
 from .layout import RowRange, choose_seal_rows
 from .manifests import ADDED, EXISTING, ListedManifest, SnapshotFile, write_manifest, write_manifest_list
-from .snapshots import SNAPSHOTS_KEPT, Hidden, TableHistory, TableView, TopicSnapshot
+from .snapshots import SNAPSHOTS_MAX, Cleaned, Hidden, TableHistory, TableView, TopicSnapshot
 from .source import TableSource, TopicTable
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 BUCKET: Final = "topics"
-TABLES_MAX: Final = 1_000
-"""Tables whose snapshots stay in memory; those of others are read from disk again."""
+DAMAGED_MAX: Final = 20
+"""Ranges of damaged offsets of a partition that a property of the table lists."""
+TABLES_MAX: Final = 200
+"""Tables whose snapshots stay in memory, each up to a megabyte; those of others are read from disk again."""
+ROWS_MAX: Final = 2 * SNAPSHOTS_MAX
+"""Snapshots of a table whose text is kept."""
+MAKERS: Final = 2
+"""Threads that write manifests of files that were made; none of them waits for one."""
 OBJECT_BYTES: Final = 64 << 20
 """Manifests and metadata files of all tables that are kept in memory; the others are made again when they are read."""
+
+
+class TableMetadata(NamedTuple):
+    """The metadata of a table as JSON, the address of the file with them, and the id of the table."""
+
+    uuid: str
+    location: str
+    text: bytes
 
 
 class ObjectCache:
@@ -69,12 +83,23 @@ class LiveTable:
     """One topic as a table: makes its snapshots, and its objects by their names."""
 
     def __init__(
-        self, shown_url: str, table: TopicTable, directory: Path, files: FileCache, objects: ObjectCache
+        self,
+        shown_url: str,
+        table: TopicTable,
+        directory: Path,
+        files: FileCache,
+        objects: ObjectCache,
+        makers: ThreadPoolExecutor,
     ) -> None:
         self._shown_url = shown_url
         self._table = table
         self._files = files
         self._objects = objects
+        self._makers = makers
+        self._rows: dict[tuple[int, int], tuple[str, str]] = {}
+        """Snapshots as metadata writes them, and their rows of the log, by the ids of the snapshot and its view."""
+        self._damaged: dict[int, Ranges] = {}
+        """Of each partition the offsets that were damaged when files of them were made."""
         self._history = TableHistory.open(directory / f"{table.uuid}.jsonl", table.uuid, _choose_seal_rows(table))
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
@@ -104,33 +129,34 @@ class LiveTable:
                     "another table from now on", table.namespace, table.name,
                 )  # fmt: skip
             columns, hidden = source.find_columns(table), source.find_hidden(table)
-            self._refresh(uuid, table, columns, hidden, now_ms)
+            self._refresh(uuid, table, columns, hidden, source.find_cleaned(table), now_ms)
 
-    def _refresh(self, uuid: str, table: TopicTable, columns: str, hidden: Hidden, now_ms: int) -> None:
+    def _refresh(
+        self, uuid: str, table: TopicTable, columns: str, hidden: Hidden, cleaned: Cleaned, now_ms: int
+    ) -> None:
         with self._lock:
             if uuid != self.uuid:
                 self._history.restart(uuid)
+                self._rows, self._damaged = {}, {}
             self._table = table
             if self._history.last is None:
                 # a topic that was empty a moment ago says nothing about the size of its messages
                 self._history.use_seal_rows(_choose_seal_rows(table))
-            self._history.use_view(columns, hidden)
+            self._history.use_view(columns, hidden, cleaned)
             parts = table.meta.partitions
             self._history.advance([part.first_offset for part in parts], [part.end_offset for part in parts], now_ms)
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the location of the metadata file and the metadata, as they are now."""
+    def describe(self) -> TableMetadata:
+        """Return the metadata as they are now."""
         with self._lock:
             version = self._history.version
             # ClickHouse wants a number and a uuid in the name
             location = f"{self.location}/metadata/{version:05d}-{self._history.uuid}.metadata.json"
-            return location, self._describe(self._history.last, self._history.view)
+            return TableMetadata(self.uuid, location, self._describe(self._history.last, self._history.view))
 
-    def _describe(self, last: TopicSnapshot | None, view: TableView) -> dict[str, Any]:
+    def _describe(self, last: TopicSnapshot | None, view: TableView) -> bytes:
         history, schema = self._history, view.schema
-        known = [kept for kept in history.snapshots if last is not None and kept.snapshot_id <= last.snapshot_id]
-        snapshots = known[-SNAPSHOTS_KEPT:]
-        return {
+        document = {
             "format-version": 2,
             "table-uuid": history.uuid,
             "location": self.location,
@@ -144,17 +170,43 @@ class LiveTable:
             "last-partition-id": 999,
             "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}],
-            "properties": {"lading.topic": self._table.meta.name, "lading.source": self._shown_url},
+            "properties": {"lading.topic": self._table.meta.name, "lading.source": self._shown_url}
+            | self._count_missing(),
             "current-snapshot-id": -1 if last is None else last.snapshot_id,
-            "snapshots": [self._describe_snapshot(snapshot, view) for snapshot in snapshots],
-            "snapshot-log": [
-                {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.stamp_ms} for snapshot in snapshots
-            ],
             "metadata-log": [],
             "statistics": [],
             "partition-statistics": [],
             "refs": {} if last is None else {"main": {"snapshot-id": last.snapshot_id, "type": "branch"}},
         }
+        known = history.snapshots[: history.find_place(last.snapshot_id) + 1] if last is not None else []
+        rows = [self._encode_snapshot(snapshot, view) for snapshot in known]
+        # a thousand snapshots take longer to encode than all else of a load
+        listed, log = ",".join(row for row, _ in rows), ",".join(entry for _, entry in rows)
+        return f'{_encode(document)[:-1]},"snapshots":[{listed}],"snapshot-log":[{log}]}}'.encode()
+
+    def _count_missing(self) -> dict[str, str]:
+        """Return the properties that say which offsets were damaged, as far as files with them were made."""
+        if not self._damaged:
+            return {}
+        count = sum(end - first for ranges in self._damaged.values() for first, end in ranges)
+        listed = {str(partition): ranges[:DAMAGED_MAX] for partition, ranges in sorted(self._damaged.items())}
+        return {"lading.rows-missing": str(count), "lading.damaged-offsets": _encode(listed)}
+
+    def _note_damage(self, rows: RowRange, facts: FileFacts) -> None:
+        if facts.damaged:
+            with self._lock:
+                known = self._damaged.get(rows.partition, [])
+                self._damaged[rows.partition] = merge_ranges([*known, *facts.damaged])
+
+    def _encode_snapshot(self, snapshot: TopicSnapshot, view: TableView) -> tuple[str, str]:
+        key = snapshot.snapshot_id, view.view_id
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= ROWS_MAX:
+                self._rows.clear()
+            entry = {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.stamp_ms}
+            row = self._rows[key] = _encode(self._describe_snapshot(snapshot, view)), _encode(entry)
+        return row
 
     def _describe_snapshot(self, snapshot: TopicSnapshot, view: TableView) -> dict[str, Any]:
         """Return a snapshot in a view: the same rows in another one may be in other files."""
@@ -169,15 +221,14 @@ class LiveTable:
             "summary": {"operation": "append", "lading.ends": json.dumps(snapshot.ends)},
         }
 
-    def open_object(self, source: TableSource, name: str) -> RenderedFile | None:
-        """Return the object of a name below the table, made now if it has to be; None for any other name."""
+    def open_object(self, source: TableSource, name: str) -> Future[RenderedFile] | None:
+        """Return the object of a name below the table, as soon as it is made; None for any other name."""
         kind, _, rest = name.partition("/")
         if kind == "data":
             return self._open_data(source, rest)
-        body = self._open_metadata(source, rest) if kind == "metadata" else None
-        return None if body is None else RenderedFile(FileFacts(0, len(body)), None, body)
+        return self._open_metadata(source, rest) if kind == "metadata" else None
 
-    def _open_data(self, source: TableSource, name: str) -> RenderedFile | None:
+    def _open_data(self, source: TableSource, name: str) -> Future[RenderedFile] | None:
         rows = _parse_data_name(name)
         with self._lock:
             ends = self._history.last.ends if self._history.last is not None else ()
@@ -189,26 +240,33 @@ class LiveTable:
                 return None
             views = (view for view in reversed(self._history.views.values()) if view.name_file(rows) == name)
             view = next(views, None)
-        return self._render(source, view, rows).result() if view is not None else None
+        return self._render(source, view, rows) if view is not None else None
 
     def _render(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
         table = self._table
 
         def render(stream: Any) -> FileFacts:
-            return write_parquet(view.schema, source.read_rows(table, view, rows), stream)
+            damaged: list[tuple[int, int]] = []
+            facts = write_parquet(view.schema, source.read_rows(table, view, rows, damaged), stream)
+            facts.damaged = merge_ranges(damaged)
+            return facts
 
-        return self._files.get(f"{self.uuid}/{view.name_file(rows)}", render)
+        # the newest rows of a table do not wait until old ones of another table are made
+        is_short = rows.end - rows.first < self._history.seal_rows
+        return self._files.get(f"{self.uuid}/{view.name_file(rows)}", render, is_short)
 
-    def _open_metadata(self, source: TableSource, name: str) -> bytes | None:
-        known = self._objects.find(self._history.uuid, name)
+    def _open_metadata(self, source: TableSource, name: str) -> Future[RenderedFile] | None:
+        uuid = self._history.uuid
+        known = self._objects.find(uuid, name)
         if known is not None:
-            return known
+            return _complete(_hold(known))
         made = self._make_metadata(source, name)
-        if made is not None:
-            self._objects.keep(self._history.uuid, name, made)
+        if isinstance(made, bytes):
+            self._objects.keep(uuid, name, made)
+            return _complete(_hold(made))
         return made
 
-    def _make_metadata(self, source: TableSource, name: str) -> bytes | None:
+    def _make_metadata(self, source: TableSource, name: str) -> bytes | Future[RenderedFile] | None:
         history = self._history
         if not name.isascii():
             return None
@@ -221,12 +279,8 @@ class LiveTable:
                     return None
                 snapshot, view = history.find(version[0]), history.views.get(version[1])
                 is_kept = snapshot is not None or not version[0]
-                return json.dumps(self._describe(snapshot, view)).encode() if view is not None and is_kept else None
-        endings: dict[str, Callable[[TableSource, TopicSnapshot, TableView], bytes]] = {
-            "list": self._make_list,
-            "old": lambda *of: self._make_manifest(EXISTING, *of)[1],
-            "new": lambda *of: self._make_manifest(ADDED, *of)[1],
-        }
+                return self._describe(snapshot, view) if view is not None and is_kept else None
+        endings = {"list": (EXISTING, ADDED), "old": (EXISTING,), "new": (ADDED,)}
         kind, *numbers = name.removesuffix(f"-{history.uuid}.avro").split("-")
         if kind not in endings or len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             return None
@@ -234,35 +288,60 @@ class LiveTable:
             snapshot, view = history.find(int(numbers[0][:20])), history.views.get(int(numbers[1][:20]))
         if snapshot is None or view is None or name != self._name(kind, snapshot, view):
             return None
-        return endings[kind](source, snapshot, view)
+        # all at once, so that several threads render them
+        waiting = {status: self._render_files(status, source, snapshot, view) for status in endings[kind]}
+
+        def make() -> RenderedFile:
+            made = [self._make_manifest(status, snapshot, view, files) for status, files in waiting.items()]
+            body = made[0][1]
+            if kind == "list":
+                held = [manifest for manifest, _ in made if manifest.files]
+                body = write_manifest_list(snapshot.snapshot_id, snapshot.parent_id, held)
+                self._objects.keep(history.uuid, name, body)
+            return _hold(body)
+
+        return call_after([future for files in waiting.values() for _, future in files], make, self._makers)
 
     def _name(self, kind: str, snapshot: TopicSnapshot, view: TableView) -> str:
         return f"{kind}-{snapshot.snapshot_id}-{view.view_id}-{self._history.uuid}.avro"
 
-    def _make_list(self, source: TableSource, snapshot: TopicSnapshot, view: TableView) -> bytes:
-        manifests = [self._make_manifest(status, source, snapshot, view)[0] for status in (EXISTING, ADDED)]
-        held = [manifest for manifest in manifests if manifest.files]
-        return write_manifest_list(snapshot.snapshot_id, snapshot.parent_id, held)
+    def _render_files(
+        self, status: int, source: TableSource, snapshot: TopicSnapshot, view: TableView
+    ) -> list[tuple[RowRange, Future[RenderedFile]]]:
+        seal_rows = self._history.seal_rows
+        cuts = snapshot.cut_added(seal_rows) if status == ADDED else snapshot.cut_existing(seal_rows)
+        return [(cut, self._render(source, view, cut)) for cut in cuts]
 
     def _make_manifest(
-        self, status: int, source: TableSource, snapshot: TopicSnapshot, view: TableView
+        self, status: int, snapshot: TopicSnapshot, view: TableView, made: list[tuple[RowRange, Future[RenderedFile]]]
     ) -> tuple[ListedManifest, bytes]:
-        seal_rows = self._history.seal_rows
         is_new = status == ADDED
-        cuts = snapshot.cut_added(seal_rows) if is_new else snapshot.cut_existing(seal_rows)
         added_by = snapshot.snapshot_id if is_new else (snapshot.parent_id or snapshot.snapshot_id)
-        # all at once, so that several threads render them
-        waiting = [(view.name_file(cut), self._render(source, view, cut)) for cut in cuts]
-        files = [
-            SnapshotFile(f"{self.location}/data/{name}", rendered.result().facts, added_by)
-            for name, rendered in waiting
-        ]
+        files = []
+        for cut, future in made:
+            facts = future.result().facts
+            self._note_damage(cut, facts)
+            files.append(SnapshotFile(f"{self.location}/data/{view.name_file(cut)}", facts, added_by))
         files = [file for file in files if file.facts.rows]
         body = write_manifest(view.schema, status, added_by, files)
         name = self._name("new" if is_new else "old", snapshot, view)
         # engines that read the list read the manifests next
         self._objects.keep(self._history.uuid, name, body)
         return ListedManifest(f"{self.location}/metadata/{name}", len(body), status, added_by, files), body
+
+
+def _encode(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _hold(body: bytes) -> RenderedFile:
+    return RenderedFile(FileFacts(0, len(body)), None, body)
+
+
+def _complete(result: RenderedFile) -> Future[RenderedFile]:
+    future: Future[RenderedFile] = Future()
+    future.set_result(result)
+    return future
 
 
 def _ends_of(table: TopicTable) -> list[int]:
@@ -290,6 +369,7 @@ class LiveTables:
         self._shown_url = shown_url
         self._directory = directory
         self._objects = ObjectCache()
+        self._makers = ThreadPoolExecutor(MAKERS, thread_name_prefix="lading-manifest")
         self._files = FileCache(directory / "files", workers, on_deleted=self._objects.clear)
         self._tables: WeakValueDictionary[str, LiveTable] = WeakValueDictionary()
         """All tables that are in use: two objects of one table would number its snapshots side by side."""
@@ -303,7 +383,7 @@ class LiveTables:
         with self._lock:
             known = self._tables.get(table.uuid)
             if known is None:
-                made = LiveTable(self._shown_url, table, self._directory, self._files, self._objects)
+                made = LiveTable(self._shown_url, table, self._directory, self._files, self._objects, self._makers)
                 known = self._tables[table.uuid] = made
             self._recent[table.uuid] = known
             self._recent.move_to_end(table.uuid)
@@ -311,8 +391,8 @@ class LiveTables:
                 self._recent.popitem(last=False)
             return known
 
-    def load(self, source: TableSource, table: TopicTable) -> tuple[str, dict[str, Any]]:
-        """Return the metadata location and the metadata of a table as it is now."""
+    def load(self, source: TableSource, table: TopicTable) -> TableMetadata:
+        """Return the metadata of a table as it is now."""
         source.require_readable(table)
         live = self.open_table(table)
         live.refresh(source, table, time.time_ns() // 1_000_000)
@@ -325,13 +405,15 @@ class LiveTables:
         """Return the id that the topic of a table has in its source."""
         return self._topics.get(uuid, uuid)
 
-    def open_object(self, source: TableSource, uuid: str, name: str) -> RenderedFile | None:
-        """Return an object of a table, read from ``source`` if it has to be made; None for any other name."""
+    def open_object(self, source: TableSource, uuid: str, name: str) -> Future[RenderedFile] | None:
+        """Return an object of a table as soon as it is made, read from ``source``; None for any other name."""
         with self._lock:
             table = self._tables.get(self._topics.get(uuid, uuid))
         if table is None:
             # a reader that goes on after a restart of this process
-            found = source.find_uuid(uuid)
+            listed = source.find_uuid(uuid)
+            # a list says less of a topic, such as how far it is compacted
+            found = None if listed is None else source.find_table(listed.namespace, listed.name)
             if found is None:
                 return None
             table = self.open_table(found)
@@ -342,3 +424,4 @@ class LiveTables:
     def close(self) -> None:
         """End the work on files."""
         self._files.close()
+        self._makers.shutdown(wait=False, cancel_futures=True)

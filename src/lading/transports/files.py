@@ -5,6 +5,7 @@ Read-only and without a lock. Readers stop at the offset in the watermark file, 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -226,7 +227,10 @@ def _topics_at(path: Path) -> Iterator[_Topic]:
 
 
 def _size_bytes(path: Path) -> int:
-    return sum(segment.stat().st_size for segment in path.glob("[0-9]*.log"))
+    with os.scandir(path) as entries:
+        return sum(
+            entry.stat().st_size for entry in entries if entry.name.endswith(".log") and entry.name[:1].isdecimal()
+        )
 
 
 def _runs(span: Span) -> list[Run]:

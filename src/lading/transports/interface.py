@@ -57,6 +57,10 @@ class PartitionMeta:
     size_bytes: int | None = None
     dirty_share: float | None = None
     """Share of the bytes that compaction can clean and has not cleaned yet; None if the topic is not compacted."""
+    cleaned: tuple[int, int] | None = None
+    """The offset before which compaction has cleaned, and when, in microseconds since 1970; None if it is unknown."""
+    has_unavailable: bool = True
+    """Whether messages may be in a state other than available."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,10 @@ class EmptyLog(ReadableLog):
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
         return []
 
+    @property
+    def has_unavailable(self) -> bool:
+        return False
+
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         return []
 

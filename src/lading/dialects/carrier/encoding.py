@@ -192,6 +192,8 @@ def _contradict(flags: int) -> bool:
 
 
 def _varint(value: int) -> bytes:
+    if value <= 0x7F:
+        return bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -201,9 +203,12 @@ def _varint(value: int) -> bytes:
 
 
 def _header_bytes(header: Header) -> bytes:
-    key = header.key.encode()
-    size = _varint(0 if header.value is None else len(header.value) + 1)
-    return _varint(len(key)) + key + bytes((header.kind & 0xFF,)) + size + (header.value or b"")
+    key, value = header.key.encode(), header.value or b""
+    size_bytes = 0 if header.value is None else len(value) + 1
+    if len(key) <= 0x7F and size_bytes <= 0x7F:
+        # each length is one byte
+        return b"%c%b%c%c%b" % (len(key), key, header.kind & 0xFF, size_bytes, value)
+    return _varint(len(key)) + key + bytes((header.kind & 0xFF,)) + _varint(size_bytes) + value
 
 
 def _entry_bytes(entry: Entry) -> bytes:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from contextlib import suppress
+from itertools import starmap
 from typing import Final
 
 from lading.model.headers import Header as BatchHeader
@@ -20,7 +22,7 @@ from lading.model.names import key_text
 
 from ..carrier.encoding import NAME as CARRIER
 from . import json_mark
-from .json_text import JsonMember, NotJson, is_beyond, members, text_of, unescape, value_of
+from .json_text import NotJson, members, read_value, text_of, unescape
 from .layout import JSON_EXT, NO_EXT, TAG_EXT
 from .limits import CARRIER_NAME, TAG_NAME, TRACE_NAME
 
@@ -31,6 +33,8 @@ WHOLE_NAME: Final = "##ext"
 """Takes the place of the name if the ext is not a JSON object: its value is all of the ext."""
 
 _CARRIER: Final = CARRIER_NAME.encode()
+_STRING: Final = Kind.STRING
+_OPENERS: Final = (b"{", b"[")
 _TRACE: Final = re.compile(rb"[0-9]{1,20}")
 _TRACE_MAX: Final = (1 << 64) - 1
 
@@ -47,27 +51,21 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
         found = None
     if found is None:
         return [(WHOLE_NAME, *text_of(ext))]
-    headers = [_header(member) for member in found]
+    headers: list[Header] = []
     # an object or array was read as a whole already
-    beyond = [
-        at
-        for at, (member, each) in enumerate(zip(found, headers, strict=True))
-        if each[1] == Kind.STRING
-        and member.value[:1] != b'"'
-        and (member.value[:1] in (b"{", b"[") or is_beyond(member.value))
-    ]
-    return [*headers, json_mark.mark([BatchHeader(*each) for each in headers], beyond)] if beyond else headers
-
-
-def _header(member: JsonMember) -> Header:
-    name = unescape(member.name)
-    kind, value = value_of(member.value)
-    if name == _CARRIER and kind == Kind.STRING and value is not None:
-        try:
-            return CARRIER, Kind.RAW, base64.b64decode(value, validate=True)
-        except binascii.Error:
-            pass
-    return key_text(name), kind, value
+    beyond: list[int] = []
+    for name, text in found:
+        kind, value, is_beyond = read_value(text)
+        if b"\\" in name:
+            name = unescape(name)
+        if name == _CARRIER and kind == _STRING and value is not None:
+            with suppress(binascii.Error):
+                headers.append((CARRIER, Kind.RAW, base64.b64decode(value, validate=True)))
+                continue
+        if is_beyond or (kind == _STRING and text[:1] in _OPENERS):
+            beyond.append(len(headers))
+        headers.append((key_text(name), kind, value))
+    return [*headers, json_mark.mark(list(starmap(BatchHeader, headers)), beyond)] if beyond else headers
 
 
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:

@@ -175,5 +175,6 @@ def _partition(partition: Partition) -> dict[str, Any]:
         "epochs": [[epoch, first] for epoch, first in log.epochs],
         "size_bytes": log.size_bytes,
         "segments": log.segments_count,
+        "has_unavailable": log.has_unavailable,
         "refusal": None if log.refusal is None else str(log.refusal),
     }

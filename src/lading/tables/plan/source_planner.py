@@ -173,12 +173,11 @@ class SourcePlanner:
 
     def ranges(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
         """Return the ranges of this source between two positions of a checkpoint: a pure function of them."""
+        since, rows_max = self.own_positions(start), self.options.max_rows_per_partition
         return [
             piece
             for name, marks in self.own_positions(end).items()
-            for piece in split_ranges(
-                name, self.own_positions(start).get(name, {}), marks, self.options.max_rows_per_partition
-            )
+            for piece in split_ranges(name, since.get(name, {}), marks, rows_max)
         ]
 
     def own_positions(self, positions: OffsetsDocument) -> dict[str, PartitionOffsets]:

@@ -388,12 +388,17 @@ def read_topic(row: dict[str, Any]) -> TopicMeta:
             PartitionMeta(
                 part["partition"], part["first_offset"], part["stable_end"], part["epoch"],
                 tuple((epoch, first) for epoch, first in part["epochs"]), part["size_bytes"],
-                part.get("compaction", {}).get("dirty_share"),
+                part.get("compaction", {}).get("dirty_share"), _read_cleaned(part.get("compaction")),
+                part.get("has_unavailable", True),
             )
             for part in row["partitions"]
         ),
         row["settings"],
     )  # fmt: skip
+
+
+def _read_cleaned(compaction: dict[str, Any] | None) -> tuple[int, int] | None:
+    return None if compaction is None else (compaction["end"], compaction["cleaned_us"])
 
 
 class PartitionFacts(NamedTuple):
