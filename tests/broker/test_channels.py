@@ -15,10 +15,11 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.channels import Channel, ChannelStart, HeaderFilter, filters, in_flight, partition_dispatcher, store
 from lading.broker.channels.fallback import finish as finish_twin
+from lading.broker.channels.in_flight import GivenUp
 from lading.broker.channels.pattern_cost import pattern_cost
 from lading.broker.core.pending_append import Append
 from lading.broker.core.states import list_states
-from lading.broker.core.topology import Partition, Topic
+from lading.broker.core.topology import Topic
 from lading.dialects import registry
 from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
@@ -550,8 +551,8 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
 ) -> None:
     letters: list[tuple[int, int, Append]] = []
 
-    def exhausted(channel: Channel, partition: Partition, offset: int, attempts: int) -> Append:
-        letters.append((offset, attempts, Append(0, 1, 1, 1)))
+    def exhausted(channel: Channel, given_up: GivenUp) -> Append:
+        letters.append((given_up.offsets[0], given_up.attempts, Append(0, 1, 1, 1)))
         return letters[-1][2]
 
     broker.channels.on_exhausted = exhausted

@@ -59,6 +59,7 @@ from .native.append import NativeAppender
 from .native.groups import NativeGroups
 from .native.transactions import NativeTransactions
 from .schemas.registry import SchemaRegistry
+from .share_sessions import ShareSessions
 
 SEGMENT_BYTES_MIN: Final = 1 << 16
 CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL))
@@ -95,7 +96,7 @@ class Broker:
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._positions = Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
         self.catalog_commit = CatalogCommit(
-            self.catalog, self.commit, at_end_of_pass, self._positions.flush_some, self.appender.completions
+            self.catalog, self.commit, at_end_of_pass, self._write_positions, self.appender.completions
         )
         self.schemas = SchemaRegistry(SchemaTable(self.catalog))
         self.kafka_configs = KafkaConfigTable(self.catalog)
@@ -138,6 +139,7 @@ class Broker:
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels
         )
+        self.share_sessions = ShareSessions(self.coordinated_groups.share, self.channels, self.kafka_configs)
         self.group_views = GroupViews(registries)
         self.group_changes = GroupChanges(registries, self._positions)
         self.retention = RetentionEnforcer(
@@ -205,6 +207,10 @@ class Broker:
         self._adopt(log)
         log.on_opened()
         return log
+
+    def _write_positions(self) -> bool:
+        """Write positions that wait in memory to the catalog; return whether there are more."""
+        return self.channels.store_marked() | self._positions.flush_some()
 
     def _adopt(self, log: PartitionLog) -> None:
         log.on_opened = partial(self._idle_logs.add, log, 0)

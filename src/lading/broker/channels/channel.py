@@ -53,6 +53,7 @@ class Channel:
         self.skipping = False
         self.ordered = False
         self.deleted = False
+        self.attempts_max: int | None = None
         self._owner = owner
         self._everywhere: list[Subscriber] = []
         """Those who read all partitions."""
@@ -149,6 +150,19 @@ class Channel:
             return 0
         return None if self._held_since_us is None else self._held_since_us + HOLD_US
 
+    def dispatch(self, partition: int, now_us: int) -> None:
+        """Deliver at once what the subscribers of one partition take."""
+        if not (self.paused or self.skipping or self.deleted):
+            lane = self._lane(partition)
+            lane.dispatch(now_us, eager=True)
+            self._listen(lane)
+
+    def set_attempts_max(self, attempts_max: int | None) -> None:
+        """Set how often a message is delivered before it is given up, unless the topic allows fewer deliveries."""
+        self.attempts_max = attempts_max
+        for lane in self.lanes:
+            lane.attempts_max = attempts_max
+
     def _listen(self, lane: PartitionDispatcher) -> None:
         if self.subscribers and lane.caught_up and (heard := lane.listen()) is not None:
             lane.partition.read_waiters[lane] = heard
@@ -237,6 +251,7 @@ class Channel:
         """Read one partition more: the next number."""
         lane = make(self._counts)
         lane.ordered = self.ordered
+        lane.attempts_max = self.attempts_max
         self.lanes.append(lane)
         for subscriber in self._everywhere:
             lane.add(subscriber)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
+from ...model.ranges import ranges_of_rising
 from ...model.state import State
 from ..core.counters import Counters
-from ..core.dead_letters import DeadLetters
+from ..core.dead_letters import DeadLetters, ShareGroupReason
 from ..core.pending_append import Append
 from ..core.states import States
-from ..core.topology import Partition
-from . import Channel
+from .channel import Channel
+from .in_flight import GivenUp
 
 
 class ExhaustedMessageHandler:
@@ -28,16 +31,22 @@ class ExhaustedMessageHandler:
         self._counters = counters
         self._now_us = now_us
 
-    def __call__(self, channel: Channel, partition: Partition, offset: int, attempts: int) -> Append | None:
-        """Dead-letter one message. Returns an append to wait for, or None."""
-        self._counters.exhausted_messages += 1
-        reason = f"channel {channel.name!r} gave it up after {attempts} deliveries"
+    def __call__(self, channel: Channel, given_up: GivenUp) -> Append | None:
+        """Dead-letter messages. Returns an append to wait for, or None."""
+        partition, attempts = given_up.partition, given_up.attempts
+        first = partition.log.first_offset
+        offsets = np.array([offset for offset in given_up.offsets if offset >= first], np.int64)
+        self._counters.exhausted_messages += len(given_up.offsets)
+        if channel.attempts_max is None:
+            reason = f"channel {channel.name!r} gave it up after {attempts} deliveries"
+        else:
+            reason = str(ShareGroupReason(channel.name, attempts, given_up.is_rejected))
         settings = partition.topic.settings
-        one = [(offset, offset + 1)]
-        if offset < partition.log.first_offset:
+        if not len(offsets):
             return None
+        ranges = [(int(low), int(end)) for low, end in ranges_of_rising(offsets).tolist()]
         if settings.poison_given_up:
-            self._states.set(partition, one, State.POISONED, reason=reason, now_us=self._now_us())
+            self._states.set(partition, ranges, State.POISONED, reason=reason, now_us=self._now_us())
         elif settings.dead_letter_topic is not None:
-            self._dead_letters.copy(partition, one, reason, self._now_us())
+            self._dead_letters.copy(partition, ranges, reason, self._now_us())
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,8 +26,20 @@ RETRY_US: Final = 1_000_000
 """Delay after which a message that could not leave is tried again."""
 
 Wake = Callable[[], None]
-Exhausted = Callable[[Partition, int, int], Append | None]
-"""(partition, offset, attempts) of an exhausted message -> the append of its copy to wait for, or None."""
+
+
+class GivenUp(NamedTuple):
+    """Messages of a partition, delivered ``attempts`` times, that a channel delivers no more; ``is_rejected`` by a
+    subscriber, otherwise they were delivered as often as the channel allows."""
+
+    partition: Partition
+    offsets: list[int]
+    attempts: int
+    is_rejected: bool = False
+
+
+Exhausted = Callable[[GivenUp], Append | None]
+"""Takes messages that are given up; returns the append of their copies to wait for, or None."""
 
 
 class DispatcherState(NamedTuple):
@@ -50,6 +63,8 @@ class InFlightTracker:
         self.window = Window(offset)
         self.out_of_window = OutOfWindow()
         self.ordered = False
+        self.attempts_max: int | None = None
+        """Deliveries of a message that the channel allows, if its topic does not allow fewer."""
         self.on_exhausted: Exhausted = _nowhere
         self.changed = True
         """Whether there is something to be stored that was not."""
@@ -149,6 +164,55 @@ class InFlightTracker:
             self._statistics.finished += at
         return at
 
+    @property
+    def oldest(self) -> int:
+        """The offset of the oldest message that is not done."""
+        return min((offset for offset, _ in self.out_of_window.items()), default=self.window.first)
+
+    def require_owned(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which of these rising offsets are still to be settled: a message before the oldest one is done.
+
+        Raises INVALID_OFFSET if some were never delivered to any subscriber, NOT_IN_FLIGHT if it has not all.
+        """
+        window, number = self.window, subscriber.number
+        early, inside = offsets[offsets < window.first], offsets[offsets >= window.first]
+        entries = [self.out_of_window.get(offset) for offset in early.tolist()] if len(self.out_of_window) else []
+        is_past_end = len(inside) > 0 and inside[-1] >= window.end
+        strange = inside[:0] if is_past_end else inside[window.owners(inside) != number]
+        if is_past_end or any(window.owner(at) == WAITING and not window.attempts(at) for at in strange.tolist()):
+            raise Refusal(
+                Reason.INVALID_OFFSET,
+                f"some of messages {offsets[0]} to {offsets[-1]} of partition {self.partition} were never delivered; "
+                "settle those that were",
+            )
+        if len(strange) or any(entry is not None and entry.owner != number for entry in entries):
+            raise Refusal(
+                Reason.NOT_IN_FLIGHT,
+                f"some of messages {offsets[0]} to {offsets[-1]} of partition {self.partition} are not with this "
+                "client; settle a message once, and before its time-out",
+            )
+        known = early[[entry is not None for entry in entries]] if entries else early[:0]
+        return np.concatenate((known, inside)) if len(known) else inside
+
+    def release(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> None:
+        """Deliver messages that are with the subscriber again, to any subscriber, and before those that wait; the
+        deliveries count."""
+        self._again_first = True
+        self._release_messages(subscriber, len(offsets))
+        subscriber.requeued += len(offsets)
+        self._statistics.requeued += len(offsets)
+        self._wait(offsets)
+
+    def reject(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> None:
+        """Deliver messages that are with the subscriber no more; they go to the dead letter topic, if there is one."""
+        self._release_messages(subscriber, len(offsets))
+        self._give_up(offsets.tolist(), is_rejected=True)
+
+    def renew(self, subscriber: Subscriber, offsets: NDArray[np.int64], now_us: int) -> None:
+        """Begin the time of messages that are with the subscriber anew."""
+        for offset in offsets.tolist():
+            self.touch(subscriber, offset, now_us)
+
     def requeue(self, subscriber: Subscriber, offset: int, delay_us: int, now_us: int) -> None:
         """Deliver a message again, to any subscriber, after a delay (none in an ordered lane)."""
         attempts, _ = self._require_in_flight(subscriber, offset)
@@ -236,12 +300,13 @@ class InFlightTracker:
         self._give_up_or_return(offsets.tolist())
 
     def _give_up_or_return(self, offsets: list[int]) -> None:
-        attempts_max = self.partition.topic.settings.attempts_max
+        limits = (self.partition.topic.settings.attempts_max, self.attempts_max)
+        attempts_max = min((limit for limit in limits if limit is not None), default=None)
         if attempts_max is not None:
-            given_up = [offset for offset in offsets if self._attempts(offset) >= attempts_max]
-            for offset in given_up:
-                self._dead_letter(offset)
-            offsets = [offset for offset in offsets if offset not in set(given_up)]
+            given_up = {offset for offset in offsets if self._attempts(offset) >= attempts_max}
+            if given_up:
+                self._give_up(sorted(given_up))
+                offsets = [offset for offset in offsets if offset not in given_up]
         self._return_messages(offsets)
 
     def _wait_again(self, offset: int, entry: OutOfWindowMessage) -> None:
@@ -267,35 +332,43 @@ class InFlightTracker:
             self.changed = True
             self._wake()
 
-    def _dead_letter(self, offset: int) -> None:
-        """Handle a message delivered as often as the channel allows: it is done once its copy is appended."""
-        attempts = self._attempts(offset)
-        self._set_aside(offset, OutOfWindowMessage(LEAVING, NEVER_US, attempts))
-        try:
-            gone = self.on_exhausted(self.partition, offset, attempts)
-        except Refusal:
-            self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
-            return
-        if gone is None:
-            self._complete_leaving(offset)
+    def _give_up(self, offsets: list[int], *, is_rejected: bool = False) -> None:
+        """Handle messages that are delivered no more: they are done once their copies are appended."""
+        by_attempts: dict[int, list[int]] = {}
+        for offset in offsets:
+            by_attempts.setdefault(self._attempts(offset), []).append(offset)
+        for attempts, some in by_attempts.items():
+            for offset in some:
+                self._set_aside(offset, OutOfWindowMessage(LEAVING, NEVER_US, attempts))
+            try:
+                gone = self.on_exhausted(GivenUp(self.partition, some, attempts, is_rejected))
+            except Refusal:
+                self._defer_leaving(some, attempts)
+                continue
+            if gone is None:
+                self._complete_leaving(some)
+            else:
+                gone.add_done_callback(partial(self._on_copied, some, attempts))
+
+    def _on_copied(self, offsets: list[int], attempts: int, append: Append) -> None:
+        if append.error is None:
+            self._complete_leaving(offsets)
         else:
-            gone.add_done_callback(
-                lambda append: (
-                    self._complete_leaving(offset) if append.error is None else self._defer_leaving(offset, attempts)
-                )
-            )
+            self._defer_leaving(offsets, attempts)
 
-    def _complete_leaving(self, offset: int) -> None:
-        entry = self.out_of_window.get(offset)
-        if entry is not None and entry.owner == LEAVING:
-            self.out_of_window.remove(offset)
-            self._statistics.exhausted += 1
-            self.changed = True
+    def _complete_leaving(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            entry = self.out_of_window.get(offset)
+            if entry is not None and entry.owner == LEAVING:
+                self.out_of_window.remove(offset)
+                self._statistics.exhausted += 1
+                self.changed = True
 
-    def _defer_leaving(self, offset: int, attempts: int) -> None:
-        entry = self.out_of_window.get(offset)
-        if entry is not None and entry.owner == LEAVING:
-            self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
+    def _defer_leaving(self, offsets: list[int], attempts: int) -> None:
+        for offset in offsets:
+            entry = self.out_of_window.get(offset)
+            if entry is not None and entry.owner == LEAVING:
+                self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
 
     def _set_aside(self, offset: int, entry: OutOfWindowMessage) -> None:
         self.out_of_window.put(offset, entry)
@@ -320,5 +393,5 @@ def _due_after_restart_us(entry: OutOfWindowMessage) -> int:
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 
 
-def _nowhere(partition: Partition, offset: int, attempts: int) -> None:
+def _nowhere(given_up: GivenUp) -> None:
     return None

@@ -8,14 +8,16 @@ work for another thread: ``next``, ``DeadLetterBatch.encode``, ``send``, in this
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -47,6 +49,51 @@ RETRY_US: Final = 1_000_000
 REASON_LENGTH_MAX: Final = 1_000
 
 Ranges = Sequence[tuple[int, int]]
+SHARE_GROUP_HEADERS: Final = tuple(
+    f"__dlq.errors.{name}" for name in ("topic", "partition", "offset", "group", "delivery.count", "message")
+)
+"""Headers of KIP-1191, by which clients find out why a share group gave a message up."""
+_SHARE_GROUP_REASON: Final = re.compile(
+    r'share group (?P<group>".*") (?P<rejected>rejected it at delivery|gave it up after) (?P<count>\d+)( deliveries)?',
+    re.DOTALL,
+)
+
+
+class ShareGroupReason(NamedTuple):
+    """The reason why a share group delivers a message no more; its text is that of a marking."""
+
+    group: str
+    deliveries: int
+    is_rejected: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the reason that a text of ``str`` is, or None."""
+        found = _SHARE_GROUP_REASON.fullmatch(text)
+        if found is None:
+            return None
+        return cls(json.loads(found["group"]), int(found["count"]), found["rejected"].startswith("rejected"))
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        group = f"share group {json.dumps(self.group, ensure_ascii=False)}"
+        if self.is_rejected:
+            return f"{group} rejected it at delivery {self.deliveries}"
+        return f"{group} gave it up after {self.deliveries} deliveries"
+
+    def to_headers(self, source: Partition, offsets: pa.Array[Any]) -> dict[str, Any]:
+        """Return KIP-1191's headers of messages of a partition, by key."""
+        # the texts are Apache Kafka's
+        message = "Offset rejected by client." if self.is_rejected else "Offset delivery count exceeded the threshold."
+        values: list[Any] = [
+            source.topic.flat_name, str(source.number), offsets.cast(pa.string()), self.group, str(self.deliveries),
+            message,
+        ]  # fmt: skip
+        rows = len(offsets)
+        return {
+            key: pa.repeat(pa.scalar(value, pa.string()), rows) if isinstance(value, str) else value
+            for key, value in zip(SHARE_GROUP_HEADERS, values, strict=True)
+        }
 
 
 @dataclass(slots=True, eq=False)
@@ -463,8 +510,14 @@ class DeadLetterBatch:
             ORIGIN: pa.array([f"{place}{offset}" for offset in messages.column("offset").to_pylist()]),
             MARKED_AT: pa.repeat(pa.scalar(moment.replace("+00:00", "Z")), rows),
         }
+        given_up = ShareGroupReason.parse(self.row.reason or "")
+        if given_up is not None:
+            added |= given_up.to_headers(self.source, messages.column("offset"))
         headers = with_headers(
-            messages.column("headers"), added, dict.fromkeys(added, Kind.STRING), drop=REASON_HEADERS
+            messages.column("headers"),
+            added,
+            dict.fromkeys(added, Kind.STRING),
+            drop=(*REASON_HEADERS, *SHARE_GROUP_HEADERS),
         )
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))
         columns |= {"headers": headers, "state": pa.repeat(pa.scalar(int(State.AVAILABLE), pa.int8()), rows)}

@@ -32,6 +32,7 @@ from .consumer_group import (
     ConsumerGroupMember,
 )
 from .group import KAFKA, PROTOCOL_BYTES, KafkaGroup
+from .share_group import ShareGroup
 
 LOG: Final = logging.getLogger("lading.broker")
 EPOCHS_AT_ONCE: Final = 1_000
@@ -50,7 +51,7 @@ SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL = (
 DEFAULT_MS: Final[Mapping[str, int]] = {SESSION_TIMEOUT: 45_000, HEARTBEAT_INTERVAL: 5_000, ASSIGNMENT_INTERVAL: 1_000}
 """Configs of a group in milliseconds, by name, as in Apache Kafka."""
 
-AnyGroup = KafkaGroup | ConsumerGroup
+AnyGroup = KafkaGroup | ConsumerGroup | ShareGroup
 
 
 class MatchingTopics(NamedTuple):
@@ -140,7 +141,9 @@ class ConsumerGroupCoordinator:
             return group
         if call.epoch != JOIN_EPOCH and group is None:
             raise Refusal(Reason.GROUP_NOT_FOUND, f"Consumer group {call.group} not found.")
-        if group is not None and (call.epoch != JOIN_EPOCH or group.members or group.named):
+        if isinstance(group, ShareGroup) or (
+            group is not None and (call.epoch != JOIN_EPOCH or group.members or group.named)
+        ):
             raise Refusal(Reason.GROUP_NOT_FOUND, f"Group {call.group} is not a consumer group.")
         return ConsumerGroup(call.group)
 

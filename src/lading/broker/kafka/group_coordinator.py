@@ -38,6 +38,8 @@ from .group import (
     no_group,
 )
 from .group_rebalancer import GroupRebalancer
+from .share_group import ShareGroup
+from .share_group_coordinator import ShareGroupCoordinator
 
 LOG: Final = logging.getLogger("lading.broker")
 CLASSIC_GENERATION: Final = 0
@@ -76,16 +78,19 @@ class KafkaGroupCoordinator(Component):
             self._groups, catalog, configs, topics, settings, lambda: self.on_due()
         )
         """Those of the newer protocol."""
+        self.share = ShareGroupCoordinator(self._groups, catalog, configs, topics, settings, lambda: self.on_due())
+        """Those whose members share partitions."""
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
         """Present members stay; the new limits apply to members that join."""
-        self._settings = self.consumer.settings = settings
+        self._settings = self.consumer.settings = self.share.settings = settings
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
         for row in self._catalog.groups(KAFKA):
             is_classic = row.generation == CLASSIC_GENERATION
             self._groups[row.name] = KafkaGroup(row.name, kept=True) if is_classic else self.consumer.load(row)
+        self.share.load()
 
     def require_few_protocols(self, group: str, protocols_count: int) -> None:
         """Raise Refusal if a member of a group has more protocols than its metadata may take, however short they are.
@@ -166,11 +171,12 @@ class KafkaGroupCoordinator(Component):
     @property
     def due_us(self) -> int:
         """The next time-out."""
-        return min(self._rebalancer.due_us, self.consumer.due_us)
+        return min(self._rebalancer.due_us, self.consumer.due_us, self.share.due_us)
 
     def tick(self, now_us: int) -> None:
         """Go on without members that stayed away for too long."""
         self.consumer.tick(now_us)
+        self.share.tick(now_us)
         if now_us < self._rebalancer.due_us:
             return
         self._rebalancer.due_us = NEVER_US
@@ -208,6 +214,9 @@ class KafkaGroupCoordinator(Component):
     def delete(self, name: str, topics: Iterable[Topic]) -> None:
         """Delete the group and its positions. Raises GROUP_NOT_EMPTY while it has members."""
         group = self._require_deletable(name)
+        if isinstance(group, ShareGroup):
+            self.share.delete(name)
+            return
         self._catalog.remove_group(KAFKA, b"", name)
         self.delete_positions(name, topics)
         if isinstance(group, KafkaGroup):
@@ -241,6 +250,8 @@ class KafkaGroupCoordinator(Component):
         request is of a version that members of the newer protocol may send.
         """
         group = self._groups.get(call.group)
+        if isinstance(group, ShareGroup):
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"Group {call.group} is not a consumer group.")
         if isinstance(group, ConsumerGroup):
             return _admit_consumer(group, call, in_transaction, knows_epochs)
         # one with an empty name may store positions, as in Apache Kafka, but for a transaction
@@ -276,6 +287,8 @@ class KafkaGroupCoordinator(Component):
     def _find_or_create_group(self, name: str) -> KafkaGroup:
         _require_name(name)
         group = self._groups.get(name)
+        if isinstance(group, ShareGroup):
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"Group {name} is not a classic group.")
         if isinstance(group, ConsumerGroup):
             if group.members:
                 raise Refusal(

@@ -152,3 +152,36 @@ def empty(first: int, end: int) -> bytes:
     made = bytearray(BATCH_HEADER.pack(first, size, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))
     made[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(made[ATTRIBUTES_AT:])).to_bytes(4, "big")
     return bytes(made)
+
+
+def slice_holding(run: Run, offsets: NDArray[np.int64]) -> list[Bytes]:
+    """Return the batches that hold any of these rising offsets, whole and in order; nothing is copied.
+
+    Neighbours are one piece. A chunk whose messages are all wanted is not looked into.
+    """
+    pieces: list[tuple[int, int]] = []
+
+    def add(start: int, end: int) -> None:
+        if pieces and pieces[-1][1] == start:
+            pieces[-1] = pieces[-1][0], end
+        else:
+            pieces.append((start, end))
+
+    chunks = run.chunks
+    first = int(np.searchsorted(chunks[:, LAST_OFFSET], offsets[0]))
+    end = int(np.searchsorted(chunks[:, BASE_OFFSET], offsets[-1], "right"))
+    lows = np.searchsorted(offsets, chunks[first:end, BASE_OFFSET])
+    highs = np.searchsorted(offsets, chunks[first:end, LAST_OFFSET], "right")
+    for chunk, low, high in zip(chunks[first:end], lows.tolist(), highs.tolist(), strict=True):
+        start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
+        if high - low == chunk[COUNT]:
+            add(start, stop)
+        elif high > low:
+            wanted = offsets[low:high]
+            for batch in read_batches(
+                run.region, start, stop, first=int(wanted[0]), last=int(wanted[-1]) + 1, verify=False
+            ).table:
+                at = int(np.searchsorted(wanted, batch[layout.BASE]))
+                if at < len(wanted) and wanted[at] <= batch[layout.LAST]:
+                    add(int(batch[layout.START]), int(batch[layout.END]))
+    return [run.region.data[start:stop] for start, stop in pieces]

@@ -16,19 +16,14 @@ _BROKERS: Final[Mapping[int, str]] = {
     53: "BeginQuorumEpoch", 54: "EndQuorumEpoch", 56: "AlterPartition", 58: "Envelope", 59: "FetchSnapshot",
     62: "BrokerRegistration", 63: "BrokerHeartbeat", 64: "UnregisterBroker", 67: "AllocateProducerIds",
     70: "ControllerRegistration", 73: "AssignReplicasToDirs", 80: "AddRaftVoter", 81: "RemoveRaftVoter",
-    82: "UpdateRaftVoter",
+    82: "UpdateRaftVoter", 83: "InitializeShareGroupState", 84: "ReadShareGroupState", 85: "WriteShareGroupState",
+    86: "DeleteShareGroupState", 87: "ReadShareGroupStateSummary",
 }  # fmt: skip
 _DELEGATION_TOKENS: Final[Mapping[int, str]] = {
     38: "CreateDelegationToken", 39: "RenewDelegationToken", 40: "ExpireDelegationToken", 41: "DescribeDelegationToken",
 }  # fmt: skip
 _FEATURES: Final[Mapping[int, str]] = {57: "UpdateFeatures"}
 _TELEMETRY: Final[Mapping[int, str]] = {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"}
-_SHARE_GROUPS: Final[Mapping[int, str]] = {
-    76: "ShareGroupHeartbeat", 77: "ShareGroupDescribe", 78: "ShareFetch", 79: "ShareAcknowledge",
-    83: "InitializeShareGroupState", 84: "ReadShareGroupState", 85: "WriteShareGroupState",
-    86: "DeleteShareGroupState", 87: "ReadShareGroupStateSummary", 90: "DescribeShareGroupOffsets",
-    91: "AlterShareGroupOffsets", 92: "DeleteShareGroupOffsets",
-}  # fmt: skip
 _STREAMS_GROUPS: Final[Mapping[int, str]] = {88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"}
 
 NOT_SERVED: Final[tuple[tuple[Mapping[int, str], NotServed], ...]] = (
@@ -46,14 +41,6 @@ NOT_SERVED: Final[tuple[tuple[Mapping[int, str], NotServed], ...]] = (
             "groups of Kafka Streams (KIP-1071)",
             "its tasks would be divided by the broker, and Kafka Streams divides them itself as well",
             "`group.protocol=classic`, which is its default",
-        ),
-    ),
-    (
-        _SHARE_GROUPS,
-        NotServed(
-            "share groups (KIP-932)",
-            "NSQ's [channels](../explanation/channels.md) deliver single messages here",
-            "a channel, by `nsq://` or an NSQ client, of the same topic",
         ),
     ),
     (

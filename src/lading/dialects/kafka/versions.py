@@ -38,6 +38,8 @@ ALTER_CLIENT_QUOTAS = 49
 DESCRIBE_SCRAM_CREDENTIALS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS = 50, 60, 61
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 65, 66, 74, 75
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
+SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE = range(76, 80)
+DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS = 90, 91, 92
 
 _LATER: Final = "lading.dialects.kafka.later_messages"
 """Messages that ``kafka.protocol`` lacks."""
@@ -96,6 +98,13 @@ SERVED: Final[dict[int, Api]] = {
     CONSUMER_GROUP_DESCRIBE: Api("ConsumerGroupDescribe", 0, 1, 0, _LATER),
     LIST_CONFIG_RESOURCES: Api("ListConfigResources", 0, 1, 0, "admin.configs"),
     DESCRIBE_TOPIC_PARTITIONS: Api("DescribeTopicPartitions", 0, 0, 0, "admin.topics"),
+    SHARE_GROUP_HEARTBEAT: Api("ShareGroupHeartbeat", 1, 1, 0, _LATER),
+    SHARE_GROUP_DESCRIBE: Api("ShareGroupDescribe", 1, 1, 0, _LATER),
+    SHARE_FETCH: Api("ShareFetch", 1, 2, 0, _LATER),
+    SHARE_ACKNOWLEDGE: Api("ShareAcknowledge", 1, 2, 0, _LATER),
+    DESCRIBE_SHARE_GROUP_OFFSETS: Api("DescribeShareGroupOffsets", 0, 1, 0, _LATER),
+    ALTER_SHARE_GROUP_OFFSETS: Api("AlterShareGroupOffsets", 0, 0, 0, _LATER),
+    DELETE_SHARE_GROUP_OFFSETS: Api("DeleteShareGroupOffsets", 0, 0, 0, _LATER),
 }
 """By key; Produce is listed from 0 on although nothing below PRODUCE_LOW is taken.
 

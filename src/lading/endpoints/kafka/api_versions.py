@@ -14,8 +14,8 @@ from typing import Final
 from ...dialects.kafka.versions import API_VERSIONS, SERVED
 from .handling import ConstantFields, Fields, Handler, Request, Session
 
-FEATURES: Final[Mapping[str, int]] = {"group.version": 1}
-"""Levels of features by name, the only ones that this version has: 1 are groups of KIP-848."""
+FEATURES: Final[Mapping[str, int]] = {"group.version": 1, "share.version": 1}
+"""Levels of features by name, the only ones that this version has: groups of KIP-848, share groups of KIP-932."""
 FEATURES_EPOCH: Final = 0
 """A version of Lading has one set of levels."""
 

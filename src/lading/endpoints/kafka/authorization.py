@@ -190,6 +190,22 @@ def _no_id(body: Any, code: int) -> Fields:
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
 
 
+def _no_responses(body: Any, code: int) -> Fields:
+    return {"error_code": code, "responses": []}
+
+
+def _altered_offsets_row(row: Any, code: int) -> Row:
+    rows = ({"partition_index": one.partition_index, "error_code": code} for one in row.partitions)
+    return {"topic_name": row.topic_name, "partitions": rows}
+
+
+def _described_group(asked: str) -> RowNeed:
+    return RowNeed(
+        Right.DESCRIBE, asked, "groups", lambda name, code: {"error_code": code, "group_id": name},
+        lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
+    )  # fmt: skip
+
+
 _MEMBER: Final = RequestNeed(Right.READ, _GROUP, _group_id)
 
 Need = RequestNeed | RowNeed | ListNeed
@@ -216,11 +232,30 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.HEARTBEAT: [_MEMBER],
     v.LEAVE_GROUP: [_MEMBER._replace(refuse=lambda body, code: {"error_code": code, "members": []})],
     v.CONSUMER_GROUP_HEARTBEAT: [_MEMBER],
-    v.CONSUMER_GROUP_DESCRIBE: [
+    v.SHARE_GROUP_HEARTBEAT: [_MEMBER],
+    v.SHARE_FETCH: [_MEMBER._replace(refuse=_no_responses)],
+    v.SHARE_ACKNOWLEDGE: [_MEMBER._replace(refuse=_no_responses)],
+    v.SHARE_GROUP_DESCRIBE: [_described_group("group_ids")],
+    v.DESCRIBE_SHARE_GROUP_OFFSETS: [
         RowNeed(
-            Right.DESCRIBE, "group_ids", "groups", lambda name, code: {"error_code": code, "group_id": name},
-            lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
+            Right.DESCRIBE, "groups", "groups",
+            lambda row, code: {"error_code": code, "group_id": row.group_id, "topics": []},
+            lambda row: str(row.group_id), _GROUP, lambda row: ResourceKind.GROUP,
         )
+    ],
+    v.ALTER_SHARE_GROUP_OFFSETS: [
+        _MEMBER._replace(refuse=_no_responses),
+        RowNeed(Right.READ, "topics", "responses", _altered_offsets_row, lambda row: row.topic_name),
+    ],
+    v.DELETE_SHARE_GROUP_OFFSETS: [
+        RequestNeed(Right.DELETE, _GROUP, _group_id, _no_responses),
+        RowNeed(
+            Right.READ, "topics", "responses",
+            lambda row, code: {"topic_name": row.topic_name, "error_code": code}, lambda row: row.topic_name,
+        ),
+    ],
+    v.CONSUMER_GROUP_DESCRIBE: [
+        _described_group("group_ids")
     ],
     v.DESCRIBE_GROUPS: [
         RowNeed(

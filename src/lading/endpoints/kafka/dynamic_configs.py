@@ -1,9 +1,9 @@
 """Configs that clients set for the broker and for groups, as Kafka's dynamic configs: kept, and described.
 
-Those of consumer groups, ``consumer.*``, have an effect, and no other has. Those of the broker are of how Kafka divides
-its work, compacts, and stores segments elsewhere; configs with an effect here are in the settings file, and described
-as read-only. The other ones of groups are of protocols that this broker does not serve yet. Defaults, bounds and errors
-are those of Apache Kafka 4.3.1, but any DOUBLE from 0 on is taken.
+Those of consumer and share groups, ``consumer.*`` and ``share.*``, have an effect, and no other has. Those of the
+broker are of how Kafka divides its work, compacts, and stores segments elsewhere; configs with an effect here are in
+the settings file, and described as read-only. Other ones of groups are of a protocol that this broker does not serve.
+Defaults, bounds and errors are those of Apache Kafka 4.3.1, but any DOUBLE from 0 on is taken.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The coordinator of every group and transaction is this broker.
 
 * FindCoordinator 0-6. 1 key type (KIP-98); 3 tagged fields; 4 several keys (KIP-699); 5 TRANSACTION_ABORTABLE
-  (KIP-890); 6 share groups (KIP-932), which are not served.
+  (KIP-890); 6 share groups (KIP-932).
 * JoinGroup 0-9. 1 rebalance timeout (KIP-62); 4 a member gets its id first, and joins again with it (KIP-394); 5 static
   members (KIP-345); 6 tagged fields; 7 the protocol type comes back (KIP-559); 8 reasons (KIP-800); 9 a leader of
   static members may leave the assignment as it is (KIP-814).
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.core.access.rights import Resource, ResourceKind
 from ...broker.core.position import PositionKey
-from ...broker.kafka.consumer_group import ConsumerGroupState
+from ...broker.kafka.consumer_group import ConsumerGroup, ConsumerGroupState
 from ...broker.kafka.consumer_group_coordinator import AnyGroup
 from ...broker.kafka.group import (
     KAFKA,
@@ -35,10 +35,11 @@ from ...broker.kafka.group import (
     SyncGroupResult,
 )
 from ...broker.kafka.group_coordinator import MemberCall
+from ...broker.kafka.share_group import ShareGroup
 from ...dialects.kafka import versions
 from ...dialects.kafka.assignment import PROTOCOL
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
-from ...model.errors import Refusal
+from ...model.errors import Reason, Refusal
 from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns, collect_in_turns, finish_in_turns, take_turns
 from ..base.services import now_us
 from .authorized_operations import find_authorized_operations
@@ -48,15 +49,16 @@ from .pending_responses import complete_with, coordinator_code
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+_TYPE_OF: Final[Mapping[type[AnyGroup], str]] = {KafkaGroup: CLASSIC, ConsumerGroup: CONSUMER, ShareGroup: SHARE}
 _STATES: Final = frozenset(state.value.lower() for state in (*GroupState, *ConsumerGroupState))
-_TYPES: Final = frozenset({CLASSIC, CONSUMER})
+_TYPES: Final = frozenset(_TYPE_OF.values())
 _UNKNOWN: Final = ""
 """Stands for each word of a filter that names no state and no type."""
 TOPICS_AT_ONCE: Final = 100
 """In how many topics the positions of a group are deleted before others have their turn."""
-KEY_TYPES: Final = (0, 1)
-"""Kinds of keys of a coordinator: a group, a transactional id."""
+KEY_TYPES: Final = (0, 1, 2)
+"""Kinds of keys of a coordinator: a group, a transactional id, a partition of a share group."""
 _NAMED_FIRST_FROM: Final = 4
 """From this JoinGroup on a member without a name gets one and joins again (kafka.md 3.3)."""
 _SKIPS_FROM: Final = 9
@@ -219,12 +221,12 @@ class Groups:
             if group is None:
                 continue
             is_classic, state = isinstance(group, KafkaGroup), group.state.value
-            kind = CLASSIC if is_classic else CONSUMER
+            kind = _TYPE_OF[type(group)]
             if (not states or state.lower() in states) and (not types or kind in types):
                 found.append(
                     {
                         "group_id": group.name,
-                        "protocol_type": group.protocol_type if isinstance(group, KafkaGroup) else PROTOCOL,
+                        "protocol_type": _name_protocol(group),
                         "group_state": state,
                         "group_type": kind,
                     }
@@ -253,7 +255,9 @@ class Groups:
                 for at in range(0, len(topics), TOPICS_AT_ONCE):
                     some = topics[at : at + TOPICS_AT_ONCE]
                     yield partial(attempt, name, self._groups.delete_positions, some)
-                yield partial(attempt, name, self._groups.delete, ())
+                for topic in self._list_topics_shared(name):
+                    yield partial(attempt, name, self._delete_queue, (topic,))
+                yield partial(attempt, name, self._delete, ())
 
         # the deletions share one sync of the catalog, for which no other client waits
         try:
@@ -262,6 +266,22 @@ class Groups:
             codes = {name: code or coordinator_code(refusal) for name, code in codes.items()}
         # a generator: the worker that encodes the response reads it
         return {"results": ({"group_id": name, "error_code": codes[name]} for name in names)}
+
+    def _list_topics_shared(self, name: str) -> Sequence[Topic]:
+        """Return the topics in which a share group has a queue."""
+        found = map(self._context.broker.topology.topic_by_uuid, self._groups.share.list_topics_read(name))
+        return [topic for topic in found if topic is not None]
+
+    def _delete_queue(self, name: str, topics: Sequence[Topic]) -> None:
+        """Delete the queues of a share group without members in some topics."""
+        self._context.broker.share_sessions.require_empty(name)
+        for topic in topics:
+            self._context.broker.share_sessions.delete_topic(name, topic)
+
+    def _delete(self, name: str, topics: Sequence[Topic]) -> None:
+        if self._list_topics_shared(name):
+            raise Refusal(Reason.GROUP_NOT_EMPTY, f"share group {name!r} has queues in use; stop their subscribers")
+        self._groups.delete(name, topics)
 
     def _end_due_sessions(self) -> None:
         """End what is over by now: the broker's own tick comes up to 50 ms later.
@@ -287,6 +307,13 @@ class Groups:
             if turn.is_over(len(topic.partitions)):
                 yield
         return {name: list(topics) for name, topics in found.items()}
+
+
+def _name_protocol(group: AnyGroup) -> str:
+    """Return the protocol type of a group, as lists of groups show it."""
+    if isinstance(group, KafkaGroup):
+        return group.protocol_type
+    return SHARE if isinstance(group, ShareGroup) else PROTOCOL
 
 
 def _refuse_join(refusal: Refusal, member: str, version: int) -> Fields:

@@ -20,6 +20,7 @@ from ...broker.kafka.consumer_group import ConsumerGroup
 from ...broker.kafka.consumer_group_coordinator import AnyGroup
 from ...broker.kafka.group import KAFKA, KafkaGroup
 from ...broker.kafka.group_coordinator import MemberCall
+from ...broker.kafka.share_group import ShareGroup
 from ...dialects.kafka import versions
 from ...dialects.kafka.assignment import PROTOCOL, parse_subscription
 from ...dialects.kafka.errors import (
@@ -138,6 +139,8 @@ class GroupPositions:
         """Return the names of topics that members want, or None if it might be any."""
         if isinstance(group, KafkaGroup):
             return _list_classic_topics(group)
+        if isinstance(group, ShareGroup):
+            return group.subscribed_names
         topics = map(self._broker.topology.topic_by_uuid, group.partitions_count if group.members else ())
         return group.subscribed_names | {topic.flat_name for topic in topics if topic is not None}
 

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 from kafka.protocol.api_message import ApiMessage
 
-NAMES: Final = ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe")
+NAMES: Final = (
+    "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch",
+    "ShareAcknowledge", "DescribeShareGroupOffsets", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
+)  # fmt: skip
 
 _MESSAGES: Final[dict[str, Any]] = {
     name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=__name__)

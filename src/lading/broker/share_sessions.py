@@ -1,0 +1,375 @@
+"""Share sessions (KIP-932): the partitions that a member of a share group reads, and the messages that it has of each.
+
+The queue of a group in a topic is the channel of the group's name: NSQ's clients and members of the group take messages
+from it in turn. A member is a subscriber of each partition by itself, which takes messages only while a request of it
+asks for some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..log.kafka_config_table import KafkaConfigTable
+from ..model.errors import Reason, Refusal
+from .channels import Channel, Channels, ChannelStart, Delivery, Subscriber
+from .channels.partition_dispatcher import LOOKAHEAD_MAX, PartitionDispatcher
+from .core.callbacks import ignore
+from .core.topology import Topic
+from .kafka.assignors import Place
+from .kafka.share_group_coordinator import GROUP_CONFIG_KIND, ShareGroupCoordinator
+
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+EPOCH_MAX: Final = (1 << 31) - 1
+SESSIONS_MAX: Final = 2_000
+"""As many as Apache Kafka has by default (``group.share.max.share.sessions``)."""
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+"""Kinds of acknowledgements."""
+MS_US: Final = 1_000
+NEVER_US: Final = 1 << 62
+
+
+class ShareGroupConfig(NamedTuple):
+    """The configs of a share group that have an effect on its queues, with Apache Kafka's defaults."""
+
+    start: str = "latest"
+    attempts_max: int = 5
+    locks_max: int = 2_000
+    """Messages of a partition that members have at the same time."""
+    lock_us: int = 30_000_000
+    """Time that a member has for a message."""
+    allows_renewal: bool = True
+
+
+class AcknowledgementBatch(NamedTuple):
+    """Acknowledgements of the messages from ``first`` to ``last``: of one kind, or of one kind for each."""
+
+    first: int
+    last: int
+    kinds: list[int]
+
+
+class ShareReader:
+    """A member as a subscriber of one partition of a channel."""
+
+    def __init__(self, channel: Channel, number: int, member: str, on_delivery: Callable[[], None]) -> None:
+        self.channel = channel
+        self.number = number
+        self.deliveries: list[Delivery] = []
+        self.is_new = True
+        """Whether no response has named the partition yet."""
+        self._on_delivery = on_delivery
+        self._room_bytes = 0
+        self.subscriber = Subscriber(self._take, timeout_max_us=NEVER_US, name=member)
+        channel.subscribe(self.subscriber, number)
+
+    @property
+    def place(self) -> Place:
+        """The partition."""
+        return self.channel.topic.uuid, self.number
+
+    @property
+    def lane(self) -> PartitionDispatcher:
+        """The channel's state of the partition."""
+        return self.channel.lanes[self.number]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the channel, or the partition, was deleted."""
+        return self.channel.deleted or self.number >= len(self.channel.lanes)
+
+    def _take(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        self._room_bytes -= len(delivery.offsets) * delivery.page.message_bytes
+        if self._room_bytes <= 0:
+            self.subscriber.ready = 0
+        self._on_delivery()
+
+    def want(self, count: int, size_bytes: int = 1) -> None:
+        """Take so many messages more than it has, until they have about this many bytes; 0 for none."""
+        self._room_bytes = size_bytes
+        self.subscriber.ready = self.subscriber.in_flight + count if count > 0 else 0
+
+    def close(self) -> None:
+        """Give back what it has: others get it."""
+        self.subscriber.ready = 0
+        self.channel.leave(self.subscriber)
+        self.subscriber.on_delivery = self.subscriber.on_closed = ignore
+        self._on_delivery = ignore
+
+
+class ShareSession:
+    """A member's session: its epoch, its partitions, and what it takes of them.
+
+    ``take`` takes what is there. If that is nothing, ``wait`` has ``on_ready`` called when there is something.
+    """
+
+    def __init__(self, group: str, member: str) -> None:
+        self.group = group
+        self.member = member
+        self.epoch = INITIAL_EPOCH
+        self.readers: dict[Place, ShareReader] = {}
+        self.forgotten: dict[Place, ShareReader] = {}
+        """Those of partitions that it reads no more, and has messages of."""
+        self.on_ready: Callable[[], None] = ignore
+        self._turn = 0
+        self._is_waiting = False
+
+    def advance(self) -> None:
+        """Begin the next epoch."""
+        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+
+    def find(self, place: Place) -> ShareReader | None:
+        """Return its reader of a partition, also of one that it reads no more."""
+        return self.readers.get(place) or self.forgotten.get(place)
+
+    def add(self, channel: Channel, number: int) -> None:
+        """Read a partition."""
+        place = channel.topic.uuid, number
+        reader = self.readers.get(place)
+        if reader is not None and not reader.is_lost:
+            return
+        reader = self.forgotten.pop(place, None)
+        if reader is None or reader.is_lost:
+            reader = ShareReader(channel, number, self.member, self._on_delivery)
+        reader.is_new = True
+        self.readers[place] = reader
+
+    def forget(self, place: Place) -> None:
+        """Read a partition no more; the messages that the member has of it stay with it until their time is over."""
+        reader = self.readers.pop(place, None)
+        if reader is not None:
+            reader.want(0)
+            if reader.subscriber.in_flight:
+                self.forgotten[place] = reader
+            else:
+                reader.close()
+
+    def adopt(self, former: ShareSession) -> None:
+        """Have the messages of the member's session before."""
+        for place in list(former.readers):
+            former.forget(place)
+        self.forgotten = former.forgotten
+
+    def close(self) -> None:
+        """Give back what the member has."""
+        for reader in (*self.readers.values(), *self.forgotten.values()):
+            reader.close()
+        self.readers, self.forgotten = {}, {}
+        self.on_ready()
+
+    def take(self, count: int, size_bytes: int, config: ShareGroupConfig, now_us: int) -> Iterator[ShareReader]:
+        """Take up to ``count`` messages of about ``size_bytes``; yield each reader after it took some, or none.
+
+        The readers have them as ``deliveries``.
+        """
+        self._turn += 1
+        readers = list(self.readers.values())
+        for step in range(len(readers)):
+            reader = readers[(self._turn + step) % len(readers)]
+            if count > 0 and size_bytes > 0 and not reader.is_lost:
+                lane, taken = reader.lane, len(reader.deliveries)
+                reader.subscriber.timeout_us = config.lock_us
+                reader.want(min(count, config.locks_max - lane.in_flight), size_bytes)
+                reader.channel.dispatch(reader.number, now_us)
+                reader.want(0)
+                for delivery in reader.deliveries[taken:]:
+                    count -= len(delivery.offsets)
+                    size_bytes -= len(delivery.offsets) * delivery.page.message_bytes
+            yield reader
+
+    def wait(self, config: ShareGroupConfig) -> None:
+        """Have ``on_ready`` called when there is a message for the member, who has it then."""
+        self._is_waiting = True
+        for reader in self.readers.values():
+            if not reader.is_lost:
+                reader.subscriber.timeout_us = config.lock_us
+                reader.want(1)
+                reader.channel.wake()
+
+    def stop_waiting(self) -> None:
+        """Take no messages until the next request."""
+        self._is_waiting = False
+        for reader in self.readers.values():
+            reader.want(0)
+
+    def _on_delivery(self) -> None:
+        if self._is_waiting:
+            self.stop_waiting()
+            self.on_ready()
+
+
+class ShareSessions:
+    """All share sessions, by group and member."""
+
+    def __init__(self, groups: ShareGroupCoordinator, channels: Channels, configs: KafkaConfigTable) -> None:
+        self.groups = groups
+        self._channels = channels
+        self._configs = configs
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._config_of: dict[str, ShareGroupConfig] = {}
+        self._config_version = -1
+
+    def find_config(self, group: str) -> ShareGroupConfig:
+        """Return the configs of a group."""
+        if self._config_version != self._configs.version:
+            self._config_of.clear()
+            self._config_version = self._configs.version
+        config = self._config_of.get(group)
+        if config is None:
+            found = self._configs.find(GROUP_CONFIG_KIND, group)
+            default = ShareGroupConfig()
+            config = ShareGroupConfig(
+                found.get("share.auto.offset.reset", default.start),
+                int(found.get("share.delivery.count.limit", default.attempts_max)),
+                int(found.get("share.partition.max.record.locks", default.locks_max)),
+                int(found.get("share.record.lock.duration.ms", default.lock_us // MS_US)) * MS_US,
+                found.get("share.renew.acknowledge.enable", "true") == "true",
+            )
+            if len(self._config_of) < SESSIONS_MAX:
+                self._config_of[group] = config
+        return config
+
+    def open(self, group: str, member: str) -> ShareSession:
+        """Return a new session of a member, which replaces the one before. Raises TOO_MANY_SHARE_SESSIONS."""
+        former = self._sessions.pop((group, member), None)
+        if len(self._sessions) >= SESSIONS_MAX:
+            if former is not None:
+                former.close()
+            raise Refusal(
+                Reason.TOO_MANY_SHARE_SESSIONS,
+                f"share group {group!r}: {SESSIONS_MAX} share sessions are open, the most; close some consumers",
+            )
+        session = ShareSession(group, member)
+        if former is not None:
+            session.adopt(former)
+        session.advance()
+        self._sessions[group, member] = session
+        return session
+
+    def go_on(self, group: str, member: str, epoch: int) -> ShareSession:
+        """Return the session of a member, whose next epoch begins unless ``epoch`` is the final one.
+
+        Raises SHARE_SESSION_NOT_FOUND, SHARE_SESSION_EPOCH_INVALID.
+        """
+        session = self._sessions.get((group, member))
+        if session is None:
+            raise Refusal(
+                Reason.SHARE_SESSION_NOT_FOUND,
+                f"member {member} of share group {group!r} has no share session; open one with epoch {INITIAL_EPOCH}",
+            )
+        if epoch != FINAL_EPOCH:
+            if epoch != session.epoch:
+                raise Refusal(
+                    Reason.SHARE_SESSION_EPOCH_INVALID,
+                    f"the share session of member {member} of share group {group!r} has epoch {session.epoch}, not "
+                    f"{epoch}; open a new one with epoch {INITIAL_EPOCH}",
+                )
+            session.advance()
+        return session
+
+    def close(self, session: ShareSession) -> None:
+        """Close a session: the messages that its member has go to others."""
+        if self._sessions.get((session.group, session.member)) is session:
+            del self._sessions[session.group, session.member]
+        session.close()
+
+    def open_channel(self, group: str, topic: Topic) -> Channel:
+        """Return the queue of a group in a topic, created as the group's configs say if it does not exist."""
+        config = self.find_config(group)
+        channel = self._channels.find(topic, group)
+        if channel is None:
+            start = ChannelStart.FIRST if config.start == "earliest" else ChannelStart.END
+            channel = self._channels.open(topic, group, start=start)
+        if channel.attempts_max != config.attempts_max:
+            channel.set_attempts_max(config.attempts_max)
+        self.groups.note_topic(group, topic.uuid)
+        return channel
+
+    def find_channel(self, group: str, topic: Topic) -> Channel | None:
+        """Return the queue of a group in a topic, if the group has read it."""
+        return self._channels.find(topic, group) if self.groups.has_read(group, topic.uuid) else None
+
+    def require_empty(self, group: str) -> None:
+        """Raise GROUP_NOT_FOUND, or GROUP_NOT_EMPTY if the group has members."""
+        if self.groups.require(group).members:
+            raise Refusal(Reason.GROUP_NOT_EMPTY, f"share group {group!r} has members; stop them first")
+
+    def seek(self, group: str, topic: Topic, number: int, offset: int) -> None:
+        """Have a group without members go on at an offset of a partition, which it reads from now on."""
+        topic.partition(number)
+        channel = self.open_channel(group, topic)
+        _require_unused(channel)
+        channel.seek(number, offset)
+
+    def delete_topic(self, group: str, topic: Topic) -> None:
+        """Delete the queue of a group without members in a topic."""
+        channel = self.find_channel(group, topic)
+        if channel is not None:
+            _require_unused(channel)
+            self._channels.delete(channel)
+        self.groups.forget_topic(group, topic.uuid)
+
+    def settle(self, reader: ShareReader, batches: Iterable[AcknowledgementBatch], now_us: int) -> None:
+        """Settle messages that a member has: all or, if one is refused, none; ``Channels.store_soon`` is asked.
+
+        Raises INVALID_OFFSET if some were never delivered, NOT_IN_FLIGHT if the member has not all of them.
+        """
+        lane, subscriber = reader.lane, reader.subscriber
+        offsets, kinds = _expand(lane, batches)
+        if not len(offsets):
+            return
+        left = lane.require_owned(subscriber, offsets)
+        if len(left) < len(offsets):
+            kinds = kinds[np.searchsorted(offsets, left)]
+        done = left[(kinds == ACCEPT) | (kinds == GAP)]
+        if len(done):
+            lane.finish(subscriber, done)
+        for kind, settle in ((RELEASE, lane.release), (REJECT, lane.reject)):
+            some = left[kinds == kind]
+            if len(some):
+                settle(subscriber, some)
+        renewed = left[kinds == RENEW]
+        if len(renewed):
+            lane.renew(subscriber, renewed, now_us)
+        if len(renewed) < len(left):
+            self._channels.store_soon(lane, reader.channel)
+
+
+def _require_unused(channel: Channel) -> None:
+    if channel.subscribers:
+        raise Refusal(
+            Reason.GROUP_NOT_EMPTY,
+            f"channel {channel.name!r} of topic {channel.topic.flat_name!r} has subscribers; stop them first",
+        )
+
+
+def _expand(
+    lane: PartitionDispatcher, batches: Iterable[AcknowledgementBatch]
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Return the offsets of acknowledgements that are not done for sure, and the kind of each."""
+    offsets: list[NDArray[np.int64]] = []
+    kinds: list[NDArray[np.int8]] = []
+    oldest, end = lane.oldest, lane.window.end
+    size = 0
+    for batch in batches:
+        first = max(batch.first, oldest)
+        size += max(batch.last + 1 - first, 0)
+        if batch.last >= end or size > 2 * LOOKAHEAD_MAX:
+            raise Refusal(
+                Reason.INVALID_OFFSET,
+                f"some of messages {batch.first} to {batch.last} of partition {lane.partition} were never delivered; "
+                "settle those that were",
+            )
+        if first <= batch.last:
+            some = np.arange(first, batch.last + 1)
+            of_each = np.array(batch.kinds, np.int8)
+            offsets.append(some)
+            kinds.append(np.full(len(some), of_each[0]) if len(of_each) == 1 else of_each[-len(some) :])
+    if not offsets:
+        return np.empty(0, np.int64), np.empty(0, np.int8)
+    return np.concatenate(offsets), np.concatenate(kinds)
