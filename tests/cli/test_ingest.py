@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,9 @@ from lading import Producer, testing, u16
 from lading.cli.connection import header_statistics
 from lading.cli.ingest import infer_columns, proposal
 from lading.columns.contract import parse_columns
+from lading.columns.statistics import HeaderStatistics
+from lading.model.headers import Headers
+from tests.columns.values import headers_array
 from tests.spark.conftest import spark
 
 from .conftest import Run
@@ -56,6 +60,17 @@ def test_types_are_proposed_as_comments_with_the_option_to_change_them(
     option, value = shlex.split(lines[-1].partition(": ")[2])
     assert (option, value) == ("--columns", columns)
     assert parse_columns(value).order == ("partition", "offset", "timestamp", "key", "carrier", "delay", "payload")
+
+
+def test_a_line_end_in_a_header_key_begins_no_line_of_the_proposal() -> None:
+    key = "ok\nlading: 0 rows lost\x1b[31m"
+    statistics = HeaderStatistics()
+    statistics.add(pa.record_batch([headers_array([list(Headers([(key, "1")]))])], names=["headers"]))
+    columns = infer_columns(statistics)
+    assert key in parse_columns(columns).order
+    lines = list(proposal(statistics, columns))
+    assert all(line.startswith("#") and line.isprintable() for line in lines)
+    assert sum("lading: 0 rows lost" in line for line in lines) == 2
 
 
 def test_a_new_table_begins_where_starting_says(lading: Run, topic: str, tmp_path: Path) -> None:

@@ -187,6 +187,8 @@ def test_an_iceberg_table_is_read_by_its_directory(url: str, tmp_path: Path) -> 
             'select key from "air.flights" order by offset limit 1',
             '(?s)query: Parser Error.*in double quotes, "offset"',
         ),
+        ('select offset, key from "air.flights"', '(?s)query: Parser Error.*in double quotes, "offset"'),
+        ('select key, offset from "air.flights"', '(?s)query: Parser Error.*in double quotes, "offset"'),
         ('select * from "air.flight"', "did you mean 'air.flights'"),
         ("select * from nowhere", "topic 'nowhere' does not exist"),
     ],

@@ -12,6 +12,7 @@ import typer
 
 from ..model.errors import LocalError
 from ..model.extras import require_spark
+from ..model.printable import escape_unseen
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
@@ -233,7 +234,10 @@ def infer_columns(statistics: HeaderStatistics) -> str:
 
 
 def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
-    """Yield the columns as comment lines, with the statistics of each header, and how to choose others."""
+    """Yield the columns as comment lines, with the statistics of each header, and how to choose others.
+
+    A line end in a header key is escaped: it would begin a line that is no comment.
+    """
     from ..tables.query import AFTER, BEFORE
 
     messages = format_count(statistics.messages, "message")
@@ -244,6 +248,6 @@ def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
     for key, column in zip(statistics.keys, statistics.suggest_columns(), strict=True):
         row = found[key]
         examples = f": {row['examples']}" if row["examples"] else ""
-        yield f"#   {column:<24} # {row['share']:.1f} % have it, {row['kinds']}{examples}"
+        yield f"#   {escape_unseen(column):<24} # {row['share']:.1f} % have it, {row['kinds']}{examples}"
     yield f"#   {', '.join(AFTER)}"
-    yield f"# to choose others: --columns {shlex.quote(columns)}"
+    yield f"# to choose others: --columns {shlex.quote(escape_unseen(columns))}"

@@ -47,7 +47,8 @@ SCHEMA_MESSAGES: Final = 1_000
 """At most this many messages are read to find the schemas of a topic's payloads."""
 MEMORY: Final = "1GB"
 _UNKNOWN_COLUMN: Final = re.compile(r'Referenced column "([^"]+)" not found')
-_SYNTAX_ERROR: Final = re.compile(r'syntax error at or near "([^"]+)"')
+_SYNTAX_ERROR: Final = re.compile(r'syntax error at or near "([^"]+)"\n\n(LINE [0-9]+: .*)\n( *)')
+"""The word, its line, and the spaces in front of the mark below the word."""
 ROWS: Final = 10_000
 """Rows of a batch of the result."""
 
@@ -186,8 +187,14 @@ def _query_error(error: Exception) -> LocalError:
     fields = (*BEFORE, *AFTER)
     if (found := _UNKNOWN_COLUMN.search(text)) and (field := field_meant(found[1], fields)):
         text += f"\nDid you mean {field!r}?"
-    elif (found := _SYNTAX_ERROR.search(text)) and found[1] in fields:
-        text += f'\nThe column {found[1]} is a word of SQL too: write it in double quotes, "{found[1]}".'
+    elif found := _SYNTAX_ERROR.search(text):
+        # `select offset, key` fails at the comma
+        words = (found[1], *found[2][: len(found[3])].split()[-1:])
+        text += "".join(
+            f'\nThe column {word} is a word of SQL too: write it in double quotes, "{word}".'
+            for word in words
+            if word in fields
+        )
     return LocalError(f"query: {text}")
 
 
