@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 
 from lading import testing
+from lading.spark.java import require_java
+from tests.interop.kafka_broker import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
+HOME = Path(pyspark.__file__).parent
+PATH = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 CLIENT = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -78,7 +89,7 @@ def test_a_client_of_a_server_reads_streams_and_writes(tmp_path: Path) -> None:
         write_arrow(pa.table({"payload": [b"x"], "n": ["word"]}), broker.url, "words", headers=["n"])
         # with it PySpark's server takes a free port, and its client asks for that; else both take 15002
         environment = os.environ | {"SPARK_TESTING": "1"}
-        environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
+        environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH}
         done = subprocess.run(
             [sys.executable, "-c", CLIENT, broker.url, str(tmp_path)],
             capture_output=True, text=True, timeout=280, env=environment, cwd=tmp_path, check=False,
@@ -100,3 +111,89 @@ def test_a_client_of_a_server_reads_streams_and_writes(tmp_path: Path) -> None:
     ):
         assert sentence in found[name]
         assert "Traceback" not in found[name] and "\tat " not in found[name] and "\n" not in found[name], found[name]
+
+
+PIPELINE = """
+[pipeline]
+id = "remote_flights"
+[source]
+from = "{url}"
+topic = "remote_flights"
+[headers]
+n = "int"
+[good]
+to = "delta:./good"
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of Spark Connect, a process of its own; its address."""
+    pytest.importorskip("grpc", reason="grpcio is not installed")
+    pytest.importorskip("grpc_status", reason="grpcio-status is not installed")
+    pytest.importorskip("yaml", reason="pyyaml is not installed")
+    place, (port,) = tmp_path_factory.mktemp("connect"), free_ports(1)
+    settings = {
+        "spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.master": "local[2]",
+        "spark.sql.warehouse.dir": place / "warehouse", "spark.sql.session.timeZone": "UTC",
+    }  # fmt: skip
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH, "JAVA_HOME": str(require_java().home),
+        "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    command = [str(HOME / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    log = place / "log"
+    with log.open("wb") as out:
+        child = subprocess.Popen(
+            command, env=environment, cwd=place, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while not is_open(port):
+            assert child.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait(30)
+
+
+def is_open(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def call(command: Sequence[str], directory: Path) -> str:
+    """Run a command as a client, which has no session of its own; its output."""
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH, "JAVA_HOME": str(require_java().home),
+        "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=environment, cwd=directory, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def test_a_pipeline_runs_its_tasks_on_a_server(server: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from lading.client.bulk import write_arrow
+
+    with testing.broker(data_dir=tmp_path / "log") as broker:
+        rows = pa.table({"payload": [b"x"] * 10, "n": list(range(10))})
+        write_arrow(rows, broker.url, "remote_flights", headers=["n"])
+        (tmp_path / "remote.toml").write_text(PIPELINE.format(url=broker.url))
+        command = [sys.executable, "-m", "lading", "pipeline", "run", "remote.toml", "--output", "json"]
+        for expected in (10, 0):
+            said = call([*command, "--remote", f"sc://{server}"], tmp_path)
+            assert json.loads(said.splitlines()[-1])["read"] == expected
+    found: list[Any] = DeltaTable(tmp_path / "good").to_pyarrow_table()["n"].to_pylist()
+    assert sorted(found) == list(range(10))

@@ -86,16 +86,20 @@ class Interruption:
         return done[0]
 
     @contextmanager
-    def spark(self, name: str, starts: Callable[[], None] = _say, **conf: Any) -> Iterator[Callable[[], SparkSession]]:
+    def spark(
+        self, name: str, starts: Callable[[], None] = _say, remote: str | None = None, **conf: Any
+    ) -> Iterator[Callable[[], SparkSession]]:
         """Give a function that creates the Spark session, which takes seconds; the session is stopped at the end.
+
+        With ``remote`` it is one of the Spark Connect server at this URL.
 
         From then on signals are only recorded: poll ``is_requested``, or use ``run_interruptibly`` for long work.
         """
 
         def start() -> SparkSession:
-            from ..spark.session import session
+            from ..spark.session import connect, session
 
-            return session(name, **conf)
+            return session(name, **conf) if remote is None else connect(remote)
 
         def started() -> SparkSession:
             if self._spark is None:
@@ -123,9 +127,10 @@ class Interruption:
 
     def _activate(self) -> None:
         if self._spark is not None:
-            from ..spark.session import activate
+            from ..spark.session import activate, is_connect
 
-            activate(self._spark)
+            if not is_connect(self._spark):
+                activate(self._spark)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.is_requested:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..model.errors import SettingError
 from ..model.extras import require_spark
 from .interruption import Interruption
 from .options import AsOutput, Resume, parse_listen_address
@@ -74,6 +75,15 @@ def run(
         bool,
         typer.Option("--local", help="Work in processes of this machine, without Spark and Java; not for SQL steps."),
     ] = False,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            "--remote",
+            metavar="sc://HOST:PORT",
+            help="Run the tasks on this Spark Connect server, whose Python has Lading; tables and the state are at the "
+            "same places for both. Not for SQL steps.",
+        ),
+    ] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Validate, route and write source messages to the tables. Rerun to continue.
@@ -87,6 +97,8 @@ def run(
         lading pipeline run flights.toml --follow --output json
 
         lading pipeline run flights.toml --follow --metrics 127.0.0.1:9464
+
+        lading pipeline run flights.toml --remote sc://spark.example.com:15002
     """
     from ..pipeline.run import SESSION
     from ..pipeline.run import run as run_pipeline
@@ -95,6 +107,13 @@ def run(
     from .connection import absent_contract
 
     settings = PipelineSettings.load(file).with_range(starting, ending)
+    if remote is not None and local:
+        raise SettingError("--remote and --local: both say where the work is done; give one of them")
+    if remote is not None and settings.document.step:
+        raise SettingError(
+            f"--remote {remote}: {file} has SQL steps, which need a session with a JVM of its own; run it without "
+            "--remote, or leave the steps out"
+        )
     if not local and not settings.document.step:
         require_spark("add --local to work without it")
     interruption = Interruption()
@@ -102,7 +121,7 @@ def run(
         print_note(sentence)
     with (
         interruption.install(),
-        interruption.spark("lading pipeline", **SESSION) as session,
+        interruption.spark("lading pipeline", remote=remote, **SESSION) as session,
         meter(settings.id, None, "messages") as progress,
     ):
 

@@ -86,6 +86,37 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
     return made
 
 
+def connect(url: str) -> SparkSession:
+    """Return a session of the Spark Connect server at ``url``, with the format ``lading`` registered.
+
+    The server's Python needs Lading. Raises LocalError if the client's libraries are missing, or without a server.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        made: SparkSession = SparkSession.builder.remote(url).getOrCreate()
+    except ImportError as error:
+        raise LocalError(
+            f"--remote {url}: the client of Spark Connect lacks a package ({error}); pip install 'pyspark[connect]'"
+        ) from None
+    except PySparkException as error:
+        reason = str(error).partition("\n")[0]
+        raise LocalError(f"--remote {url}: {reason}; write sc://HOST:15002, the address of a server") from None
+    try:
+        # nothing is asked of a server before
+        _ = made.version
+        register(made)
+    except Exception as error:
+        if isinstance(error, PySparkException) or type(error).__module__.startswith("grpc"):
+            reason = str(error).strip().partition("\n")[0]
+            raise LocalError(
+                f"--remote {url}: the server does not respond ({reason}); start one, or check it"
+            ) from None
+        raise
+    return made
+
+
 def _join_submitted(settings: dict[str, str]) -> SparkSession:
     """Return a session in the JVM that spark-submit started, whose own settings come first."""
     from pyspark import SparkConf, SparkContext
