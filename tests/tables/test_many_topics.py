@@ -33,6 +33,8 @@ from lading.tables.topic_tables import table_of_topic
 from lading.transports.open import open_transport
 from lading.transports.topics import UnknownTopic
 
+from .logged_forms import loaded
+
 DEADLINE_S = 30.0
 
 
@@ -317,7 +319,7 @@ def test_a_list_of_an_ingest_may_grow(server: testing.BrokerProcess, tmp_path: P
         executor.close()
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
+@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
 def test_each_topic_has_a_table_of_its_own(server: testing.BrokerProcess, tmp_path: Path, form: str) -> None:
     for topic, rows in {f"own_{form}.a": 30, f"own_{form}.b": 20}.items():
         send(server, topic, rows)
@@ -329,6 +331,8 @@ def test_each_topic_has_a_table_of_its_own(server: testing.BrokerProcess, tmp_pa
         tables = [path for path in (tmp_path / "lake").iterdir() if path.name != "_lading"]
         if form == "delta":
             return {path.name: DeltaTable(path).to_pyarrow_table().num_rows for path in tables}
+        if form == "iceberg":
+            return {path.name: loaded(path).scan().to_arrow().num_rows for path in tables}
         return {path.name: pq.read_table(path).num_rows for path in tables}
 
     try:

@@ -257,3 +257,20 @@ def test_upkeep_of_a_table_in_a_bucket(
     send(broker, topic, range(25, 30))
     assert run(broker, topic, FORMS[form][0] + table, tmp_path / "state") == 5
     assert delays(form, table) == [*range(20), *range(25, 30)]
+
+
+@pytest.mark.turns(3)
+@forms
+def test_one_table_a_topic_in_a_bucket(
+    broker: testing.BrokerProcess, topic: str, bucket: str, tmp_path: Path, form: str
+) -> None:
+    for name, rows in (("north", range(8)), ("south", range(8, 12))):
+        send(broker, f"{topic}.{name}", rows)
+    target = f"{FORMS[form][0]}{bucket}/{{topic}}"
+    pattern: dict[str, Any] = {"topic_pattern": rf"{topic}\..*", "columns": f"topic, {COLUMNS}"}
+    settings = IngestSettings(max_rows=10, state_dir=tmp_path / "state", **pattern)
+    counts = [ingest(DirectExecutor(), broker.url, None, target, settings).rows for _ in range(2)]
+    send(broker, f"{topic}.west", range(12, 15))
+    assert [*counts, ingest(DirectExecutor(), broker.url, None, target, settings).rows] == [12, 0, 3]
+    found = [delays(form, f"{bucket}/{topic}.{name}") for name in ("north", "south", "west")]
+    assert found == [list(range(8)), list(range(8, 12)), list(range(12, 15))]

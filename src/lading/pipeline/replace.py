@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from ..model.errors import LocalError, SettingError
 from ..runtime.owned_directory import open_private
@@ -24,7 +22,7 @@ from ..tables.formats.manifest import TABLE, Manifest, same_ranges
 from ..tables.formats.registry import open_table
 from ..tables.plan.planning import Planner
 from ..tables.plan.ranges import OffsetRange, merge_ranges, split_ranges
-from ..tables.storage.files import OWN, STAGED, resolve_name
+from ..tables.storage.files import OWN, delete_staged_files, resolve_name
 from ..tables.storage.object_path import TablePath
 from ..tables.upkeep.replacement import RowsOfRanges, find_rows_of_ranges
 from ..transports.open import is_queue
@@ -246,9 +244,5 @@ def _stage(
 def _delete_leftovers(state: PipelineStateDirectory, tables: set[TablePath], last: Manifest | None) -> None:
     """Delete what was staged for a replacement that did not come to its manifest. The lock of replacements is held."""
     needed = set() if last is None else {file.staged for file in last.files}
-    places: list[Any] = [*tables, Path(state.directory)]
-    for place in dict.fromkeys(places):
-        paths: list[TablePath] = list((place / OWN / STAGED).glob(f"{REPLACING_RANGE}*"))
-        for path in paths:
-            if path.name not in needed:
-                path.unlink(missing_ok=True)
+    for place in {*tables, state.directory}:
+        delete_staged_files(place, REPLACING_RANGE, needed)

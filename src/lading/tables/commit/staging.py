@@ -27,7 +27,15 @@ from ..plan.ranges import OffsetRange
 from ..scan.scan import Counts, read_range
 from ..scan.scan_spec import ScanSpec
 from ..scan.schema import as_field, table_schema
-from ..storage.files import OWN, STAGED, create_file, make_local_directory, name_from, table_location
+from ..storage.files import (
+    OWN,
+    STAGED,
+    create_file,
+    delete_staged_files,
+    make_local_directory,
+    name_from,
+    table_location,
+)
 from ..storage.object_path import TablePath
 from ..storage.storage import bind_document
 from ..topic_tables import table_of_topic
@@ -230,8 +238,7 @@ class TableFiles:
             files.abandon()
         # if the store cannot be reached, the next run deletes these files when it begins
         with suppress(Unreachable):
-            for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
-                path.unlink(missing_ok=True)
+            delete_staged_files(self._target.table, f"{self._stem}-")
 
     def _begin(self, partition: str) -> PartitionFiles:
         if len(self._partitions) >= PARTITIONS_MAX:

@@ -523,7 +523,7 @@ def list_file_names(table: TablePath) -> Iterator[str]:
     """Return the names of all files of a table, those of its partitions too."""
     if isinstance(table, ObjectPath):
         return (name for name, _ in table.walk())
-    return (str(path.relative_to(table)) for path in table.rglob("*"))
+    return (str(path.relative_to(table)) for path in table.rglob("*") if path.is_file())
 
 
 def hash_of(path: TablePath) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -154,6 +155,14 @@ def check_directory(what: str, directory: TablePath) -> None:
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise directory_error(what, directory, error) from None
+
+
+def delete_staged_files(table: TablePath, beginning: str, kept: Collection[str] = ()) -> None:
+    """Delete the staged files of a table whose names begin so, but for those of ``kept``."""
+    paths: list[TablePath] = list((table / OWN / STAGED).glob(f"{beginning}*"))
+    for path in paths:
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
 
 
 def remove_empty(*directories: TablePath) -> None:

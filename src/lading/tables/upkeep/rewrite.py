@@ -16,7 +16,7 @@ from ..formats.data_files import COMPRESSION, FILE_BYTES, GROUP_BYTES, GROUP_ROW
 from ..formats.directory import REPLACING
 from ..formats.interface import AddedFile, FileLayout, Listing, LiveFile, Overtaken, Replacement, Table, TableFile
 from ..formats.parquet import RISING
-from ..storage.files import OWN, STAGED, create_file, make_local_directory
+from ..storage.files import OWN, STAGED, create_file, delete_staged_files, make_local_directory
 from ..storage.object_path import TablePath
 from .sorting import sort_batches
 
@@ -51,9 +51,7 @@ class StagedRewrite:
         if not self._kept:
             # if the store cannot be reached, vacuum deletes them later
             with suppress(LadingError, OSError):
-                paths: list[TablePath] = list(self.directory.glob(f"{self._stem}*"))
-                for path in paths:
-                    path.unlink(missing_ok=True)
+                delete_staged_files(self._table.directory, self._stem)
 
     def replace(self, listing: Listing, change: Replacement) -> None:
         """Replace files of the table by these. Raises Overtaken, after which nothing has changed."""

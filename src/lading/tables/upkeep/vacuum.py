@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from ...model.errors import LocalError, SettingError
-from ..formats.directory import REPLACING, REPLACING_RANGE
+from ..formats.directory import REPLACING, REPLACING_RANGE, list_file_names
 from ..formats.interface import Table
 from ..storage.files import OWN, STAGED
 from ..storage.object_path import TablePath
@@ -77,12 +76,7 @@ def _list_paths(table: Table) -> Iterator[tuple[TablePath, str]]:
     """Yield the files of a table with their names, and of Lading's own directory those that upkeep made."""
     staged = f"{OWN}/{STAGED}/{REPLACING}"
     directory = table.directory
-    names = (
-        (str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-        if isinstance(directory, Path)
-        else (name for name, _ in directory.walk())
-    )
-    for name in list(names):
+    for name in list(list_file_names(directory)):
         # files of a replaced range are for its own next run
         is_given_up = name.startswith(staged) and not name.startswith(f"{OWN}/{STAGED}/{REPLACING_RANGE}")
         if table.may_vacuum(name) or is_given_up:
