@@ -12,11 +12,13 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.topology import Topic
+from lading.broker.group_changes import GroupPosition
 from lading.broker.kafka.share_group import ShareGroup, ShareGroupMember
 from lading.broker.share_sessions import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch, ShareSession
 from lading.dialects import registry
 from lading.model.errors import Reason, Refusal
 from lading.model.scan_request import ScanRequest
+from lading.runtime.turns import finish
 from tests.broker.channel_room import Reader, put
 from tests.broker.room import NOW, SECOND, opened, payloads, read, topic_of
 
@@ -351,3 +353,26 @@ def test_histories_agree_with_a_model(tmp_path: Path, seed: int, full: bool) -> 
             random.choices(steps, [3, 4, 4, 3, 4, 4, 3, 1, 1, 0.5])[0]()
         world.drain()
         world.broker.stop()
+
+
+def test_a_group_is_shown_reset_and_deleted_like_any_other(broker: Broker, topic: Topic) -> None:
+    put(broker, topic.partition(0), *[b"x"] * 5)
+    broker.coordinated_groups.share.create(GROUP)
+    session = open_session(broker, topic)
+    assert take(broker, session, 2) == [(0, 1), (1, 1)]
+    settle(broker, session, ACCEPT, 0)
+    views = [view for view in finish(broker.group_views.list_all()) if view.protocol == "kafka"]
+    assert [(view.name, view.state, [place.lag for place in view.progress]) for view in views] == [
+        (GROUP, "Empty", [4])
+    ]
+    with pytest.raises(Refusal):
+        broker.group_changes.reset(view, [GroupPosition(topic.partition(0), 3)], now_us=NOW)
+    broker.share_sessions.close(session)
+    broker.group_changes.reset(view, [GroupPosition(topic.partition(0), 3)], now_us=NOW)
+    assert take(broker, open_session(broker, topic), 5) == [(3, 1), (4, 1)]
+    for session in list(broker.share_sessions._sessions.values()):
+        broker.share_sessions.close(session)
+    for step in broker.group_changes.delete(view):
+        step()
+    assert broker.channels.find(topic, GROUP) is None
+    assert [view.name for view in finish(broker.group_views.list_all())] == []

@@ -136,10 +136,13 @@ class Broker:
         )  # fmt: skip
         # a circle: a channel reads the delayed messages, and hears of those whose time has come
         self.postponed.on_entered = self.channels.on_delayed_entered
-        registries = GroupRegistries(
-            self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels
+        self.share_sessions = ShareSessions(
+            self.coordinated_groups.share, self.channels, self.kafka_configs, self.topology.topic_by_uuid
         )
-        self.share_sessions = ShareSessions(self.coordinated_groups.share, self.channels, self.kafka_configs)
+        registries = GroupRegistries(
+            self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels,
+            self.share_sessions,
+        )  # fmt: skip
         self.group_views = GroupViews(registries)
         self.group_changes = GroupChanges(registries, self._positions)
         self.retention = RetentionEnforcer(

@@ -22,6 +22,7 @@ from .iggy.groups import IggyGroup, IggyGroups
 from .kafka.group import KAFKA
 from .kafka.group_coordinator import KafkaGroupCoordinator
 from .native.groups import NATIVE, NativeGroups
+from .share_sessions import ShareSessions
 
 TOPICS_AT_ONCE: Final = 100
 """In how many topics the positions of a group are deleted before others have their turn."""
@@ -55,7 +56,7 @@ class GroupChanges:
         self._rooms: Mapping[str, GroupRoom] = {
             IGGY: _IggyRoom(registries.iggy, positions),
             NATIVE: _NativeRoom(registries.native),
-            KAFKA: _KafkaRoom(registries.kafka),
+            KAFKA: _KafkaRoom(registries.kafka, registries.share),
             CHANNEL: _ChannelRoom(registries.channels),
         }
 
@@ -147,17 +148,23 @@ class _NativeRoom:
 
 
 class _KafkaRoom:
-    def __init__(self, groups: KafkaGroupCoordinator) -> None:
+    def __init__(self, groups: KafkaGroupCoordinator, share: ShareSessions) -> None:
         self._groups = groups
+        self._share = share
 
     def count_members(self, group: GroupView) -> int:
         found = self._groups.find(group.name)
         return 0 if found is None else len(found.members)
 
     def store(self, group: GroupView, position: GroupPosition, now_us: int) -> None:
+        if self._groups.share.find(group.name) is not None:
+            self._share.seek(group.name, position.partition.topic, position.partition.number, position.offset)
+            return
         self._groups.store(group.name, position.partition, StoredPosition(position.offset, None, None, now_us))
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
+        for channel in self._share.list_channels(group.name):
+            yield partial(self._share.delete_topic, group.name, channel.topic)
         for some in _in_portions(topics, PositionKey(KAFKA, group.name)):
             yield partial(self._groups.delete_positions, group.name, some)
         yield partial(self._groups.delete, group.name, ())

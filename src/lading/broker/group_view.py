@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ..dialects.nsq import protocol as nsq_row
@@ -17,6 +17,7 @@ from .iggy.groups import IggyGroups
 from .kafka.group import KAFKA
 from .kafka.group_coordinator import KafkaGroupCoordinator
 from .native.groups import NATIVE, NativeGroups
+from .share_sessions import ShareSessions
 
 CHANNEL: Final = nsq_row.PROTOCOL.name
 
@@ -64,6 +65,7 @@ class GroupRegistries:
     native: NativeGroups
     kafka: KafkaGroupCoordinator
     channels: Channels
+    share: ShareSessions
 
 
 class GroupViews:
@@ -92,6 +94,10 @@ class GroupViews:
                 if offsets:
                     progress.append(_lag(partition, max(offsets) + group.next_after))
                 if turn.is_over():
+                    yield
+            for channel in group.queues:
+                progress += _channel_progress(channel)
+                if turn.is_over(len(channel.lanes)):
                     yield
             views.append(
                 GroupView(
@@ -127,7 +133,10 @@ class GroupViews:
             group = self._registries.kafka.find(name)
             if group is not None:
                 key = PositionKey(KAFKA, name)
-                yield _FoundGroup(KAFKA, name, group.state.value, group.generation, list(group.members), key)
+                queues = self._registries.share.list_channels(name)
+                yield _FoundGroup(
+                    KAFKA, name, group.state.value, group.generation, list(group.members), key, queues=queues
+                )
 
 
 class _FoundGroup(NamedTuple):
@@ -143,11 +152,19 @@ class _FoundGroup(NamedTuple):
     keeper: PositionKey | None = None
     """Another consumer whose positions replace the group's if they are higher."""
     next_after: int = 0
+    queues: Sequence[Channel] = ()
+    """The channels of a share group."""
 
 
 def _channel_view(channel: Channel) -> GroupView:
     members = [f"subscriber {number}" for number, _ in enumerate(channel.subscribers, 1)]
-    progress = [
+    progress = _channel_progress(channel)
+    state = "Paused" if channel.paused else _word(members)
+    return GroupView(CHANNEL, f"{channel.topic.flat_name}/{channel.name}", state, 0, members, progress, channel.topic)
+
+
+def _channel_progress(channel: Channel) -> list[PartitionLag]:
+    return [
         PartitionLag(
             channel.topic.flat_name,
             lane.partition.number,
@@ -157,8 +174,6 @@ def _channel_view(channel: Channel) -> GroupView:
         )
         for lane in channel.lanes
     ]
-    state = "Paused" if channel.paused else _word(members)
-    return GroupView(CHANNEL, f"{channel.topic.flat_name}/{channel.name}", state, 0, members, progress, channel.topic)
 
 
 def _word(members: list[str]) -> str:

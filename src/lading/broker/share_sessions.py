@@ -206,7 +206,15 @@ class ShareSession:
 class ShareSessions:
     """All share sessions, by group and member."""
 
-    def __init__(self, groups: ShareGroupCoordinator, channels: Channels, configs: KafkaConfigTable) -> None:
+    def __init__(
+        self,
+        groups: ShareGroupCoordinator,
+        channels: Channels,
+        configs: KafkaConfigTable,
+        find_topic: Callable[[bytes], Topic | None],
+    ) -> None:
+        """``find_topic`` returns a topic by its id."""
+        self._find_topic = find_topic
         self.groups = groups
         self._channels = channels
         self._configs = configs
@@ -293,6 +301,12 @@ class ShareSessions:
     def find_channel(self, group: str, topic: Topic) -> Channel | None:
         """Return the queue of a group in a topic, if the group has read it."""
         return self._channels.find(topic, group) if self.groups.has_read(group, topic.uuid) else None
+
+    def list_channels(self, group: str) -> list[Channel]:
+        """Return the queues of a group."""
+        topics = [topic for one in self.groups.list_topics_read(group) if (topic := self._find_topic(one)) is not None]
+        channels = [self.find_channel(group, topic) for topic in topics]
+        return [channel for channel in channels if channel is not None]
 
     def require_empty(self, group: str) -> None:
         """Raise GROUP_NOT_FOUND, or GROUP_NOT_EMPTY if the group has members."""
