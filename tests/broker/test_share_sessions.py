@@ -20,7 +20,7 @@ from lading.model.errors import Reason, Refusal
 from lading.model.scan_request import ScanRequest
 from lading.runtime.turns import finish
 from tests.broker.channel_room import Reader, put
-from tests.broker.room import NOW, SECOND, opened, payloads, read, topic_of
+from tests.broker.room import NOW, SECOND, append_block, block, opened, payloads, read, topic_of
 
 GROUP = "g"
 LOCK_US = 30 * SECOND
@@ -361,10 +361,8 @@ def test_a_group_is_shown_reset_and_deleted_like_any_other(broker: Broker, topic
     session = open_session(broker, topic)
     assert take(broker, session, 2) == [(0, 1), (1, 1)]
     settle(broker, session, ACCEPT, 0)
-    views = [view for view in finish(broker.group_views.list_all()) if view.protocol == "kafka"]
-    assert [(view.name, view.state, [place.lag for place in view.progress]) for view in views] == [
-        (GROUP, "Empty", [4])
-    ]
+    view = next(view for view in finish(broker.group_views.list_all()) if view.protocol == "kafka")
+    assert (view.name, view.state, [place.lag for place in view.progress]) == (GROUP, "Empty", [4])
     with pytest.raises(Refusal):
         broker.group_changes.reset(view, [GroupPosition(topic.partition(0), 3)], now_us=NOW)
     broker.share_sessions.close(session)
@@ -376,3 +374,34 @@ def test_a_group_is_shown_reset_and_deleted_like_any_other(broker: Broker, topic
         step()
     assert broker.channels.find(topic, GROUP) is None
     assert [view.name for view in finish(broker.group_views.list_all())] == []
+
+
+@pytest.mark.parametrize("is_uncommitted", [True, False])
+def test_messages_of_transactions_are_delivered_as_the_isolation_level_says(
+    tmp_path: Path, is_uncommitted: bool
+) -> None:
+    broker = opened(tmp_path / "data")
+    topic = topic_of(broker)
+    configure(broker, isolation_level="read_uncommitted" if is_uncommitted else "read_committed")
+    partition = topic.partition(0)
+    aborted, committed = broker.native_transactions.begin(now_us=NOW), broker.native_transactions.begin(now_us=NOW)
+    append_block(broker, partition, block(b"bad", transaction=aborted))
+    append_block(broker, partition, block(b"good", transaction=committed))
+    session = open_session(broker, topic)
+    assert take(broker, session, 5) == ([(0, 1), (1, 1)] if is_uncommitted else [])
+    if is_uncommitted:
+        settle(broker, session, RELEASE, 0, 1)
+        # what was read of open transactions is kept over a restart, and comes again
+        broker.channels.store(NOW)
+        broker.stop()
+        broker = opened(tmp_path / "data")
+        topic = broker.topology.topic("s", "t")
+        reader = Reader().subscribe(broker.channels.open(topic, GROUP), 5)
+        broker.channels.pump(NOW)
+        assert [got[1:] for got in reader.got] == [(0, b"bad", 2), (1, b"good", 2)]
+    else:
+        broker.native_transactions.abort([aborted], now_us=NOW)
+        broker.native_transactions.commit("key", [committed], now_us=NOW)
+        broker.appender.flush()
+        assert [offset for offset, _ in take(broker, session, 5)] == [1]
+    broker.stop()

@@ -62,7 +62,9 @@ from .schemas.registry import SchemaRegistry
 from .share_sessions import ShareSessions
 
 SEGMENT_BYTES_MIN: Final = 1 << 16
-CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL))
+CHANNEL_RULES: Final = ChannelRules(
+    nsq_row.CHANNEL, nsq_row.UNCOMMITTED_CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL)
+)
 
 
 class Broker:

@@ -43,6 +43,7 @@ class ShareGroupConfig(NamedTuple):
     lock_us: int = 30_000_000
     """Time that a member has for a message."""
     allows_renewal: bool = True
+    is_uncommitted: bool = True
 
 
 class AcknowledgementBatch(NamedTuple):
@@ -237,6 +238,7 @@ class ShareSessions:
                 int(found.get("share.partition.max.record.locks", default.locks_max)),
                 int(found.get("share.record.lock.duration.ms", default.lock_us // MS_US)) * MS_US,
                 found.get("share.renew.acknowledge.enable", "true") == "true",
+                found.get("share.isolation.level", "read_uncommitted") == "read_uncommitted",
             )
             if len(self._config_of) < SESSIONS_MAX:
                 self._config_of[group] = config
@@ -293,6 +295,13 @@ class ShareSessions:
         if channel is None:
             start = ChannelStart.FIRST if config.start == "earliest" else ChannelStart.END
             channel = self._channels.open(topic, group, start=start)
+            if config.is_uncommitted and start is ChannelStart.END:
+                channel.set_uncommitted(True)
+                for lane in channel.lanes:
+                    if lane.window.end < lane.visible_end:
+                        lane.seek(lane.visible_end)
+        if channel.is_uncommitted != config.is_uncommitted:
+            channel.set_uncommitted(config.is_uncommitted)
         if channel.attempts_max != config.attempts_max:
             channel.set_attempts_max(config.attempts_max)
         self.groups.note_topic(group, topic.uuid)

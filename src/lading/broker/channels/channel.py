@@ -54,6 +54,7 @@ class Channel:
         self.ordered = False
         self.deleted = False
         self.attempts_max: int | None = None
+        self.is_uncommitted = False
         self._owner = owner
         self._everywhere: list[Subscriber] = []
         """Those who read all partitions."""
@@ -163,6 +164,17 @@ class Channel:
         for lane in self.lanes:
             lane.attempts_max = attempts_max
 
+    def set_uncommitted(self, is_uncommitted: bool) -> None:
+        """Set whether messages of transactions that are open, or were aborted, are delivered.
+
+        It is stored with the next position. A channel that has read such messages goes on until these are decided.
+        """
+        if is_uncommitted or all(lane.window.end <= lane.partition.log.last_stable_offset for lane in self.lanes):
+            self.is_uncommitted = is_uncommitted
+            for lane in self.lanes:
+                lane.is_uncommitted = is_uncommitted
+                lane.changed = True
+
     def _listen(self, lane: PartitionDispatcher) -> None:
         if self.subscribers and lane.caught_up and (heard := lane.listen()) is not None:
             lane.partition.read_waiters[lane] = heard
@@ -231,7 +243,7 @@ class Channel:
         """Continue at an offset of one partition, before or after the channel's current one."""
         lane = self._lane(partition)
         log = lane.partition.log
-        lane.seek(min(max(offset, log.first_offset), log.last_stable_offset))
+        lane.seek(min(max(offset, log.first_offset), lane.visible_end))
         self._owner.confirm(self)
         self.wake()
 
@@ -252,6 +264,7 @@ class Channel:
         lane = make(self._counts)
         lane.ordered = self.ordered
         lane.attempts_max = self.attempts_max
+        lane.is_uncommitted = self.is_uncommitted
         self.lanes.append(lane)
         for subscriber in self._everywhere:
             lane.add(subscriber)
@@ -260,7 +273,7 @@ class Channel:
     def drop_lanes(self, count: int) -> None:
         """Keep only the first ``count`` partitions; the messages of the others are in flight no more."""
         for lane in self.lanes[count:]:
-            lane.seek(lane.partition.log.last_stable_offset)
+            lane.seek(lane.visible_end)
             self._counts.skipped += self._owner.count_delayed(lane)
             lane.close()
         del self.lanes[count:]

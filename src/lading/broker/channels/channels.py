@@ -26,6 +26,7 @@ from .store import (
     ORIGIN,
     PAUSED,
     SKIPPING,
+    UNCOMMITTED,
     ChannelStore,
     StoredLane,
     after_cut,
@@ -140,7 +141,7 @@ class Channels(Component):
         channel = self._new_channel(topic, name)
         flags = max((one.flags for one in stored.values()), default=0)
         channel.paused, channel.skipping = bool(flags & PAUSED), bool(flags & SKIPPING)
-        channel.ordered = bool(flags & ORDERED)
+        channel.ordered, channel.is_uncommitted = bool(flags & ORDERED), bool(flags & UNCOMMITTED)
         for partition in topic.partitions:
             _, extra = omissions.get((topic.uuid, name, partition.number), (0, b""))
             passed_over = load_omissions(extra, partition, self._delayed.next_offset(partition))
@@ -444,7 +445,12 @@ class Channels(Component):
 
 
 def _flags(channel: Channel) -> int:
-    return PAUSED * channel.paused | SKIPPING * channel.skipping | ORDERED * channel.ordered
+    return (
+        PAUSED * channel.paused
+        | SKIPPING * channel.skipping
+        | ORDERED * channel.ordered
+        | UNCOMMITTED * channel.is_uncommitted
+    )
 
 
 def _ignore_unused(topic: Topic) -> None:

@@ -82,6 +82,8 @@ class PartitionDispatcher(InFlightTracker):
         self._listening = False
         self._kept_from = -1
         self.omissions = Omissions()
+        self.is_uncommitted = False
+        """Whether messages of transactions that are open, or were aborted, are delivered."""
         self.read_limit = NO_LIMIT
         """The offset at which the topic's own queue begins, while that is paused."""
 
@@ -199,7 +201,13 @@ class PartitionDispatcher(InFlightTracker):
     @property
     def _unread(self) -> bool:
         end = self.window.end
-        return end < self.partition.log.last_stable_offset and end < self.read_limit
+        return end < self.visible_end and end < self.read_limit
+
+    @property
+    def visible_end(self) -> int:
+        """The end of the messages that the channel may deliver."""
+        log = self.partition.log
+        return log.high_watermark if self.is_uncommitted else log.last_stable_offset
 
     def _serve(self, point: TagSubscribers, now_us: int, eager: bool, left: int) -> int:
         """Deliver from one queue until it is empty or no subscriber takes more; return the messages examined."""
@@ -347,7 +355,8 @@ class PartitionDispatcher(InFlightTracker):
 
     def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
         """Return the pages from an offset on; no more than can be decoded in a moment, if they have to be."""
-        place, kind, counters = self.partition, self._rules.reader, self._counters
+        place, counters = self.partition, self._counters
+        kind = self._rules.uncommitted_reader if self.is_uncommitted else self._rules.reader
         reading = newest(place, offset, kind, messages_max, counters) or read(
             place, offset, reader=kind, max_messages=messages_max, max_bytes=PAGE_BYTES, counters=counters
         )
@@ -422,7 +431,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _readable_end(self) -> int:
-        return min(self.partition.log.last_stable_offset, self.read_limit)
+        return min(self.visible_end, self.read_limit)
 
     def seek(self, offset: int) -> None:
         """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""

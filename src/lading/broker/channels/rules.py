@@ -12,6 +12,8 @@ class ChannelRules(NamedTuple):
     """Which messages a channel shows, by which header they are given out, and how long it is there."""
 
     reader: VisibilityRule
+    uncommitted_reader: VisibilityRule
+    """That of a channel which shows messages of transactions that are open, or were aborted."""
     tag_header: str
     """The header whose text says which subscribers a message is for."""
     is_ephemeral: Callable[[str], bool]

@@ -35,7 +35,7 @@ OMITTED_MESSAGES: Final = "channel-omitted"
 offset among delayed messages from which on they are in it."""
 RANGES_MAX: Final = 4096
 """Of a window with more holes the rest is read again after a crash."""
-PAUSED, SKIPPING, ORDERED = 1, 2, 4
+PAUSED, SKIPPING, ORDERED, UNCOMMITTED = 1, 2, 4, 8
 
 _HEAD: Final = struct.Struct("<BBHIIQ")
 _VERSION: Final = 1
