@@ -112,7 +112,7 @@ ROUTES: list[Callable[[pa.RecordBatch], pa.RecordBatch]] = [
 ]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("route", ROUTES)
 def test_every_route_gives_back_what_went_in(route: Callable[[pa.RecordBatch], pa.RecordBatch], full: bool) -> None:
     rng, count = random.Random(20230822), 100_000 if full else 2_000

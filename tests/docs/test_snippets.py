@@ -1,6 +1,6 @@
 """Every snippet of the README and of docs/ runs, in its page's order, against a real broker.
 
-Pages take turns. Those that start Spark run whole every third day, and as far as their first such snippet every second.
+Pages take turns of three days: those that start Spark as a whole, and as far as their first such snippet.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def run_page(
     assert failure is None, f"{page.name}:\n{failure}"
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page",

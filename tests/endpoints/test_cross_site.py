@@ -52,7 +52,7 @@ def fill(headers: dict[str, str], address: str) -> dict[str, str]:
     return {name: value.format(port=port, address=address) for name, value in headers.items()}
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", HTTP)
 def test_a_page_of_elsewhere_is_refused_and_changes_nothing(broker: BrokerProcess, name: str) -> None:
     address = broker.endpoints[name]

@@ -306,7 +306,7 @@ def log_of(broker: BrokerProcess) -> str:
     return broker.log_file.read_text(errors="replace")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", LISTENERS)
 def test_no_value_makes_a_500(target: BrokerProcess, name: str) -> None:
     rng = random.Random(f"http {name}")

@@ -121,7 +121,7 @@ def poll_by_name(stream: str, partition: int = 1, kind: int = 1, value: int = 0,
     return b"\1" + what + struct.pack("<IBQIB", partition, kind, value, 10, commit)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("client", ["iggy-py_0.1.0", "iggy-py_0.2.0", "iggy-py_0.2.7", "iggy-py_0.4.0"])
 def test_the_captured_conversation_of_each_client(client: str) -> None:
     """As it was recorded: log in, ask for what is not there, create, send, poll; what it sends comes back."""

@@ -72,7 +72,7 @@ def open_client(broker: BrokerProcess) -> Callable[[str], Client]:
     return lambda version: Client(broker.endpoints["iggy_tcp"], version)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("version", ["0.5.0", "0.6.0", "0.7.0", "0.8.0"])
 def test_the_captured_conversation_of_each_wheel(version: str) -> None:
     """As it was recorded: log in, ask for what is not there, create, send, poll; what it sent comes back."""

@@ -295,7 +295,7 @@ def mutate(data: bytes, chance: random.Random) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("listener", LISTENERS)
 def test_no_input_keeps_others_waiting(running: testing.BrokerProcess, listener: str, full: bool) -> None:
     open_, inputs = LISTENERS[listener]

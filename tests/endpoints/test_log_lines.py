@@ -313,7 +313,7 @@ FIRST_BYTES = {
 }
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("form", FIRST_BYTES)
 def test_a_client_of_another_protocol_is_told_as_such(form: str, tmp_path: Path) -> None:
     """`curl` at the port of Kafka was "a request claims 1195725856 bytes", which is "GET "; others were nothing."""

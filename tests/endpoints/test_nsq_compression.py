@@ -234,7 +234,7 @@ def send(world: World, client: Any, data: bytes) -> None:
         world.loop.turn()
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("unit", "count"), [(b"NOP\n", 1 << 15), (bytes(1 << 16), 1 << 7)])
 def test_a_small_stream_that_stands_for_much_holds_nobody_up(world: World, kind: str, unit: bytes, count: int) -> None:

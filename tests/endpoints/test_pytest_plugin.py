@@ -138,7 +138,7 @@ def test_with_a_broker(lading_broker):
 """
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("arguments", "passed"),
     [

@@ -101,7 +101,7 @@ def http_sender(running: testing.BrokerProcess, admin: httpx.Client) -> Callable
     return lambda: client.post("/pub?topic=h", content=PAYLOAD).raise_for_status()
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("make_sender", [kafka_sender, iggy_sender, current_sender, nsq_sender, http_sender])
 def test_who_has_sent_too_much_waits(
     running: testing.BrokerProcess,

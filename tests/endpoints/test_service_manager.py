@@ -109,7 +109,7 @@ def test_the_unit_is_one_and_exposes_little(tmp_path: Path) -> None:
     _analyze("security", "--offline=true", "--threshold=20", str(unit))
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("mode", "is_refused"), [(0o755, False), (0o777, True), (0o1777, True), (0o702, True)])
 def test_a_data_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int, is_refused: bool) -> None:
     data = tmp_path / "data"

@@ -53,7 +53,7 @@ def run(python: Path, broker: BrokerProcess, transport: str, word: str) -> dict[
     return seen
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("transport", PLACES)
 def test_it_does_what_clients_do(python: Path, broker: BrokerProcess, transport: str) -> None:
     seen = run(python, broker, transport, "all")

@@ -112,7 +112,7 @@ def written(wheel: Wheel, *texts: str) -> list[bytes]:
     return [(f"0|{text}" if wheel.version == "0.2.0" else text).encode() for text in texts]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 def test_what_a_client_sends_it_gets_back(wheel: Wheel, ask: Calls, broker: BrokerProcess) -> None:
     place = Place(wheel)
     where = place.identify(wheel)
@@ -179,7 +179,7 @@ def test_every_release_reads_what_every_other_wrote(ask: Calls) -> None:
         assert payloads(polled) == expected, wheel
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 def test_messages_go_to_kafka_and_come_from_it(wheel: Wheel, ask: Calls, broker: BrokerProcess) -> None:
     place = Place(wheel)
     where = place.identify(wheel)

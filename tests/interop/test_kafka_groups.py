@@ -79,7 +79,7 @@ def read_until(consumer: Consumer, seen: list[int], enough: Callable[[], bool]) 
         seen += [int(message.payload or b"-1") for message in consumer.poll(50, 0.1)]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky"])
 def test_beside_librdkafka_and_after_it_died(kafka: kafka_broker.RunningKafka, strategy: str, full: bool) -> None:
     if not full and (strategy == "cooperative-sticky") == bool(kafka.secure):

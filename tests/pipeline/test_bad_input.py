@@ -40,7 +40,7 @@ def no_file_above(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_full_disk_publishes_nothing_half(place: Place, step: str) -> None:
     """While a task writes; then after the tasks: the manifest; what is published; that it is delivered."""

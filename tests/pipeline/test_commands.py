@@ -87,7 +87,7 @@ def test_quarantine_commands(place: Place, capsys: pytest.CaptureFixture[str], t
     assert page.read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("scheme", "face", "is_once"),
     [("lading", "native", True), ("kafka", "kafka", True), ("iggy", "iggy_tcp", False), ("nsq", "nsqd_tcp", False)],

@@ -124,7 +124,7 @@ def change_types(table: Path) -> Callable[[], object]:
     return undo
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @each_form
 @pytest.mark.parametrize(
     ("change", "told"),

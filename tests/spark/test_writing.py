@@ -46,7 +46,7 @@ def files(tmp_path: Path, file_bytes: int = 1 << 30) -> TableFiles:
     return TableFiles(Target(tmp_path / "table", tmp_path / "state", SCHEMA, repeating, file_bytes), 7, "stem")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("first", [(), ("carrier", "trace", "topic"), ("trace",)], ids=["plain", "dictionary", "mixed"])
 @pytest.mark.parametrize("file_bytes", [1 << 30, 100_000])
 def test_a_table_of_dictionaries_and_plain_columns(tmp_path: Path, first: tuple[str, ...], file_bytes: int) -> None:

@@ -104,7 +104,7 @@ def command_in(error: LocalError) -> str:
     return text.partition(" put them back and continue: ")[2]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @back
 def test_a_table_that_was_taken_back_is_refused_and_mended_by_the_command(
     broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: LoggedForm, take_back: Taking
@@ -134,7 +134,7 @@ def test_a_table_that_was_taken_back_is_refused_and_mended_by_the_command(
     assert delays(form, table) == list(range(35))
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @back
 def test_between_two_batches_of_a_run(
     broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: LoggedForm,
@@ -234,7 +234,7 @@ def test_rows_that_others_deleted_and_snapshots_that_expired_are_no_rollback(
     assert DeltaTable(other).to_pyarrow_table().num_rows == 30
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @back
 def test_what_cannot_be_put_back(
     broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: LoggedForm, take_back: Taking
