@@ -15,7 +15,7 @@ id = "remote_refused"
 from = "lading://127.0.0.1:1"
 topic = "remote_refused"
 [good]
-to = "./good"
+to = "parquet:./good"
 """
 STEP = """
 [[step]]

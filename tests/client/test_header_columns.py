@@ -179,6 +179,8 @@ def test_an_empty_list_of_header_columns_means_no_headers() -> None:
     assert read_arrow(transport, "t").column("headers").to_pylist() == [[], []]
     with pytest.raises(LocalError, match="no columns selected"):
         write_arrow(pa.table({"a": [1]}), transport, "t", headers=[])
+    with pytest.raises(LocalError, match="the payload is called value: pass payload='value'"):
+        write_arrow(pa.table({"value": [b"x"]}), "lading://127.0.0.1:1", "t")
 
 
 def test_a_mapping_names_headers_differently() -> None:
