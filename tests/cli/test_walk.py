@@ -158,6 +158,7 @@ PRINTING = {
     "table delete": "{dir}/table --where 'partition < 0' --yes",
     "mirror": "{url} {url} --topic one --rename one=copy --state {dir}/mirror",
     "verify": "{url}/one {url}/copy",
+    "conformance": "{url} --random 5",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/one.toml --local",
     "pipeline replace": "{dir}/one.toml --from 0 --to now --yes",
@@ -187,7 +188,7 @@ LISTS = frozenset(
 """What prints an object for each thing that there is, and none if there is none; text has the heads of a table."""
 ALWAYS = frozenset(
     ("table show", "profile", "topic show", "topic set", "topic columns", "group show", "group reset", "config show",
-     "doctor", "quarantine show", "backup create", "restore", "cert")
+     "doctor", "conformance", "quarantine show", "backup create", "restore", "cert")
 )  # fmt: skip
 """What shows or makes something, and is an error if that is not there."""
 NOTHING = {

@@ -243,6 +243,15 @@ def test_strict_refuses_what_would_need_a_carrier(broker: testing.BrokerProcess,
     assert message.headers.items() == [("via", "ORD")]
 
 
+def test_strict_takes_a_name_that_begins_with_a_backslash(broker: testing.BrokerProcess, topic: str) -> None:
+    """Such a row is looked at more closely; that alone is not a reason to refuse it."""
+    name = "\\\\server"  # one backslash, doubled
+    with Producer(f"kafka://{broker.endpoints['kafka']}", strict=True) as producer:
+        producer.send(topic, b"x", headers=[(name, b"\xff")])
+    (message,) = Consumer(broker.url, topic, timeout_s=0)
+    assert message.headers.items() == [(name, b"\xff")]
+
+
 @pytest.mark.parametrize("name", ["ünïcode", "with space", "per%cent", "a.b.c", "q?x=1&y", "plus+hash#"])
 def test_names_with_any_character(broker: testing.BrokerProcess, name: str) -> None:
     with Producer(broker.url) as producer:

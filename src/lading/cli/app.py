@@ -43,6 +43,7 @@ COMMANDS: Final = (
     CommandRow("profile", "profile", "Messages", "profile"),
     CommandRow("mirror", "mirror", "Messages", "mirror"),
     CommandRow("verify", "verify", "Messages", "verify"),
+    CommandRow("conformance", "conformance", "Messages", "conformance"),
     CommandRow("sql", "sql", "Messages", "sql"),
     CommandRow("ingest", "ingest", SPARK, "ingest"),
     CommandRow("spool", "spool", SPARK, "spool"),

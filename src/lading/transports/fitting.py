@@ -82,7 +82,8 @@ def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, s
         first = carried.unholdable[0]
         others = f" (and {len(carried.unholdable) - 1} more)" if len(carried.unholdable) > 1 else ""
         raise LimitExceeded(f"message {first.row} of the batch cannot be sent: {first.sentence}{others}")
-    if strict and (carried.batch is not batch or cuts_times(batch, target)):
+    # a batch that was looked at row by row is another object, even if every row of it fits
+    if strict and (not carried.batch.equals(batch) or cuts_times(batch, target)):
         raise LocalError(
             f"{system} cannot hold every fact of these messages (see docs/reference/carrier.md); without strict=True "
             "they travel by carrier"
