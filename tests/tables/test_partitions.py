@@ -22,6 +22,7 @@ from lading.model.errors import LocalError, SettingError
 from lading.tables.formats.partitions import Partitions, shorten_directory
 from lading.tables.formats.registry import new_table
 from lading.tables.ingest import IngestSettings, ingest
+from lading.tables.query import QuerySource, run_query
 
 from .direct import DirectExecutor
 
@@ -218,6 +219,24 @@ def test_logs_keep_values_that_no_directory_can_have(odd: testing.BrokerProcess,
         assert max(map(len, names)) <= 255 and sum(len(name) == len("city=") + 32 for name in names) == 2
 
 
+def test_columns_with_an_underscore_in_front_are_read_from_their_directories(
+    odd: testing.BrokerProcess, tmp_path: Path
+) -> None:
+    """Arrow passes over directories whose name begins with it, and the table had no rows."""
+    with Producer(odd.url) as producer:
+        producer.send("underscored", b"{}", headers={"_tenant": "a"})
+        producer.send("underscored", b"{}")
+    settings = IngestSettings(columns="offset, _tenant string", partition_by=["_tenant"])
+    ingest(DirectExecutor(), odd.url, "underscored", str(tmp_path / "table"), settings)
+    sql = 'select "offset", _tenant from t order by 1'
+    assert read_by_sql(sql, odd.url, tmp_path / "table") == [(0, "a"), (1, None)]
+
+
+def read_by_sql(sql: str, url: str, table: Path) -> list[tuple[Any, ...]]:
+    with run_query(sql, QuerySource(url, tables={"t": f"parquet:{table}"})) as reader:
+        return list(zip(*(column.to_pylist() for column in reader.read_all().columns), strict=True))
+
+
 def test_directories_have_null_for_values_that_no_name_can_hold(odd: testing.BrokerProcess, tmp_path: Path) -> None:
     table = tmp_path / "table"
     report = copy_odd(odd, str(table))
@@ -226,6 +245,7 @@ def test_directories_have_null_for_values_that_no_name_can_hold(odd: testing.Bro
     expected = [None if value in (LONG, LONG + "2") else value for value in ODD_VALUES]
     # DuckDB and Spark take the word for null before they undo escapes; Arrow and Polars after it
     assert select(query) == list(enumerate(expected))
+    assert read_by_sql('select "offset", city from t order by 1', odd.url, table) == list(enumerate(expected))
     with pytest.raises(LocalError, match=r"partition 0, offset 1: a value by which the table is divided"):
         copy_odd(odd, str(tmp_path / "other"), on_bad_value="fail")
 

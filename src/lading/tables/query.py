@@ -397,17 +397,12 @@ def _open_stored_parquet(place: ObjectPath, wanted: frozenset[str] | None) -> ob
     import pyarrow.dataset as ds
 
     form = ds.ParquetFileFormat()
-    files = [
-        (place / name, size)
-        for name, size in place.walk()
-        if name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in name.split("/"))
-    ]
+    files = [(place / name, size) for name, size in place.walk() if name.endswith(".parquet") and _is_data(name)]
     if not files:
         raise LocalError(f"table {place}: there are no Parquet files below this name; name a table, NAME=FORM:URL")
     columns = _partition_columns([path.key for path, _ in files])
-    partitions = ds.partitioning(columns, flavor="hive")
     fragments = [
-        form.make_fragment(path.open_reader(size), partition_expression=partitions.parse(path.key))
+        form.make_fragment(path.open_reader(size), partition_expression=_parse_partitions(path.key, columns))
         for path, size in files
     ]
     return ds.FileSystemDataset(fragments, pa.unify_schemas([fragments[0].physical_schema, columns]), form)
@@ -422,15 +417,36 @@ def _partition_columns(keys: Iterable[str]) -> pa.Schema:
         for part in key.split("/")[:-1]:
             name, equals, text = part.partition("=")
             value = parse_value(text)
-            if equals and value is not None:
-                values.setdefault(unquote(name), set()).add(value)
+            if equals:
+                values.setdefault(unquote(name), set()).update(() if value is None else (value,))
     fields: list[tuple[str, pa.DataType]] = []
     for name, held in values.items():
         try:
-            fields.append((name, pa.array(sorted(held)).cast(pa.int32()).type))
+            fields.append((name, pa.array(sorted(held), pa.string()).cast(pa.int32() if held else pa.string()).type))
         except pa.ArrowInvalid:
             fields.append((name, pa.string()))
     return pa.schema(fields)
+
+
+def _parse_partitions(key: str, columns: pa.Schema) -> Any:
+    """Return what the directories of a file say of its rows.
+
+    Arrow's own parser undoes escapes first, and takes the text ``__HIVE_DEFAULT_PARTITION__`` for null.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    expression = pc.scalar(True)
+    for part in key.split("/")[:-1]:
+        name, equals, text = part.partition("=")
+        if equals:
+            field, value = ds.field(unquote(name)), parse_value(text)
+            said = (
+                field.is_null() if value is None else field == pa.scalar(value).cast(columns.field(unquote(name)).type)
+            )
+            expression = expression & said
+    return expression
 
 
 def _open_stored_delta(place: ObjectPath, wanted: frozenset[str] | None) -> object:
@@ -455,9 +471,23 @@ def _open_stored_iceberg(place: ObjectPath, wanted: frozenset[str] | None, catal
 
 
 def _open_parquet(place: str, wanted: frozenset[str] | None) -> object:
+    import pyarrow as pa
     import pyarrow.dataset as ds
+    import pyarrow.fs as fs
 
-    return ds.dataset(place, format="parquet", partitioning="hive")
+    names = (path.relative_to(place).as_posix() for path in FilePath(place).rglob("*") if path.is_file())
+    keys = sorted(filter(_is_data, names))
+    columns = _partition_columns(keys)
+    if not columns.names:
+        return ds.dataset(place, format="parquet")
+    form, local = ds.ParquetFileFormat(), fs.SubTreeFileSystem(place, fs.LocalFileSystem())
+    fragments = [form.make_fragment(key, local, partition_expression=_parse_partitions(key, columns)) for key in keys]
+    return ds.FileSystemDataset(fragments, pa.unify_schemas([fragments[0].physical_schema, columns]), form, local)
+
+
+def _is_data(key: str) -> bool:
+    """Return whether a file is part of a table, as Spark sees it: names with _ or . in front only if they have a =."""
+    return not any(part.startswith(("_", ".")) and "=" not in part for part in key.split("/"))
 
 
 def _open_delta(place: str, wanted: frozenset[str] | None) -> object:
