@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from lading.broker import share_sessions
 from lading.broker.broker import Broker
 from lading.broker.core.topology import Topic
 from lading.broker.group_changes import GroupPosition
@@ -196,7 +197,7 @@ def test_members_of_a_topic_share_its_partitions_evenly() -> None:
         members = [ShareGroupMember(f"{number:03}") for number in range(members_count)]
         for member in members:
             group.subscribe(member, frozenset({"t"}))
-        shares = [group.assign(member) for member in members]
+        shares = [finish(group.assign(member)) for member in members]
         counts = [len(share) for share in shares]
         assert all(len(set(share)) == len(share) for share in shares)
         assert {number for share in shares for _, number in share} == set(range(partitions_count))
@@ -405,3 +406,29 @@ def test_messages_of_transactions_are_delivered_as_the_isolation_level_says(
         broker.appender.flush()
         assert [offset for offset, _ in take(broker, session, 5)] == [1]
     broker.stop()
+
+
+def test_sessions_and_their_partitions_are_bounded(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_sessions, "SESSIONS_MAX", 2)
+    monkeypatch.setattr(share_sessions, "READERS_MAX", 1)
+    sessions = broker.share_sessions
+    channel = sessions.open_channel(GROUP, topic)
+    client = object()
+    for _ in range(3):
+        # another session of the same member replaces the one before
+        first = sessions.open(GROUP, "one", client)
+        sessions.add(first, channel, 0)
+        sessions.close(first)
+    first, second = sessions.open(GROUP, "one", client), sessions.open(GROUP, "two")
+    sessions.add(first, channel, 0)
+    with pytest.raises(Refusal) as refused:
+        sessions.add(second, channel, 0)
+    assert refused.value.reason is Reason.TOO_MANY_SHARE_SESSIONS
+    with pytest.raises(Refusal) as refused:
+        sessions.open(GROUP, "three")
+    assert refused.value.reason is Reason.TOO_MANY_SHARE_SESSIONS
+    sessions.close_all(client)
+    sessions.add(second, channel, 0)
+    sessions.open(GROUP, "three")

@@ -39,6 +39,11 @@ WITHOUT_REMEDY: Final = {
     "is the text of a real Kafka broker, to the letter": {
         "Consumer group {} not found.",
         "Group {} not found.",
+        "Group {} is not a share group.",
+        "Group {} is not a classic group.",
+        "The share group has reached its maximum capacity of {} members.",
+        "The share group member has a {} member epoch ({}) than the one known by the group coordinator ({}). The "
+        "member must abandon all its partitions and rejoin.",
         "Group {} is not a consumer group.",
         "Instance id {} is unknown.",
         "Member {} is not a member of group {}.",

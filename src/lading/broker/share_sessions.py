@@ -27,6 +27,8 @@ FINAL_EPOCH: Final = -1
 EPOCH_MAX: Final = (1 << 31) - 1
 SESSIONS_MAX: Final = 2_000
 """As many as Apache Kafka has by default (``group.share.max.share.sessions``)."""
+READERS_MAX: Final = 100_000
+"""Partitions of all sessions together: each takes about a kilobyte."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 """Kinds of acknowledgements."""
 MS_US: Final = 1_000
@@ -116,6 +118,8 @@ class ShareSession:
         self.readers: dict[Place, ShareReader] = {}
         self.forgotten: dict[Place, ShareReader] = {}
         """Those of partitions that it reads no more, and has messages of."""
+        self.client: object = None
+        """The connection with which the session ends."""
         self.on_ready: Callable[[], None] = ignore
         self._turn = 0
         self._is_waiting = False
@@ -220,6 +224,7 @@ class ShareSessions:
         self._channels = channels
         self._configs = configs
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._readers_count = 0
         self._config_of: dict[str, ShareGroupConfig] = {}
         self._config_version = -1
 
@@ -244,8 +249,11 @@ class ShareSessions:
                 self._config_of[group] = config
         return config
 
-    def open(self, group: str, member: str) -> ShareSession:
-        """Return a new session of a member, which replaces the one before. Raises TOO_MANY_SHARE_SESSIONS."""
+    def open(self, group: str, member: str, client: object = None) -> ShareSession:
+        """Return a new session of a member, which replaces the one before. Raises TOO_MANY_SHARE_SESSIONS.
+
+        It ends with ``close_all`` of its client, if not before.
+        """
         former = self._sessions.pop((group, member), None)
         if len(self._sessions) >= SESSIONS_MAX:
             if former is not None:
@@ -257,6 +265,7 @@ class ShareSessions:
         session = ShareSession(group, member)
         if former is not None:
             session.adopt(former)
+        session.client = client
         session.advance()
         self._sessions[group, member] = session
         return session
@@ -281,6 +290,27 @@ class ShareSessions:
                 )
             session.advance()
         return session
+
+    def add(self, session: ShareSession, channel: Channel, number: int) -> None:
+        """Have a session read a partition. Raises TOO_MANY_SHARE_SESSIONS."""
+        if self._readers_count >= READERS_MAX:
+            # those of closed sessions are still counted
+            self._readers_count = self._count_readers()
+        if self._readers_count >= READERS_MAX:
+            raise Refusal(
+                Reason.TOO_MANY_SHARE_SESSIONS,
+                f"share sessions read {READERS_MAX} partitions together, the most; close some consumers",
+            )
+        self._readers_count += 1
+        session.add(channel, number)
+
+    def _count_readers(self) -> int:
+        return sum(len(session.readers) + len(session.forgotten) for session in self._sessions.values())
+
+    def close_all(self, client: object) -> None:
+        """Close the sessions of a connection that is gone."""
+        for session in [one for one in self._sessions.values() if one.client is client]:
+            self.close(session)
 
     def close(self, session: ShareSession) -> None:
         """Close a session: the messages that its member has go to others."""

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ...model.errors import Reason, Refusal
+from ...runtime.turns import TurnCounter, Turns
 from .assignors import Place
 
 JOIN_EPOCH: Final = 0
@@ -132,12 +133,15 @@ class ShareGroup:
             insort(self.subscribers.setdefault(name, []), member.id)
         member.names = names
 
-    def assign(self, member: ShareGroupMember) -> tuple[Place, ...]:
-        """Return the partitions that a member is to read now."""
+    def assign(self, member: ShareGroupMember) -> Turns[tuple[Place, ...]]:
+        """Return the partitions that a member is to read now, in turns."""
         places: list[Place] = []
+        turn = TurnCounter()
         for name in sorted(member.names):
+            if turn.is_over():
+                yield
             found = self.topics.get(name)
-            if found is None:
+            if found is None or name not in self.subscribers:
                 continue
             uuid, partitions_count = found
             ids = self.subscribers[name]

@@ -15,6 +15,7 @@ from ...log.catalog_rows import GroupRow
 from ...log.catalog_schema import CatalogRecordKind
 from ...log.kafka_config_table import KafkaConfigTable
 from ...model.errors import Reason, Refusal
+from ...runtime.turns import TurnCounter, Turns
 from ..core.component import NEVER_US
 from ..core.settings import BrokerSettings
 from ..core.topics.namespace import Namespace
@@ -85,13 +86,14 @@ class ShareGroupCoordinator:
         group = self._groups.get(name)
         if isinstance(group, ShareGroup):
             return group
-        problem = "not found" if group is None else "is not a share group"
-        raise Refusal(Reason.GROUP_NOT_FOUND, f"Group {name} {problem}.")
+        if group is None:
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"Group {name} not found.")
+        raise Refusal(Reason.GROUP_NOT_FOUND, f"Group {name} is not a share group.")
 
     # -- heartbeats
 
-    def heartbeat(self, call: ShareGroupHeartbeat, *, now_us: int) -> ShareGroupHeartbeatResult:
-        """Return the epoch and assignment of a member that joins, lives on or leaves. Raises Refusal."""
+    def heartbeat(self, call: ShareGroupHeartbeat, *, now_us: int) -> Turns[ShareGroupHeartbeatResult]:
+        """Return the epoch and assignment of a member that joins, lives on or leaves, in turns. Raises Refusal."""
         if call.epoch == LEAVE_EPOCH:
             group = self.require(call.group)
             self._remove(group, group.find(call.member))
@@ -114,9 +116,12 @@ class ShareGroupCoordinator:
                 group.subscribe(member, names)
                 group.topology_version = -1
                 self._bump(group)
-        self._look_up(group)
         self._touch(group, member, now_us)
-        assigned = group.assign(member)
+        yield from self._look_up(group)
+        # others had their turn: the member may have left
+        if group.members.get(member.id) is not member:
+            group.find(member.id)
+        assigned = yield from group.assign(member)
         if member.epoch != group.epoch:
             member.previous_epoch, member.epoch = member.epoch, group.epoch
         is_told = call.epoch == JOIN_EPOCH or call.names is not None or assigned != member.assigned
@@ -187,16 +192,18 @@ class ShareGroupCoordinator:
             group.reserved_epoch = reserved
         self._groups[group.name] = group
 
-    def _look_up(self, group: ShareGroup) -> None:
+    def _look_up(self, group: ShareGroup) -> Turns[None]:
         """Look the topics up if they may have changed; a new epoch begins if they have."""
-        version = self._topics.version
+        version, turn = self._topics.version, TurnCounter()
         if group.topology_version == version:
             return
         found: dict[str, tuple[bytes, int]] = {}
-        for name in group.subscribers:
+        for name in list(group.subscribers):
             topic = self._topics.find(name)
             if topic is not None and topic.partitions:
                 found[name] = topic.uuid, len(topic.partitions)
+            if turn.is_over():
+                yield
         if found != group.topics:
             is_known = group.topology_version >= 0
             group.topics = found

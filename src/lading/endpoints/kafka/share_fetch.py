@@ -86,6 +86,12 @@ class ShareHandlers:
         self._carrying = Carrying(context.services, context.name, RECORDS, default=context.settings.carrier)
         self._answer_bytes_max = int(context.settings.answer_bytes_max)
         self._messages_out = context.services.metrics.messages_out.values
+        self._watched: set[int] = set()
+        """Ids of connections that have share sessions."""
+
+    def _end_sessions(self, client: Session) -> None:
+        self._watched.discard(client.id)
+        self._sessions.close_all(client)
 
     def fetch(self, session: Session, request: Request) -> Answer:
         return self._fetch(session, request)
@@ -185,7 +191,8 @@ class ShareHandlers:
         try:
             if reader is None or reader.is_lost:
                 raise Refusal(
-                    Reason.NOT_IN_FLIGHT, f"the member has no messages of partition {topic.partitions[number]}"
+                    Reason.NOT_IN_FLIGHT,
+                    f"the member has no messages of partition {topic.partitions[number]}; fetch some first",
                 )
             self._sessions.settle(reader, batches, now_us())
         except Refusal as refusal:
@@ -217,8 +224,11 @@ class ShareHandlers:
                 if any(one.acknowledgement_batches for row in body.topics for one in row.partitions):
                     return _refuse(INVALID_REQUEST, "a new share session has nothing to acknowledge", config)
                 self._sessions.groups.create(body.group_id)
-                share = self._sessions.open(body.group_id, body.member_id)
-                client.on_lost.append(partial(self._sessions.close, share))
+                share = self._sessions.open(body.group_id, body.member_id, client)
+                if client.id not in self._watched:
+                    # once, however many sessions a connection opens
+                    self._watched.add(client.id)
+                    client.on_lost.append(partial(self._end_sessions, client))
             else:
                 share = self._sessions.go_on(body.group_id, body.member_id, body.share_session_epoch)
         except Refusal as refusal:
@@ -253,7 +263,7 @@ class ShareHandlers:
                 elif (topic_id, number) not in share.readers or share.readers[topic_id, number].is_lost:
                     try:
                         channel = channel or self._sessions.open_channel(share.group, topic)
-                        share.add(channel, number)
+                        self._sessions.add(share, channel, number)
                     except Refusal as refusal:
                         rows.add((topic_id, number))["error_code"] = code_of(refusal)
                 if turn.is_over():

@@ -80,7 +80,7 @@ class ShareGroupHandlers:
             f"/{session.host}",
         )
         try:
-            result = self._groups.heartbeat(call, now_us=now_us())
+            result = yield from self._groups.heartbeat(call, now_us=now_us())
         except Refusal as refusal:
             return {"error_code": coordinator_code(refusal), "error_message": str(refusal)}
         assignment = None
