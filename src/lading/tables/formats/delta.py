@@ -25,7 +25,7 @@ from ..storage.files import delete_tree, sync_directory
 from ..storage.object_path import ObjectPath, storage_options
 from .directory import visible_names
 from .interface import ALL, Listing, LiveFile, Replacement, Wanted
-from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
+from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, find_schemas, hash_files, read_footer
 from .manifest import DataFile
 from .partitions import name_level
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
@@ -160,9 +160,10 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             custom_metadata={PIPELINE: pipeline, MANIFEST: number, FILES: hash_files(files), **(put_back or {})},
             app_transactions=[Transaction(pipeline, number)],
         )
+        schemas = find_schemas(metadata)
         for left in reversed(range(COMMIT_ATTEMPTS)):
-            for held in metadata:
-                table = self._add_columns(table, held.schema.to_arrow_schema())
+            for schema in schemas:
+                table = self._add_columns(table, schema)
             before = table.version()
             try:
                 table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)

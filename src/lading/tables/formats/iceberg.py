@@ -23,7 +23,7 @@ from ..storage.files import OWN, delete_tree, read_document, sync_directory
 from ..storage.object_path import SCHEMES, ObjectPath, TablePath
 from .directory import OWNER, describe_partitioning, read_batches, visible_names
 from .interface import ALL, Listing, LiveFile, Replacement, Wanted
-from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
+from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, find_schemas, hash_files, read_footer
 from .manifest import DataFile
 from .partitions import COUNTED, Partitions, name_level
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
@@ -298,7 +298,7 @@ class IcebergTable(LoggedTable["Table"]):
                 "cannot be put back; write another table from the start"
             )
         pipeline, number = key
-        schemas = [read_footer(self.directory / file.name).schema.to_arrow_schema() for file in files]
+        schemas = find_schemas(read_footer(self.directory / file.name) for file in files)
         for left in reversed(range(COMMIT_ATTEMPTS)):
             for schema in schemas:
                 table = self._add_columns(table, schema)

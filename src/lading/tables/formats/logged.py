@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
@@ -457,6 +457,15 @@ def read_footer(path: TablePath) -> pq.FileMetaData:
         return pq.read_metadata(path)
     with path.open_reader() as file:
         return pq.read_metadata(file)
+
+
+def find_schemas(metadata: Iterable[pq.FileMetaData]) -> list[pa.Schema]:
+    """Return the columns of files, each set of columns once: a batch of many partitions has as many files."""
+    found: dict[bytes, pa.Schema] = {}
+    for held in metadata:
+        schema = held.schema.to_arrow_schema()
+        found.setdefault(schema.serialize().to_pybytes(), schema)
+    return list(found.values())
 
 
 def hash_files(files: Sequence[DataFile]) -> str:
