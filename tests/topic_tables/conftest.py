@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +18,7 @@ import uvicorn
 import lading
 from lading import testing
 from lading.client.producer import Producer
+from lading.endpoints.encryption.authority import make_certificate
 from lading.topic_tables.callers import Callers
 from lading.topic_tables.keys import VendedKeys
 from lading.topic_tables.server import make_app
@@ -47,7 +51,7 @@ def catalog(
     tables = LiveTables(callers.own.url, state, workers=2)
     with socket.create_server(("127.0.0.1", port)) as listener:
         config = uvicorn.Config(
-            make_app(callers, tables, listener, keys, clock), lifespan="off", log_config=None, ws="none"
+            make_app(callers, tables, listener, keys, clock=clock), lifespan="off", log_config=None, ws="none"
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -63,6 +67,31 @@ def catalog(
             thread.join(START_S)
             tables.close()
             callers.close()
+
+
+def write_certificate(directory: Path) -> Path:
+    """Write a certificate and its key into a file; returns its path."""
+    made = make_certificate("tables", ["localhost", "127.0.0.1", "tables.example"], 1)
+    path = directory / "certificate.pem"
+    path.write_bytes(made.to_pem() + made.key_to_pem())
+    return path
+
+
+@contextmanager
+def encrypted_catalog(url: str, directory: Path, certificate: Path) -> Iterator[int]:
+    """Run ``lading tables`` with TLS on all addresses; gives its port."""
+    words = ["tables", "--from", url, "--address", "0.0.0.0:0", "--state", str(directory / "state"),
+             "--certificate", str(certificate), "--output", "json", "--with-parent"]  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "lading.cli.main", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            yield int(json.loads(process.stdout.readline())["endpoints"]["tables"].rpartition(":")[2])
+        finally:
+            process.terminate()
+            assert process.wait(START_S) == 0
 
 
 @pytest.fixture(scope="module")

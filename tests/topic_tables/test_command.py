@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,12 +16,16 @@ import pytest
 
 from lading import testing
 from lading.model.address import Address
+from lading.model.errors import LocalError
 from lading.serve.local_server import listen
+from lading.topic_tables.server import TablesSettings, run
+from lading.transports.lading.transport import LadingTransport
 from tests import forked_command
 
-from .conftest import send
+from .conftest import encrypted_catalog, send, write_certificate
 
 END_S = 20
+PASSWORD = "correct horse battery"
 
 
 def test_it_is_ready_serves_and_ends_in_order(broker: testing.BrokerProcess, tmp_path: Path) -> None:
@@ -42,6 +49,38 @@ def test_it_is_ready_serves_and_ends_in_order(broker: testing.BrokerProcess, tmp
         process.terminate()
         assert process.wait(END_S) == 0
         assert address in process.stderr.read()
+
+
+def test_it_serves_other_machines_with_tls_and_logins(tmp_path: Path) -> None:
+    certificate = write_certificate(tmp_path)
+    with testing.broker() as broker:
+        send(broker.url, "abroad", 0, 4)
+        settings = TablesSettings(broker.url, Address("0.0.0.0", 0), {}, tmp_path / "state", certificate)
+        with pytest.raises(LocalError, match="set up users there"):
+            run(settings)
+        with closing(LadingTransport(broker.url)) as transport:
+            transport.add_user("root", PASSWORD, administrator=True)
+            transport.log_in("root", PASSWORD)
+            token = transport.add_token("root", "tables")
+        with pytest.raises(LocalError, match="listens on this machine only"):
+            run(replace(settings, certificate=None))
+        with encrypted_catalog(broker.url, tmp_path, certificate) as port:
+            trusted = ssl.create_default_context(cafile=str(certificate))
+            with httpx.Client(base_url=f"https://localhost:{port}", verify=trusted) as client:
+                place = "/v1/lading/namespaces/default/tables/abroad"
+                assert client.get(place).status_code == 401
+                assert client.get(place, headers={"authorization": "Bearer forged"}).status_code == 401
+                login = {"authorization": f"Bearer {token}"}
+                loaded = client.get(place, headers=login).json()
+                assert loaded["config"]["s3.endpoint"] == f"https://localhost:{port}/"
+                # a name of the certificate, and one that a page of another site could be bound to
+                named = client.get(place, headers={**login, "host": f"tables.example:{port}"})
+                assert named.json()["config"]["s3.endpoint"] == f"https://tables.example:{port}/"
+                assert client.get(place, headers={**login, "host": "elsewhere.example"}).status_code == 403
+                assert client.get(f"/{loaded['metadata-location'].removeprefix('s3://')}").status_code == 403
+            # a client that does not know who signed the certificate
+            with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
+                httpx.get(f"https://localhost:{port}/")
 
 
 def test_a_response_does_not_wait_for_an_acknowledgement() -> None:

@@ -19,7 +19,7 @@ import pytest
 from lading import testing
 from lading.transports.lading.transport import LadingTransport
 
-from .conftest import catalog, send
+from .conftest import catalog, encrypted_catalog, send, write_certificate
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/query-from-any-engine.md"
 BLOCK = re.compile(r"^## (?P<engine>\w+)\n(?:(?!^## ).)*?^```py\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -66,6 +66,11 @@ def flights(engines: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             yield address
 
 
+def _run(python: str, text: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run([python, "-c", text], capture_output=True, text=True, timeout=RUN_S, env=environment)
+
+
 def test_the_page_has_a_block_for_each_engine() -> None:
     assert set(BLOCKS) == {"Polars", "DuckDB", "Daft", "ClickHouse"}
 
@@ -76,8 +81,7 @@ def test_an_engine_reads_typed_columns(engines: str, flights: str, engine: str) 
     text = BLOCKS[engine].replace("http://127.0.0.1:8181", flights)
     if engine == "DuckDB":
         text = text.replace("import duckdb\n", f"import duckdb\n{LOAD_EXTENSIONS}")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run([engines, "-c", text], capture_output=True, text=True, timeout=RUN_S, env=environment)
+    done = _run(engines, text)
     assert done.returncode == 0, done.stderr[-2000:]
     delays: dict[str, list[int]] = {"AA": [], "UA": []}
     for number in range(60):
@@ -86,3 +90,35 @@ def test_an_engine_reads_typed_columns(engines: str, flights: str, engine: str) 
         (line,) = (line for line in done.stdout.splitlines() if carrier in line)
         (mean,) = map(float, re.findall(r"-?\d+(?:\.\d+)?", line))
         assert mean == pytest.approx(sum(values) / len(values)), done.stdout
+
+
+READ_ENCRYPTED = """
+import duckdb
+connection = duckdb.connect()
+for extension in ("avro", "httpfs", "iceberg"):
+    connection.install_extension(extension)
+    connection.load_extension(extension)
+connection.sql("SET enable_server_cert_verification = true")
+connection.sql("SET ca_cert_file = 'CERTIFICATE'")
+connection.sql("CREATE SECRET s (TYPE iceberg, TOKEN 'LOGIN')")
+connection.sql("ATTACH '' AS t (TYPE iceberg, ENDPOINT 'https://localhost:PORT', SECRET s)")
+print(connection.sql('select sum("offset"), max(key) from t.default.sealed_legs').fetchall())
+"""
+
+
+@pytest.mark.timeout(INSTALL_S + RUN_S)
+def test_an_engine_checks_the_certificate(engines: str, tmp_path: Path) -> None:
+    certificate = write_certificate(tmp_path)
+    with testing.broker() as broker:
+        send(broker.url, "sealed_legs", 0, 40)
+        with closing(LadingTransport(broker.url)) as transport:
+            transport.add_user("root", "correct horse battery", administrator=True)
+            transport.log_in("root", "correct horse battery")
+            token = transport.add_token("root", "tables")
+        with encrypted_catalog(broker.url, tmp_path, certificate) as port:
+            text = READ_ENCRYPTED.replace("import duckdb\n", f"import duckdb\n{LOAD_EXTENSIONS}")
+            text = text.replace("LOGIN", token).replace("PORT", str(port))
+            trusting = _run(engines, text.replace("CERTIFICATE", str(certificate)))
+            doubting = _run(engines, text.replace("SET ca_cert_file = 'CERTIFICATE'", "SELECT 1"))
+    assert trusting.stdout.strip() == "[(780, b'k6')]", trusting.stderr
+    assert "SSL peer certificate" in doubting.stderr

@@ -37,14 +37,29 @@ def tables(
             help="Directory of snapshots and rendered files. Default: one in the user's cache.",
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificate", metavar="FILE", parser=local_path,
+            help="PEM file of a certificate: serve HTTPS, on addresses of other machines too.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key", metavar="FILE", parser=local_path,
+            help="PEM file of its key, without a password. Default: in the file of the certificate.",
+        ),
+    ] = None,
     output: AsOutput = Output.TEXT,
     listener: Listener = None,
     with_parent: WithParent = False,
 ) -> None:  # fmt: skip
     """Serve each topic as a read-only Iceberg table, until Ctrl-C: a query sees what was acknowledged before it.
 
-    Listens on this machine only. DuckDB, Spark, PyIceberg, Polars, Daft, ClickHouse and others read it with their own
-    parts: they take the printed address as that of an Iceberg REST catalog.
+    Listens on this machine only, unless it has a certificate and the source has users. DuckDB, Spark, PyIceberg,
+    Polars, Daft, ClickHouse and others read it with their own parts: they take the printed address as that of an
+    Iceberg REST catalog.
 
     Examples:
 
@@ -57,10 +72,12 @@ def tables(
     from ..serve.parent_pipe import end_with_parent
     from ..topic_tables.server import TablesSettings, run
 
+    if key is not None and certificate is None:
+        raise typer.BadParameter("give --certificate too", param_hint="--key")
     where = parse_listen_address(address, "--address")
     if with_parent:
         end_with_parent()
-    settings = TablesSettings(from_, where, _parse_columns(column or ()), state)
+    settings = TablesSettings(from_, where, _parse_columns(column or ()), state, certificate, key)
     given = None if listener is None else socket.socket(fileno=listener)
     raise typer.Exit(run(settings, output=output.value, listener=given, print_note=print_note))
 

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,13 +41,17 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(app: ASGIApp, listener: socket.socket, announce: Callable[[], None]) -> None:
+def serve(
+    app: ASGIApp, listener: socket.socket, announce: Callable[[], None], tls: ssl.SSLContext | None = None
+) -> None:
     """Serve an application on a bound socket until SIGTERM or Ctrl-C; ``announce`` prints the ready line."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     config = uvicorn.Config(
         app, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=END_S,
     )  # fmt: skip
+    config.load()
+    config.ssl = tls
     server = _Server(config)
     # before the ready line: its reader may end the process at once
     with server.capture_signals():
@@ -54,9 +59,9 @@ def serve(app: ASGIApp, listener: socket.socket, announce: Callable[[], None]) -
         asyncio.run(server.serve([listener]))
 
 
-def listen(address: Address, name: str, option: str = "--address") -> socket.socket:
-    """Return a socket bound to an address of the loopback. Raises LocalError for another, or one in use."""
-    if not address.loopback:
+def listen(address: Address, name: str, option: str = "--address", *, is_public: bool = False) -> socket.socket:
+    """Return a socket bound to an address of the loopback, or any if ``is_public``. Raises LocalError for others."""
+    if not address.loopback and not is_public:
         raise LocalError(
             f"{option} {address}: `lading {name}` listens on this machine only; to reach it from another one: "
             f"ssh -L {address.port}:127.0.0.1:{address.port} HOST"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from ..model.errors import LadingError
+from ..model.errors import LadingError, LocalError
 from ..transports.interface import Transport
 from ..transports.lading.users import UserAdministration
 from ..transports.open import holds_secret, open_transport, option_names, without_options
@@ -35,14 +35,23 @@ OWN: Final = ""
 class Callers:
     """The source as each caller sees it. A caller's name says nothing of its login."""
 
-    def __init__(self, url: str, columns: Mapping[str, str]) -> None:
+    def __init__(self, url: str, columns: Mapping[str, str], *, is_public: bool = False) -> None:
+        """With ``is_public`` callers may be on other machines, so that each one has to log in.
+
+        Raises LocalError if the source is open to callers without a login then.
+        """
         self._url = url
         self._columns = columns
         self.own: Final = TableSource(url, columns)
         """The source with the login of this process, if it has one."""
         self._options = frozenset(option_names(without_options(url)))
-        self._is_closed = holds_secret(url)
-        self.key: Final = secrets.token_urlsafe(24) if self._is_closed else None
+        self._is_closed = holds_secret(url) or is_public
+        if is_public and not holds_secret(url) and self._can_read(self.own):
+            raise LocalError(
+                f"{self.own.url}: gives everybody its topics, and so would its tables on other machines; "
+                "set up users there, or listen on 127.0.0.1"
+            )
+        self.key: Final = secrets.token_urlsafe(24) if holds_secret(url) else None
         """The key of callers that read with the login of this process; None if it has no login."""
         self._sources: OrderedDict[str, TableSource] = OrderedDict()
         self._strangers: OrderedDict[str, TableSource] = OrderedDict()

@@ -1,12 +1,13 @@
-"""The process of the tables: an HTTP server on the loopback, which other sites' pages cannot use."""
+"""The process of the tables: an HTTP server, which other sites' pages cannot use; on other machines with TLS only."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import socket
+import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from ..columns.topic_columns import parse_topic_columns
+from ..endpoints.encryption.authority import read_names
+from ..endpoints.encryption.listener_tls import make_context
 from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
 from ..kernels import engine
 from ..model.address import Address
@@ -23,6 +26,7 @@ from ..model.errors import LocalError
 from ..runtime.metrics import Metrics
 from ..runtime.owned_directory import own_directory
 from ..serve.local_server import listen, print_ready, serve
+from ..settings.sections import TlsSettings
 from ..settings.settings import HttpSettings
 from .callers import Callers
 from .catalog import TableCatalog
@@ -46,6 +50,15 @@ class TablesSettings:
     address: Address
     columns: Mapping[str, str]
     state: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def make_tls(self) -> ssl.SSLContext | None:
+        """Return the TLS of the listener, None without a certificate. Raises LocalError for files it cannot use."""
+        if self.certificate is None:
+            return None
+        tls = TlsSettings(enabled=True, certificate=self.certificate, key=self.key)
+        return make_context(tls, "tables", self.certificate.parent)
 
 
 def run(
@@ -63,8 +76,9 @@ def run(
     """
     for words in settings.columns.values():
         parse_topic_columns(words)
-    callers = Callers(settings.url, settings.columns)
-    bound = listener if listener is not None else listen(settings.address, NAME)
+    tls = settings.make_tls()
+    callers = Callers(settings.url, settings.columns, is_public=listener is None and not settings.address.loopback)
+    bound = listener if listener is not None else listen(settings.address, NAME, is_public=tls is not None)
     address = Address(*bound.getsockname()[:2])
     engine.load_in_background()
     state = settings.state or _default_state(settings.url)
@@ -74,12 +88,13 @@ def run(
     def announce() -> None:
         if listener is None:
             print_ready(NAME, address, output)
-        print_note(f"topics of {callers.own.url} as Iceberg tables: http://{address}")
+        print_note(f"topics of {callers.own.url} as Iceberg tables: {'http' if tls is None else 'https'}://{address}")
         if callers.key is not None:
             print_note(f"engines show a token of their user, or this key as theirs: {callers.key}")
 
     try:
-        serve(make_app(callers, tables, bound, VendedKeys(load_secret(state / "secret"))), bound, announce)
+        names = [] if settings.certificate is None else read_names(settings.certificate)
+        serve(make_app(callers, tables, bound, VendedKeys(load_secret(state / "secret")), names), bound, announce, tls)
     finally:
         tables.close()
         callers.close()
@@ -93,10 +108,14 @@ def make_app(
     tables: LiveTables,
     listener: socket.socket,
     keys: VendedKeys | None = None,
+    names: Iterable[str] = (),
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
-    """Return the application for a listener; without ``keys`` those that it vends end with it."""
-    hosts = HostNames(HttpSettings())
+    """Return the application for a listener, which may be asked by ``names``.
+
+    Without ``keys`` those that it vends end with it.
+    """
+    hosts = HostNames(HttpSettings(), names)
     hosts.bind(listener)
     return CrossSiteGuard(TableCatalog(callers, tables, keys or VendedKeys(), clock), hosts, NAME, Metrics())
 

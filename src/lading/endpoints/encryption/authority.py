@@ -41,6 +41,16 @@ class Certificate(NamedTuple):
         )
 
 
+def read_names(path: Path) -> list[str]:
+    """Return the DNS names of the first certificate in a PEM file. Raises ValueError if it has none."""
+    (first, *_) = x509.load_pem_x509_certificates(path.read_bytes())
+    try:
+        names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.DNSName)
+
+
 def own_names() -> tuple[str, ...]:
     """Return the names and addresses by which this machine calls itself."""
     return tuple(dict.fromkeys(("localhost", socket.gethostname(), "127.0.0.1", "::1")))
