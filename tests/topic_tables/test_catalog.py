@@ -124,6 +124,32 @@ def test_columns_come_with_values_for_old_rows(broker: testing.BrokerProcess, se
     assert "carrier" not in plain.scan().to_arrow().schema.names
 
 
+def test_values_of_another_type_are_null_and_counted(broker: testing.BrokerProcess, served: str) -> None:
+    send(broker.url, "mistyped", 0, 6)
+    with Producer(broker.url) as producer:
+        for value in ("late", "7", 1.5):
+            producer.send("mistyped", b"x", headers=[("delay", value)])
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.alter_topic("mistyped", {"columns": "delay smallint, carrier int"})
+    found = load(served, "default.mistyped").scan().to_arrow()
+    assert found["delay"].to_pylist() == [-10, -9, -8, -7, -6, -5, None, 7, None]
+    assert found["carrier"].null_count == 9
+    counted = json.loads(load(served, "default.mistyped").properties["lading.bad-values"])
+    assert counted == {"delay": 2, "carrier": 6}
+
+
+def test_a_thousand_columns(broker: testing.BrokerProcess, served: str, full: bool) -> None:
+    count = 1_000 if full else 150
+    headers = [(f"h{number}", lading.i32(number)) for number in range(count)]
+    with Producer(broker.url) as producer:
+        for _ in range(3):
+            producer.send("wide", b"x", headers=headers)
+    with closing(LadingTransport(broker.url)) as transport:
+        transport.alter_topic("wide", {"columns": ", ".join(f"h{number} int" for number in range(count))})
+    found = load(served, "default.wide").scan().to_arrow()
+    assert [found[f"h{number}"].to_pylist() for number in range(count)] == [[number] * 3 for number in range(count)]
+
+
 def test_a_column_that_gets_another_type_gets_another_id(broker: testing.BrokerProcess, served: str) -> None:
     send(broker.url, "retyped", 0, 2)
     with closing(LadingTransport(broker.url)) as transport:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from lading.topic_tables.layout import RowRange
 from lading.topic_tables.snapshots import LINES_MAX, SNAPSHOTS_MAX, SNAPSHOTS_WHOLE, TableHistory
 from lading.topic_tables.source import TopicTable
-from lading.topic_tables.tables import LiveTables
+from lading.topic_tables.tables import LiveTables, remove_unused
 from lading.transports.interface import TopicMeta
 
 
@@ -115,6 +118,23 @@ def test_states_that_change_often_do_not_fill_the_memory(tmp_path: Path, monkeyp
     assert len(history.views) < 50
     again = open_history(history.path)
     assert (again.view, again.version) == (history.view, history.version)
+
+
+def test_tables_that_nobody_loads_are_removed(tmp_path: Path) -> None:
+    now_s = time.time()
+    names = {name: str(uuid4()) for name in ("used", "left", "restarted")}
+    for name, number in names.items():
+        history = open_history(tmp_path / f"{number}.jsonl")
+        if name == "restarted":
+            number = str(uuid4())
+            history.restart(number)
+        (tmp_path / "files" / number).mkdir(parents=True)
+        (tmp_path / "files" / number / "0-0-0-1-0.parquet").write_bytes(b"rows")
+        age_s = 86_400 * (29 if name == "used" else 31)
+        os.utime(history.path, (now_s - age_s, now_s - age_s))
+    remove_unused(tmp_path, now_s)
+    assert [path.stem for path in tmp_path.glob("*.jsonl")] == [names["used"]]
+    assert [path.name for path in (tmp_path / "files").iterdir()] == [names["used"]]
 
 
 def test_tables_in_use_are_opened_once_and_others_leave_the_memory(

@@ -17,7 +17,7 @@ from lading.model.errors import LocalError
 from lading.testing.held_ports import PortHolder
 from lading.topic_tables.layout import RowRange
 from lading.topic_tables.snapshots import TableView
-from lading.topic_tables.source import TableSource
+from lading.topic_tables.source import RowLosses, TableSource
 from lading.topic_tables.table_schema import extend_schema
 from lading.transports.lading.transport import LadingTransport
 from tests.client.memory import MemoryTransport, sealed
@@ -83,11 +83,11 @@ def test_a_payload_with_a_wrong_checksum_is_left_out(caplog: pytest.LogCaptureFi
     source = TableSource("lading://127.0.0.1:1", {}, lambda: transport)
     (table,) = source.list_tables()
     view = TableView(0, extend_schema(None, ""), ())
-    damaged: list[tuple[int, int]] = []
-    batches = list(source.read_rows(table, view, RowRange(0, 0, 3), damaged))
+    losses = RowLosses()
+    batches = list(source.read_rows(table, view, RowRange(0, 0, 3), losses))
     assert [payload for batch in batches for payload in batch["payload"].to_pylist()] == [b"good", b"after"]
     assert "left out offset 1" in caplog.text
-    assert damaged == [(1, 2)]
+    assert losses.damaged == [(1, 2)]
 
 
 def test_a_queue_is_refused(tmp_path: Path) -> None:

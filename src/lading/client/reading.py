@@ -146,6 +146,8 @@ class PartitionReader:
         self.end = MAX_OFFSET if end is None else end
         self.epoch = epoch
         self.damaged: list[OffsetSpan] = []
+        self.bad_values: dict[str, int] = {}
+        """Values that are null since they are not of the type of their column, by its name."""
         self._sure = sure
         self._topic_id = meta.topic_id
         self._to_compare = sure and epoch > 0
@@ -323,7 +325,10 @@ class PartitionReader:
                 "topic": self.meta.topic,
                 "partition": self.partition,
             }
-            batch = assemble(part, selection.projection, place).batch
+            made = assemble(part, selection.projection, place)
+            batch = made.batch
+            for name, flags in made.bad.items():
+                self.bad_values[name] = self.bad_values.get(name, 0) + (flags.true_count or 0)
             self._require_values(batch, selection, part.columns)
         yield batch
 

@@ -37,6 +37,8 @@ class FileFacts:
     upper: dict[int, bytes] = field(default_factory=dict)
     damaged: Ranges = field(default_factory=list)
     """Offsets that are missing, since they were damaged when the file was made."""
+    bad: dict[int, int] = field(default_factory=dict)
+    """Values that are null since they are not of the type of their column."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the facts as JSON."""

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -46,6 +46,14 @@ class TopicTable:
     name: str
     uuid: str
     meta: TopicMeta
+
+
+@dataclass(slots=True)
+class RowLosses:
+    """Missing parts of rows: damaged offsets, and by column values that are null as they are not of its type."""
+
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    bad_values: dict[str, int] = field(default_factory=dict)
 
 
 class TableSource:
@@ -146,11 +154,11 @@ class TableSource:
         return tuple(((-mark - 1, MAX_OFFSET),) for _ in found)
 
     def read_rows(
-        self, table: TopicTable, view: TableView, rows: RowRange, damaged: list[tuple[int, int]]
+        self, table: TopicTable, view: TableView, rows: RowRange, losses: RowLosses
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file as they are stored in it.
+        """Yield the rows of a file as they are stored in it; ``losses`` are what is missing in them at the end.
 
-        Damaged messages are left out, which the log says, and their offsets are added to ``damaged``.
+        Damaged messages are left out, which the log says.
         """
         schema, hidden = view.schema, view.find_hidden(rows.partition)
         with self._pool.lend() as transport:
@@ -167,15 +175,16 @@ class TableSource:
                 except ChecksumMismatch as error:
                     # one bad message never hides the others
                     LOG.warning("%s: left out offset %d: %s", table.name, reader.position, error)
-                    damaged.append((reader.position, reader.position + 1))
+                    losses.damaged.append((reader.position, reader.position + 1))
                     reader.position += 1
                     continue
                 shown = (_hide_rows(batch, hidden) for batch in batches) if is_listed else batches
                 yield from (schema.convert(batch) for batch in shown)
                 if reader.position == before and not batches:
                     break
+            losses.bad_values = reader.bad_values
             if reader.damaged:
-                damaged += reader.damaged
+                losses.damaged += reader.damaged
                 LOG.warning("%s, partition %d: left out damaged offsets %s", table.name, rows.partition, reader.damaged)
 
     def close(self) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 from weakref import WeakValueDictionary
 
 from ..model.ranges import merge_ranges
@@ -24,10 +27,12 @@ from .files import FileCache, RenderedFile, call_after, write_parquet
 from .layout import RowRange, choose_seal_rows
 from .manifests import ADDED, EXISTING, ListedManifest, SnapshotFile, write_manifest, write_manifest_list
 from .snapshots import SNAPSHOTS_MAX, Cleaned, Hidden, TableHistory, TableView, TopicSnapshot
-from .source import TableSource, TopicTable
+from .source import RowLosses, TableSource, TopicTable
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 BUCKET: Final = "topics"
+UNUSED_S: Final = 30 * 86_400
+"""Tables that no engine loaded for this time begin anew: a stream that stopped before finds no snapshot of its own."""
 DAMAGED_MAX: Final = 20
 """Ranges of damaged offsets of a partition that a property of the table lists."""
 TABLES_MAX: Final = 200
@@ -112,6 +117,8 @@ class LiveTable:
         self._rows: dict[tuple[int, int], tuple[str, str]] = {}
         """Snapshots as metadata writes them, and their rows of the log, by the ids of the snapshot and its view."""
         self._joined = NOTHING_JOINED
+        self._bad_values: dict[str, int] = {}
+        """By column those of the snapshot whose files an engine asked for last."""
         self._damaged: dict[int, Ranges] = {}
         """Of each partition the offsets that were damaged when files of them were made."""
         self._history = TableHistory.open(directory / f"{table.uuid}.jsonl", table.uuid, _choose_seal_rows(table))
@@ -152,6 +159,7 @@ class LiveTable:
             if uuid != self.uuid:
                 self._history.restart(uuid)
                 self._rows, self._damaged, self._joined = {}, {}, NOTHING_JOINED
+                self._bad_values = {}
             self._table = table
             if self._history.last is None:
                 # a topic that was empty a moment ago says nothing about the size of its messages
@@ -197,12 +205,16 @@ class LiveTable:
         return f'{_encode(document)[:-1]},"snapshots":[{listed}],"snapshot-log":[{log}]}}'.encode()
 
     def _count_missing(self) -> dict[str, str]:
-        """Return the properties that say which offsets were damaged, as far as files with them were made."""
+        """Return the properties that say which offsets were damaged and how many values are not of their column's type.
+
+        They are of the files that were made: bad values of those of the snapshot that was read last.
+        """
+        bad = {"lading.bad-values": _encode(self._bad_values)} if self._bad_values else {}
         if not self._damaged:
-            return {}
+            return bad
         count = sum(end - first for ranges in self._damaged.values() for first, end in ranges)
         listed = {str(partition): ranges[:DAMAGED_MAX] for partition, ranges in sorted(self._damaged.items())}
-        return {"lading.rows-missing": str(count), "lading.damaged-offsets": _encode(listed)}
+        return {"lading.rows-missing": str(count), "lading.damaged-offsets": _encode(listed)} | bad
 
     def _note_damage(self, rows: RowRange, facts: FileFacts) -> None:
         if facts.damaged:
@@ -279,9 +291,11 @@ class LiveTable:
         table = self._table
 
         def render(stream: Any) -> FileFacts:
-            damaged: list[tuple[int, int]] = []
-            facts = write_parquet(view.schema, source.read_rows(table, view, rows, damaged), stream)
-            facts.damaged = merge_ranges(damaged)
+            losses = RowLosses()
+            facts = write_parquet(view.schema, source.read_rows(table, view, rows, losses), stream)
+            facts.damaged = merge_ranges(losses.damaged)
+            ids = {column.name: column.field_id for column in view.schema.columns}
+            facts.bad = {ids[name]: count for name, count in losses.bad_values.items() if count}
             return facts
 
         # the newest rows of a table do not wait until old ones of another table are made
@@ -328,6 +342,8 @@ class LiveTable:
             made = [self._make_manifest(status, snapshot, view, files) for status, files in waiting.items()]
             body = made[0][1]
             if kind == "list":
+                files = [file for manifest, _ in made for file in manifest.files]
+                self._bad_values = _count_bad_values(view, files)
                 held = [manifest for manifest, _ in made if manifest.files]
                 body = write_manifest_list(snapshot.snapshot_id, snapshot.parent_id, held)
                 self._objects.keep(history.uuid, name, body)
@@ -371,6 +387,13 @@ def _hold(body: bytes) -> RenderedFile:
     return RenderedFile(FileFacts(0, len(body)), None, body)
 
 
+def _count_bad_values(view: TableView, files: list[SnapshotFile]) -> dict[str, int]:
+    counts = {
+        column.name: sum(file.facts.bad.get(column.field_id, 0) for file in files) for column in view.schema.columns
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
 def _complete(result: RenderedFile) -> Future[RenderedFile]:
     future: Future[RenderedFile] = Future()
     future.set_result(result)
@@ -395,6 +418,22 @@ def _parse_data_name(name: str) -> RowRange | None:
     return RowRange(partition, first, end)
 
 
+def remove_unused(directory: Path, now_s: float) -> None:
+    """Delete snapshots and files of tables that no engine loaded for long: most of them of topics that were deleted."""
+    for path in directory.glob("*.jsonl"):
+        with suppress(OSError):
+            if path.stat().st_mtime < now_s - UNUSED_S:
+                shutil.rmtree(directory / "files" / _read_uuid(path), ignore_errors=True)
+                path.unlink()
+
+
+def _read_uuid(path: Path) -> str:
+    """Return the id of a table by its file; that of its topic if the file is not one."""
+    with path.open("rb") as file, suppress(ValueError, KeyError, TypeError):
+        return str(UUID(json.loads(file.readline())["uuid"]))
+    return path.stem
+
+
 class LiveTables:
     """All tables of a source, by the uuid that their objects' names begin with."""
 
@@ -404,6 +443,7 @@ class LiveTables:
         self._objects = ObjectCache()
         self._makers = ThreadPoolExecutor(MAKERS, thread_name_prefix="lading-manifest")
         self._files = FileCache(directory / "files", workers, on_deleted=self._objects.clear)
+        remove_unused(directory, time.time())
         self._tables: WeakValueDictionary[str, LiveTable] = WeakValueDictionary()
         """All tables that are in use: two objects of one table would number its snapshots side by side."""
         self._recent: OrderedDict[str, LiveTable] = OrderedDict()
@@ -418,6 +458,10 @@ class LiveTables:
             if known is None:
                 made = LiveTable(self._shown_url, table, self._directory, self._files, self._objects, self._makers)
                 known = self._tables[table.uuid] = made
+            if table.uuid not in self._recent:
+                # a table that is in use is not removed
+                with suppress(OSError):
+                    os.utime(self._directory / f"{table.uuid}.jsonl")
             self._recent[table.uuid] = known
             self._recent.move_to_end(table.uuid)
             while len(self._recent) > TABLES_MAX:
