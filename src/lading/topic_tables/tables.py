@@ -57,7 +57,7 @@ class JoinedSnapshots(NamedTuple):
     """The text of the snapshots of a table, from the first of ``ids`` (a view, a snapshot) up to ``newest``."""
 
     ids: tuple[int, int]
-    count: int
+    length: int
     newest: int
     listed: str
     log: str
@@ -226,9 +226,9 @@ class LiveTable:
         """Return all snapshots and their rows of the log: joining a thousand takes longer than all else of a load."""
         ids = view.view_id, known[0].snapshot_id if known else 0
         joined = self._joined
-        if joined.ids == ids and joined.count in (len(known), len(known) - 1) and joined.count:
-            newest = known[joined.count - 1].snapshot_id
-            if newest == joined.newest and joined.count == len(known):
+        if joined.ids == ids and joined.length in (len(known), len(known) - 1) and joined.length:
+            newest = known[joined.length - 1].snapshot_id
+            if newest == joined.newest and joined.length == len(known):
                 return joined.listed, joined.log
             if newest == joined.newest:
                 row, entry = self._encode_snapshot(known[-1], view)
