@@ -150,6 +150,24 @@ def test_refusals(web: httpx.Client, method: str, path: str, body: bytes, status
     assert (answer.status_code, answer.json()) == (status, {"message": code})
 
 
+def test_the_first_of_two_parameters_counts(web: httpx.Client, lookup: httpx.Client, topic: str) -> None:
+    """As in nsqd 1.3.0, as a run beside it showed: the last one was deleted, emptied and paused."""
+    named, other = f"{topic}-named", f"{topic}-other"
+    both = f"topic={named}&topic={other}"
+    for name in (named, other):
+        assert web.post(f"/pub?topic={name}", content=b"x").status_code == 200
+    assert web.post(f"/channel/create?{both}&channel=a&channel=b").status_code == 200
+    assert web.post(f"/pub?{both}", content=b"y").status_code == 200
+    found = {each["topic_name"]: each for each in web.get("/stats?format=json&format=text").json()["topics"]}
+    assert [each["channel_name"] for each in found[named]["channels"]] == ["a"]
+    assert (found[named]["message_count"], found[other]["message_count"]) == (2, 1)
+    assert web.post(f"/topic/delete?{both}").status_code == 200
+    assert {named, other} & set(lookup.get("/topics").json()["topics"]) == {other}
+    # both names are looked at before the topic is
+    missing = web.post(f"/channel/create?topic={named}")
+    assert (missing.status_code, "MISSING_ARG_CHANNEL" in missing.text) == (400, True)
+
+
 def test_channels_topics_and_figures(broker: testing.BrokerProcess, web: httpx.Client, topic: str) -> None:
     assert web.get("/ping").text == "OK"
     assert web.get("/info").json()["tcp_port"] == int(broker.endpoints["nsqd_tcp"].rpartition(":")[2])

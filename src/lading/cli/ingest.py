@@ -236,7 +236,7 @@ def infer_columns(statistics: HeaderStatistics) -> str:
 def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
     """Yield the columns as comment lines, with the statistics of each header, and how to choose others.
 
-    A line end in a header key is escaped: it would begin a line that is no comment.
+    A line end in a header key is escaped: it would begin a line after the comment.
     """
     from ..tables.query import AFTER, BEFORE
 

@@ -11,7 +11,7 @@ from ....runtime.turns import TurnCounter, Turns, finish_in_turns
 from ...http_shared.http_guard import principal_of
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION, takes_ext
-from ..nsqd.http_responses import HttpFault, make_handler, make_route
+from ..nsqd.http_responses import HttpFault, make_handler, make_route, read_parameter
 from ..nsqd.node import Node
 from ..nsqd.parameters import channel_name, channel_of, number, topic_name, topic_of
 from .lookup import Lookup
@@ -57,16 +57,16 @@ class LookupHttp:
         return {"version": VERSION, "ha_support": False}
 
     async def _where(self, request: Request, path: Parameters) -> dict[str, Any]:
-        name = request.query_params.get("topic", "")
+        name = read_parameter(request, "topic")
         if not name:
             raise HttpFault("MISSING_ARG_TOPIC")
-        if request.query_params.get("access", "") not in _ACCESS:
+        if read_parameter(request, "access") not in _ACCESS:
             raise HttpFault("INVALID_ACCESS_MODE")
         partition = number(request, "partition", "INVALID_ARG_TOPIC_PARTITION", -1)
         found = self._lookup.lookup(name, partition)
         if not self._node.strict and not self._lookup.knows(name):
             raise HttpFault("TOPIC_NOT_FOUND")
-        if not self._node.strict or request.query_params.get("metainfo"):
+        if not self._node.strict or read_parameter(request, "metainfo"):
             found["meta"] = self._meta(name)
         return found
 
@@ -88,7 +88,7 @@ class LookupHttp:
     async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
         names = await finish_in_turns(self._lookup.topics())
         document: dict[str, Any] = {"topics": names}
-        if request.query_params.get("metaInfo") == "true":
+        if read_parameter(request, "metaInfo") == "true":
             document["meta_info"] = await finish_in_turns(self._describe(names))
         return document
 
@@ -121,19 +121,19 @@ class LookupHttp:
             raise HttpFault("INVALID_ARG_TOPIC_PARTITION_NUM")
         if not 1 <= number(request, "replicator", "INVALID_ARG_TOPIC_REPLICATOR", default) <= REPLICATOR_MAX:
             raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
-        extend = request.query_params.get("extend")
         # a client that sends a number of partitions uses the fork's form, in which a topic is plain by default
-        counted = bool(request.query_params.get("partition_num"))
-        form = EXTENDED if extend == "true" else PLAIN if counted or extend is not None else None
+        counted = bool(read_parameter(request, "partition_num"))
+        is_extended, is_plain = read_parameter(request, "extend") == "true", "extend" in request.query_params
+        form = EXTENDED if is_extended else PLAIN if counted or is_plain else None
         await self._node.declare(name, partitions if counted else None, form, principal_of(request))
 
     async def _update(self, request: Request, path: Parameters) -> None:
         topic = topic_of(self._node, request)
-        if request.query_params.get("upgradeext") == "true" and topic.settings.header_form != EXTENDED:
+        if read_parameter(request, "upgradeext") == "true" and topic.settings.header_form != EXTENDED:
             await self._node.upgrade(topic)
 
     async def _delete(self, request: Request, path: Parameters) -> None:
-        if self._node.strict and request.query_params.get("partition") != "**":
+        if self._node.strict and read_parameter(request, "partition") != "**":
             raise HttpFault("MISSING_ARG_TOPIC_PARTITION")
         if self._lookup.forget(topic_name(request)) and not self._has(request):
             return
@@ -150,10 +150,10 @@ class LookupHttp:
 
     async def _tombstone(self, request: Request, path: Parameters) -> None:
         """Leave this node out of lookups of the topic for a while; with ``restore`` put it back at once."""
-        name, address = topic_name(request), request.query_params.get("node", "")
+        name, address = topic_name(request), read_parameter(request, "node")
         if not address:
             raise HttpFault("MISSING_ARG_NODE")
-        (self._lookup.remove_tombstone if request.query_params.get("restore") == "true" else self._lookup.tombstone)(
+        (self._lookup.remove_tombstone if read_parameter(request, "restore") == "true" else self._lookup.tombstone)(
             name, address
         )
 

@@ -23,7 +23,7 @@ from ...http_shared.http import hold_body, read_body
 from ...http_shared.http_guard import principal_of
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION
-from .http_responses import HttpFault, make_handler, make_route
+from .http_responses import HttpFault, make_handler, make_route, read_parameter
 from .node import Node, TopicNeeded, wait_for_kernels
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publication import Publication
@@ -151,7 +151,7 @@ class NsqdHttp:
         return await self._publish_body(request, COMMANDS[b"PUB_EXT"], len(data).to_bytes(2, "big") + data + body)
 
     async def _pubtrace(self, request: Request, path: Parameters) -> Any:
-        text = request.query_params.get("trace_id", "")
+        text = read_parameter(request, "trace_id")
         if _DIGITS.fullmatch(text) is None or int(text) > _U64_MAX:
             raise HttpFault("INVALID_TRACE_ID")
         body = await self._body(request, limits.MESSAGE_BYTES_MAX - 8, "MSG_TOO_BIG")
@@ -159,7 +159,7 @@ class NsqdHttp:
 
     async def _mpub(self, request: Request, path: Parameters) -> str:
         body = await self._body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
-        if request.query_params.get("binary", "").lower() in ("", "false", "0"):
+        if read_parameter(request, "binary").lower() in ("", "false", "0"):
             body = await self._node.services.run_in_worker(len(body), INLINE_BYTES_MAX, frame_lines, body)
         command = COMMANDS[b"MPUB"]
         if publishing.needs_kernels(int.from_bytes(body[:4], "big"), len(body), command.form):
@@ -176,7 +176,7 @@ class NsqdHttp:
             for name, value in reversed(request.headers.raw)
             if name.startswith(EXT_HEADER)
         }
-        text = request.query_params.get("ext", "")
+        text = read_parameter(request, "ext")
         if not text and (self._node.strict or not added):
             raise HttpFault("E_INVALID_JSON_HEADER")
         try:
@@ -207,7 +207,7 @@ class NsqdHttp:
     async def _publish_body(self, request: Request, command: Command, body: bytes) -> Any:
         """Publish a command's body; the response when it lasts."""
         number = _partition(request)
-        name = request.query_params.get("topic", "")
+        name = read_parameter(request, "topic")
         if not name and not self._node.strict:
             raise HttpFault("MISSING_ARG_TOPIC")
         if not limits.is_name(name):
@@ -254,7 +254,7 @@ class NsqdHttp:
 
     async def _topic_create(self, request: Request, path: Parameters) -> None:
         name = topic_name(request)
-        told = request.query_params.get("extend", "").lower()
+        told = read_parameter(request, "extend").lower()
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
         await self._node.declare(name, None, form, principal_of(request))
 
@@ -262,7 +262,9 @@ class NsqdHttp:
         work(topic_of(self._node, request))
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
-        self._node.open_channel(topic_of(self._node, request), channel_name(request))
+        topic_name(request)
+        name = channel_name(request)
+        self._node.open_channel(topic_of(self._node, request), name)
 
     async def _topic_delete(self, request: Request, path: Parameters) -> None:
         if not self._node.was_deleted(topic_name(request)):
@@ -278,7 +280,7 @@ class NsqdHttp:
     async def _channel_order(self, request: Request, path: Parameters) -> None:
         """SUB_ORDERED turns a channel to one message at a time; only this turns it back (nsq.md 4.3)."""
         channel = channel_of(self._node, request)
-        order = request.query_params.get("order", "").lower()
+        order = read_parameter(request, "order").lower()
         if order not in (*_TRUE, *_FALSE):
             raise HttpFault("INVALID_ARG_ORDER")
         channel.set_ordered(order in _TRUE)
@@ -301,11 +303,11 @@ class NsqdHttp:
         raise HttpFault("INVALID_OPTION")
 
     async def _stats(self, request: Request, path: Parameters) -> Any:
-        query = request.query_params
-        clients = query.get("include_clients", query.get("needClients", "true")).lower() not in ("false", "0")
-        work = statistics(self._node, query.get("topic", ""), query.get("channel", ""), clients=clients)
+        wanted = read_parameter(request, "include_clients", read_parameter(request, "needClients", "true"))
+        topic, channel = read_parameter(request, "topic"), read_parameter(request, "channel")
+        work = statistics(self._node, topic, channel, clients=wanted.lower() not in ("false", "0"))
         found = await finish_in_turns(work)
-        return found if query.get("format") == "json" else statistics_text(found)
+        return found if read_parameter(request, "format") == "json" else statistics_text(found)
 
 
 def _name_of(name: bytes) -> bytes:
@@ -337,14 +339,14 @@ def _no_constant(word: str) -> Any:
 
 
 def _delay_us(request: Request) -> int:
-    text = request.query_params["defer"]
+    text = read_parameter(request, "defer")
     if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
         raise HttpFault("INVALID_DEFER")
     return int(text) * 1_000
 
 
 def _partition(request: Request) -> int:
-    text = request.query_params.get("partition", "")
+    text = read_parameter(request, "partition")
     if not text:
         return -1
     if re.fullmatch(r"-1|[0-9]{1,9}", text) is None:

@@ -108,6 +108,12 @@ OF_NODE: Final = frozenset({"/topics", "/nodes", "/listlookup", "/config/{option
 """Paths that show or change the whole node whatever the query names, so that their right is asked on the cluster."""
 
 
+def read_parameter(request: Request, name: str, default: str = "") -> str:
+    """Return a parameter of the query: the first one if it appears twice, as in Go's servers."""
+    values = request.query_params.getlist(name)
+    return values[0] if values else default
+
+
 def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRoute:
     """Return a route with the right that it needs: on the topic of the query, or on the cluster if that has none.
 
@@ -115,7 +121,7 @@ def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRout
     """
 
     def find_resource(request: Request, parameters: Parameters) -> Resource:
-        name = "" if path in OF_NODE else request.query_params.get("topic", "")
+        name = "" if path in OF_NODE else read_parameter(request, "topic")
         return node.resource_of(name) if name else CLUSTER
 
     right = _RIGHTS.get(path, Right.ADMINISTRATE)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ....dialects.nsq import limits
 from ....model.errors import Refusal
-from .http_responses import HttpFault
+from .http_responses import HttpFault, read_parameter
 
 if TYPE_CHECKING:
     from ....broker.channels import Channel
@@ -20,7 +20,7 @@ _NUMBER_DIGITS_MAX: Final = 9
 
 def topic_name(request: Request) -> str:
     """Return the ``topic`` parameter. Raises HttpFault if it is missing or not a name."""
-    name = request.query_params.get("topic", "")
+    name = read_parameter(request, "topic")
     if not name:
         raise HttpFault("MISSING_ARG_TOPIC")
     if not limits.is_name(name):
@@ -30,7 +30,7 @@ def topic_name(request: Request) -> str:
 
 def channel_name(request: Request) -> str:
     """Return the ``channel`` parameter."""
-    name = request.query_params.get("channel", "")
+    name = read_parameter(request, "channel")
     if not name:
         raise HttpFault("MISSING_ARG_CHANNEL")
     if not limits.is_name(name):
@@ -49,7 +49,10 @@ def topic_of(node: Node, request: Request) -> Topic:
 
 def channel_of(node: Node, request: Request) -> Channel:
     """Return the channel that a request names."""
-    channel = node.find_channel(topic_of(node, request), channel_name(request))
+    # as nsqd does: both names are checked before either is looked for
+    topic_name(request)
+    name = channel_name(request)
+    channel = node.find_channel(topic_of(node, request), name)
     if channel is None:
         raise HttpFault("CHANNEL_NOT_FOUND")
     return channel
@@ -60,7 +63,7 @@ def number(request: Request, name: str, fault: str, default: int | None = None) 
 
     Raises HttpFault ``fault`` if it is not one, MISSING_… if it is missing without default.
     """
-    text = request.query_params.get(name, "")
+    text = read_parameter(request, name)
     if not text:
         if default is None:
             raise HttpFault(fault.replace("INVALID_", "MISSING_", 1))
