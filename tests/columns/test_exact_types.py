@@ -63,7 +63,7 @@ def test_dates(repeated: int) -> None:
     assert read("date", [(Kind.RAW, b'"2024-05-01"'), (Kind.RAW, b"null")], Encoding.JSON) == [date(2024, 5, 1), None]
 
 
-def test_decimals_are_exact_or_unreadable() -> None:
+def test_decimals_are_exact_or_unreadable(half: str) -> None:
     values = [
         *texts("12.34", "-0.5", "+7", "12.340", "0012.3", "1e2", "1.5E-1", "12.345", "123456789.00", ".5", "5."),
         *texts("", "1_0", " 1", "nan", "1e999999999", "٣", "--1"), (Kind.RAW, None),
@@ -86,6 +86,25 @@ def test_decimals_are_exact_or_unreadable() -> None:
         (Kind.RAW, b"\x40" + b"\0" * 7),
     ]
     assert read("decimal(10,2)", unscaled, Encoding.BE) == [Decimal("12.34"), Decimal("-12.34"), Decimal("1.50"), BAD]
+
+
+def test_decimals_at_the_edges_of_what_64_bits_hold(half: str) -> None:
+    values = texts(
+        "9999999999999999.99", "-9999999999999999.99", "99999999999999999.9", "123456789012345678", "0", "-0.00",
+        "1234567890123456789", "00000000000000000000.5", "99999999999999999999999999999999999.99", "1.2.3", "1-2", "+",
+    )  # fmt: skip
+    expected = [
+        Decimal(text) if text else BAD
+        for text in (
+            "9999999999999999.99", "-9999999999999999.99", "99999999999999999.90", "123456789012345678.00", "0.00",
+            "0.00", "1234567890123456789.00", "0.50", "99999999999999999999999999999999999.99", "", "", "",
+        )
+    ]  # fmt: skip
+    assert read("decimal(37,2)", values) == expected
+    assert read("decimal(18,2)", values)[:4] == [*expected[:2], BAD, BAD]
+    assert read("decimal(18,18)", texts("0.123456789012345678", "0.1", "1")) == [
+        Decimal("0.123456789012345678"), Decimal("0.1"), BAD,
+    ]  # fmt: skip
 
 
 def batch(*messages: list[tuple[str, bytes | None]]) -> pa.RecordBatch:

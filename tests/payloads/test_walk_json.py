@@ -105,6 +105,38 @@ def test_values_are_found_by_their_paths(half: str) -> None:
     assert texts_of(walked, "payload.l") == ["[1, 2]", ..., ..., ..., ...]
 
 
+def test_members_in_any_order_are_found_whatever_came_before(half: str) -> None:
+    # the kernel first looks for the name that came next in an earlier payload
+    rng = random.Random(5)
+    members = {"a": 1, "abcdefgh": 2, "abcdefghi": 3, "o": {"a": 4, "b": 5}, 'q"': 6, "other": 7, "ab": 8}
+    texts: list[bytes | None] = []
+    for _ in range(200):
+        names = rng.sample(list(members), rng.randint(1, len(members)))
+        separators = rng.choice([(",", ":"), (" , ", " : ")])
+        texts.append(json.dumps({name: members[name] for name in names}, separators=separators).encode())
+    paths = {"a": "a", "abcdefgh": "abcdefgh", "abcdefghi": "abcdefghi", "ab": "ab", 'q"': '"q"""'}
+    walked = walk_paths(texts, *(f"payload.{path}" for path in paths.values()), "payload.o.a", "payload.o.b")
+    assert not walked.malformed.any()
+    documents = [json.loads(text or b"") for text in texts]
+    for name, path in paths.items():
+        assert texts_of(walked, f"payload.{path}") == [str(one[name]) if name in one else ... for one in documents]
+    for name in "ab":
+        expected = [str(one["o"][name]) if "o" in one else ... for one in documents]
+        assert texts_of(walked, f"payload.o.{name}") == expected
+
+
+def test_names_that_json_writes_otherwise_are_no_short_cut(half: str) -> None:
+    # bytes that look like the name between quotes, and are another name, not UTF-8, or cut
+    walked = walk.walk_json(
+        pa.array([b'{"q\\"":1}', b'{"q"":1}', b'{"\xed\xa0\x80":1}', b'{"x', b'{"x"', b'{"x":'], pa.binary()),
+        [('q"',), ("\ud800",), ("x",)],
+    )
+    words = [VERDICTS[verdict] for verdict in walked.verdict]
+    assert words[0] == "is good"
+    assert [word.split()[0] for word in words[1:]] == ["has", "is", "ends", "ends", "ends"]
+    assert walked.position.tolist() == [0, 4, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.kernels.arrays import Bytes, Longs
 
-from ..model.kinds import FIXED_SIZE_BYTES
+from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from .rules import ABSENT, BAD, LEFT, OK, Raw, Text, read_float, read_integer
 
+_DIGITS: Final = re.compile(rb"([+-]?)([0-9]+)(?:\.([0-9]+))?")
+_DIGITS_EXACT: Final = 18
+"""As many decimal digits always fit an int64."""
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -55,6 +59,37 @@ def take_floats(
             status[row] = BAD
         else:
             values[row], status[row] = number, OK
+    return _counts(status)
+
+
+def take_decimals(
+    data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], raw: int, scale: int, limit: int, words: Longs,
+    status: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Read texts of digits, with a point inside maybe, as numbers times 10 ** ``scale``, of two words each.
+
+    Texts of more than 18 digits with ``scale``, of other forms or from ``limit`` on are LEFT, and so are values that
+    are not texts. Returns how many rows are OK and how many LEFT.
+    """
+    words[:] = 0
+    for row in range(len(length)):
+        status[row] = ABSENT
+        if length[row] < 0:
+            continue
+        status[row] = LEFT
+        if int(kind[row]) in FIXED_SIZE_BYTES or (raw != Raw.TEXT and kind[row] != Kind.STRING):
+            continue
+        match = _DIGITS.fullmatch(_value(data, start, length, row))
+        if match is None:
+            continue
+        sign, whole, fraction = match[1], match[2], match[3] or b""
+        if len(whole) + scale > _DIGITS_EXACT or len(fraction) > scale:
+            continue
+        number = int(whole + fraction.ljust(scale, b"0"))
+        if number < limit:
+            words[2 * row] = -number if sign == b"-" else number
+            words[2 * row + 1] = words[2 * row] >> 63
+            status[row] = OK
     return _counts(status)
 
 

@@ -178,6 +178,40 @@ def read_float_text(data: Address, at: int, size: int) -> tuple[int, float]:
 
 
 @routine
+def read_decimal_text(data: Address, at: int, size: int, scale: int, limit: int) -> tuple[int, int]:
+    """Read digits, with a point inside maybe, as a number times 10 ** ``scale`` below ``limit``; others are LEFT."""
+    left = LEFT, int64(0)
+    end = at + size
+    negative = False
+    if at < end and (load8(data, at) == _PLUS or load8(data, at) == _MINUS):
+        negative = load8(data, at) == _MINUS
+        at += 1
+    first = at
+    value = int64(0)
+    while at < end and at - first <= _DIGITS_EXACT and 0 <= int64(load8(data, at)) - _ZERO <= 9:
+        value = value * 10 + int64(load8(data, at)) - _ZERO
+        at += 1
+    if at == first or at - first + scale > _DIGITS_EXACT:
+        return left
+    places = int64(0)
+    if at < end and load8(data, at) == _DOT:
+        at += 1
+        while at < end and places < scale and 0 <= int64(load8(data, at)) - _ZERO <= 9:
+            value = value * 10 + int64(load8(data, at)) - _ZERO
+            places += 1
+            at += 1
+        if places == 0:
+            return left
+    if at != end:
+        return left
+    for _ in range(places, scale):
+        value *= 10
+    if value >= limit:
+        return left
+    return OK, -value if negative else value
+
+
+@routine
 def _count_days(year: int, month: int, day: int) -> int:
     """Count the days since 1970 of a Gregorian date, with years that begin in March."""
     if month <= 2:

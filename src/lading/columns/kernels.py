@@ -30,11 +30,12 @@ from lading.kernels.signature import (
     uint64,
 )
 
-from ..kernels.memory import base, load8, load64, memcpy
+from ..kernels.memory import base, load8, load64, memcpy, store64
 from ..kernels.text import UTF8_GOOD, utf8_check
 from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from .kernel_values import (
     read_boolean_text,
+    read_decimal_text,
     read_float,
     read_float_text,
     read_instant_text,
@@ -52,6 +53,8 @@ _BOOLEAN, _INSTANT = int(Text.BOOLEAN), int(Text.INSTANT)
 _TEXT, _BE = int(Raw.TEXT), int(Raw.BE)
 _HIGH_BITS = uint64(0x8080808080808080)
 _MIX, _HALF = uint64(0x9E3779B97F4A7C15), uint64(32)
+_SHORT_BYTES = 64
+"""A value of up to this size is copied word by word."""
 _STEPS_MAX = 64
 """Values made to meet in one place of a table cost this much each, not as much as there are of them."""
 
@@ -138,6 +141,28 @@ def take_floats(
     return good, left
 
 
+@kernel(several(2)(BYTES, LONGS, LONGS, KINDS, *[LONG] * 3, OUT_LONGS, OUT_BYTES))
+def take_decimals(
+    data: Bytes, start: Longs, length: Longs, kind: Kinds, raw: int, scale: int, limit: int, words: Longs, status: Bytes
+) -> tuple[int, int]:
+    """See ``fallback.take_decimals``; this one leaves all but short texts of digits."""
+    good = left = 0
+    source = base(data)
+    for row in range(length.size):
+        at, size, code = start[row], length[row], int64(kind[row])
+        verdict, value = ABSENT, int64(0)
+        if size >= 0:
+            if _FIXED_FIRST <= code <= _FIXED_LAST or (raw != _TEXT and code != _STRING):
+                verdict = LEFT
+            else:
+                verdict, value = read_decimal_text(source, at, size, scale, limit)
+        words[2 * row], words[2 * row + 1] = value, value >> 63
+        status[row] = verdict
+        good += verdict == OK
+        left += verdict == LEFT
+    return good, left
+
+
 @step
 def _is_text(data: Address, at: int, size: int) -> bool:
     """Whether the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
@@ -155,7 +180,7 @@ def take_bytes(
 ) -> tuple[int, int]:
     """See ``fallback.take_bytes``."""
     good = left = 0
-    source = base(data)
+    source, target = base(data), base(out)
     end = int64(0)
     offsets[0] = 0
     for row in range(length.size):
@@ -164,16 +189,30 @@ def take_bytes(
         if size >= 0:
             if text and _FIXED_FIRST <= code <= _FIXED_LAST:
                 verdict = LEFT
+            elif size <= _SHORT_BYTES and at + size + 8 <= data.size and end + size + 8 <= out.size:
+                # in bounds: words of eight bytes, of which the last one begins inside of the value, are tested on both
+                # sides; a call costs more than these moves, and the next value overwrites what is too much
+                high, place = uint64(0), int64(0)
+                while place + 8 <= size:
+                    word = load64(source, at + place)
+                    store64(target, end + place, word)
+                    high |= word
+                    place += 8
+                if place < size:
+                    word = load64(source, at + place)
+                    store64(target, end + place, word)
+                    high |= word & ((uint64(1) << uint64(8 * (size - place))) - uint64(1))
+                if text and high & _HIGH_BITS != 0 and utf8_check(source, at, size) != UTF8_GOOD:
+                    verdict = BAD
+                else:
+                    verdict = OK
+                    end += size
             elif text and not _is_text(source, at, size):
                 verdict = BAD
             else:
                 verdict = OK
-                # in bounds: ``out`` has room for all values, and a move of eight bytes is tested on both sides
-                if size <= 8 and at + 8 <= data.size and end + 8 <= out.size:
-                    # one move of eight bytes beats a call for a short copy; the next value overwrites the rest
-                    memcpy(out, end, data, at, 8)
-                else:
-                    memcpy(out, end, data, at, size)
+                # in bounds: ``out`` has room for all values
+                memcpy(out, end, data, at, size)
                 end += size
         offsets[row + 1] = end
         status[row] = verdict

@@ -72,6 +72,8 @@ _DAY_US = 86_400_000_000
 _DAYS = WholeTarget(Text.NUMBER, 4, INSTANT_MIN_US // _DAY_US, INSTANT_MAX_US // _DAY_US)
 _DATE_CHARACTERS = len("2024-05-01")
 _FIRST_DASH = 4
+_DIGITS_EXACT = 18
+"""As many decimal digits always fit an int64."""
 _RAW = {Encoding.LE: Raw.LE, Encoding.BE: Raw.BE}
 
 
@@ -206,6 +208,24 @@ def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.
 
 def _decimal_column(located: Located, type_: pa.Decimal128Type, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
     """Decimals by their texts; binary ones are the unscaled number, as in Kafka Connect."""
+    if type_.scale < 0:
+        return _convert_left(located, type_, raw)
+    rows = len(located.length)
+    words, status = np.empty(2 * rows, np.int64), np.empty(rows, np.uint8)
+    limit = 10 ** min(type_.precision, _DIGITS_EXACT)
+    good, left = kernels(rows).take_decimals(
+        located.data, located.start, located.length, located.kind, int(raw), type_.scale, limit, words, status
+    )
+    valid = None if good == rows else valid_bits(status)
+    array: pa.Array[Any] = pa.Array.from_buffers(type_, rows, [valid, buffer(words)], null_count=rows - good)
+    if left:
+        chosen = np.flatnonzero(status == LEFT)
+        values, status[chosen] = _convert_left(normalize_layout(subset(located, chosen)), type_, raw)
+        array = values if left == rows else _scatter_values(array, chosen, values)
+    return array, status
+
+
+def _convert_left(located: Located, type_: pa.Decimal128Type, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
     texts, status = _bytes_column(located, pa.string())
     array, unreadable = convert_texts(cast("pa.StringArray", texts), type_)
     status[unreadable] = BAD

@@ -23,6 +23,7 @@ from .found import FoundValues, ValuePart, WalkedPayloads
 from .layout import ABSENT, AVRO_DEPTH_MAX, BROKEN, FRAME_WORDS, NULL, VERDICT_GOOD, VERDICT_MISMATCH, VERDICT_UNKNOWN
 from .numbers import cast_decimals, locate_numbers, locate_texts, type_instants
 from .paths import Path, write_path
+from .tables import make_tables
 
 KERNEL_MODULE: Final = "lading.payloads.avro_kernels"
 PAYLOAD_BYTES: Final = 64
@@ -295,8 +296,8 @@ def walk_avro_spans(
     """
     rows = len(size)
     leaves = sorted(paths)
-    start, length = np.zeros((len(leaves), rows), np.int64), np.full((len(leaves), rows), ABSENT, np.int64)
-    what = np.zeros((len(leaves), rows), np.int32)
+    start, length, what = make_tables(len(leaves), rows, np.int64, np.int64, np.int32)
+    start[:], length[:], what[:] = 0, ABSENT, 0
     verdict, position = np.full(rows, VERDICT_UNKNOWN, np.uint8), np.zeros(rows, np.int64)
     types: tuple[AvroType, ...] = ()
     readers: tuple[AvroType | None, ...] = ()

@@ -32,6 +32,7 @@ from .layout import (
     NODE_LEAVES,
     NODE_LEAVES_END,
     NULL,
+    SEEN_BROKEN,
     VERDICT_CONTROL,
     VERDICT_CUT,
     VERDICT_DEPTH,
@@ -63,15 +64,16 @@ class _MalformedError(Exception):
 
 def walk_json(
     data: Bytes, begin: Longs, size: Longs, nodes: Table, keys: Table, names: Bytes, stack: Bytes, name_room: Bytes,
-    start: Table, length: Table, kind: KindTable, verdict: Bytes, position: Longs,
+    start: Table, length: Table, kind: KindTable, verdict: Bytes, position: Longs, after: Longs, seen: Longs,
 ) -> int:  # fmt: skip
     """Validate each payload, ``size`` bytes at ``begin`` (-1: null), and locate the values of all leaves.
 
     ``nodes``, ``keys`` and ``names`` are the paths, as ``paths.py`` makes them. Per leaf and row are ``start`` and
     ``length`` of the value in ``data``, of a string without its quotes, and its ``kind``; ABSENT, NULL and BROKEN are
     lengths of what has none. ``verdict`` and ``position``, in bytes of the payload, say of each row what is wrong with
-    it. ``stack`` and ``name_room`` are room to work in: JSON_DEPTH_MAX bytes, and as many as ``names`` has. Returns how
-    many payloads are malformed.
+    it. ``stack`` and ``name_room`` are room to work in: JSON_DEPTH_MAX bytes, and as many as ``names`` has. ``after``,
+    all -1, is room for a number a node and key, in which the kernel keeps the key that comes next. ``seen`` gets the
+    bits of ``layout`` for each leaf, maybe more than those of its values. Returns how many payloads are malformed.
     """
     start[:], length[:], kind[:], position[:] = 0, ABSENT, JSON_NOTHING, 0
     for row in range(len(size)):
@@ -88,6 +90,7 @@ def walk_json(
         for leaf, (at, length_bytes, which) in found.items():
             length[leaf, row] = length_bytes
             start[leaf, row], kind[leaf, row] = begin[row] + at, which
+            seen[leaf] |= SEEN_BROKEN if length_bytes == BROKEN else 1 << which
     return int((verdict > VERDICT_TOMBSTONE).sum())
 
 

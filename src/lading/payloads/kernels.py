@@ -46,17 +46,19 @@ from .layout import (
     JSON_WIDE,
     KEY_LEAF,
     KEY_NODE,
+    KEY_PLAIN,
     KEY_SIZE,
     KEY_START,
     KEY_WORD,
-    NODE_GUESS,
     NODE_KEYS,
     NODE_KEYS_END,
     NODE_LEAF,
     NODE_LEAVES,
     NODE_LEAVES_END,
+    NODE_OWN_KEY,
     NODE_PARENT,
     NULL,
+    SEEN_BROKEN,
     VERDICT_CONTROL,
     VERDICT_CUT,
     VERDICT_DEPTH,
@@ -310,10 +312,31 @@ def _is_key(data: Address, at: int, size: int, word: int, keys: Table, key: int,
     return True
 
 
+@step
+def _expected_end(data: Address, at: int, end: int, limit: int, keys: Table, key: int, names: Address) -> int:
+    """Return the position after the colon if the name of ``key`` begins here, in the shortest form, or -1."""
+    size = keys[key, KEY_SIZE]
+    # the quote, the name, a quote and a colon
+    stop = at + size + 3
+    if stop > end or at + 9 > limit or keys[key, KEY_PLAIN] != 1 or int64(load8(data, at)) != _QUOTE:
+        return int64(-1)
+    word = uint64(load64(data, at + 1))
+    if size < 8:
+        word &= ~(_ONES << uint64(8 * size))
+    if int64(word) != keys[key, KEY_WORD] or int64(load8(data, stop - 2)) != _QUOTE:
+        return int64(-1)
+    start = keys[key, KEY_START]
+    for place in range(8, size):
+        if load8(data, at + 1 + place) != load8(names, start + place):
+            return int64(-1)
+    return stop if int64(load8(data, stop - 1)) == _COLON else int64(-1)
+
+
 @routine
 def _walk_object(
     data: Address, at: int, end: int, limit: int, nodes: Table, keys: Table, names: Address, names_size: int,
-    row: int, start: Table, length: Table, kind: KindTable, stack: Address, name_room: Address,
+    row: int, start: Table, length: Table, kind: KindTable, stack: Address, name_room: Address, after: Longs,
+    seen: Longs,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the verdict on one payload and the position of the error; located are the paths of ``row``."""
     at = skip_space(data, at, end)
@@ -328,47 +351,54 @@ def _walk_object(
         return (VERDICT_NOT_OBJECT, first) if at == end else (VERDICT_TRAILING, at)
     node, depth = int64(0), 1
     at = skip_space(data, at + 1, end)
-    guess = nodes[0, NODE_KEYS]
+    # the key that came after this one in an earlier payload, or first in its object
+    place = int64(0)
     no_member = at < end and int64(load8(data, at)) == _OBJECT_END
     while True:
         if not no_member:
             if at >= end:
                 return VERDICT_CUT, end
-            if int64(load8(data, at)) != _QUOTE:
-                return VERDICT_SYNTAX, at
-            name = at + 1
-            at, found = _string_end(data, name, end, limit)
-            if found < 0:
-                return -found, at
-            name_size = at - name
-            at = skip_space(data, at + 1, end)
-            if at >= end:
-                return VERDICT_CUT, end
-            if int64(load8(data, at)) != _COLON:
-                return VERDICT_SYNTAX, at
-            at = skip_space(data, at + 1, end)
-            if at >= end:
-                return VERDICT_CUT, end
-            # find the key
-            first, last = nodes[node, NODE_KEYS], nodes[node, NODE_KEYS_END]
-            hit = int64(-1)
-            source, source_limit = data, limit
-            if found == JSON_ESCAPED:
-                # in bounds: the room is as long as all names together, and a longer name is not a key
-                name_size = unescape(0, 0, data, name, name + name_size)
+            hit = after[place]
+            name_end = int64(-1)
+            if hit >= 0:
+                name_end = _expected_end(data, at, end, limit, keys, hit, names)
+            if name_end >= 0:
+                at = skip_space(data, name_end, end)
+                if at >= end:
+                    return VERDICT_CUT, end
+            else:
+                if int64(load8(data, at)) != _QUOTE:
+                    return VERDICT_SYNTAX, at
+                name = at + 1
+                at, found = _string_end(data, name, end, limit)
+                if found < 0:
+                    return -found, at
+                name_size = at - name
+                at = skip_space(data, at + 1, end)
+                if at >= end:
+                    return VERDICT_CUT, end
+                if int64(load8(data, at)) != _COLON:
+                    return VERDICT_SYNTAX, at
+                at = skip_space(data, at + 1, end)
+                if at >= end:
+                    return VERDICT_CUT, end
+                hit = int64(-1)
+                source, source_limit = data, limit
+                if found == JSON_ESCAPED:
+                    # in bounds: the room is as long as all names together, and a longer name is not a key
+                    name_size = unescape(0, 0, data, name, name + name_size)
+                    if 0 <= name_size <= names_size:
+                        unescape(name_room, 0, data, name, at)
+                    source, source_limit, name = name_room, 0, int64(0)
                 if 0 <= name_size <= names_size:
-                    unescape(name_room, 0, data, name, at)
-                source, source_limit, name = name_room, 0, int64(0)
-            if 0 <= name_size <= names_size and first < last:
-                word = _first_word(source, name, name_size, source_limit)
-                for _ in range(last - first):
-                    if guess >= last:
-                        guess = first
-                    if _is_key(source, name, name_size, word, keys, guess, names):
-                        hit = guess
-                        guess += 1
-                        break
-                    guess += 1
+                    word = _first_word(source, name, name_size, source_limit)
+                    for key in range(nodes[node, NODE_KEYS], nodes[node, NODE_KEYS_END]):
+                        if _is_key(source, name, name_size, word, keys, key, names):
+                            hit = int64(key)
+                            after[place] = hit
+                            break
+            if hit >= 0:
+                place = nodes.shape[0] + hit
             inner = keys[hit, KEY_NODE] if hit >= 0 else int64(-1)
             if inner >= 0:
                 # the last of several members of one name counts, with all that is in it
@@ -378,7 +408,7 @@ def _walk_object(
                     if nodes[inner, NODE_LEAF] >= 0:
                         start[nodes[inner, NODE_LEAF], row] = at
                     node = inner
-                    guess = nodes[node, NODE_KEYS]
+                    place = node
                     depth += 1
                     at = skip_space(data, at + 1, end)
                     no_member = at < end and int64(load8(data, at)) == _OBJECT_END
@@ -391,12 +421,14 @@ def _walk_object(
                 if inner >= 0:
                     for leaf in range(nodes[inner, NODE_LEAVES], nodes[inner, NODE_LEAVES_END]):
                         length[leaf, row] = NULL if found == JSON_NOTHING else BROKEN
+                        seen[leaf] |= SEEN_BROKEN
                 leaf = keys[hit, KEY_LEAF]
                 if leaf >= 0:
                     quotes = 1 if JSON_PLAIN <= found <= JSON_ESCAPED else 0
                     start[leaf, row] = value + quotes
                     length[leaf, row] = NULL if found == JSON_NOTHING else at - value - 2 * quotes
                     kind[leaf, row] = found
+                    seen[leaf] |= 1 << found
         no_member = False
         while True:
             at = skip_space(data, at, end)
@@ -416,7 +448,8 @@ def _walk_object(
             if leaf >= 0:
                 length[leaf, row] = at - start[leaf, row]
                 kind[leaf, row] = JSON_NESTED
-            guess = nodes[node, NODE_GUESS]
+                seen[leaf] |= 1 << JSON_NESTED
+            place = nodes.shape[0] + nodes[node, NODE_OWN_KEY]
             node = nodes[node, NODE_PARENT]
             depth -= 1
 
@@ -425,6 +458,7 @@ def _walk_object(
     LONG(
         BYTES, LONGS, LONGS, TABLE, TABLE, BYTES,
         OUT_BYTES, OUT_BYTES, OUT_TABLE, OUT_TABLE, OUT_KIND_TABLE, OUT_BYTES, OUT_LONGS,
+        OUT_LONGS, OUT_LONGS,
     )
 )  # fmt: skip
 def walk_json(
@@ -441,6 +475,8 @@ def walk_json(
     kind: KindTable,
     verdict: Bytes,
     position: Longs,
+    after: Longs,
+    seen: Longs,
 ) -> int:
     """See ``fallback.walk_json``."""
     source, limit, leaves = base(data), data.size, length.shape[0]
@@ -457,7 +493,7 @@ def walk_json(
         at = begin[row]
         found, stop = _walk_object(
             source, at, at + size[row], limit, nodes, keys, base(names), names.size, row, start, length, kind,
-            base(stack), base(name_room),
+            base(stack), base(name_room), after, seen,
         )  # fmt: skip
         verdict[row] = found
         if found != VERDICT_GOOD:

@@ -7,13 +7,14 @@ from typing import Final
 ABSENT, NULL, BROKEN = -1, -2, -3
 """Lengths of what has no bytes: not there, null, or the path leads through something that is not an object."""
 
-NODE_KEYS, NODE_KEYS_END, NODE_LEAVES, NODE_LEAVES_END, NODE_PARENT, NODE_LEAF, NODE_GUESS = range(7)
+NODE_KEYS, NODE_KEYS_END, NODE_LEAVES, NODE_LEAVES_END, NODE_PARENT, NODE_LEAF, NODE_OWN_KEY = range(7)
 """Columns of a node, an object on the way of a path: its keys; the leaves in and under it; the node it is a member of
-(-1: none), the leaf of its own text (-1: none), and the key of the parent that most probably comes next."""
+(-1: none), the leaf of its own text (-1: none), and the key of the parent that leads to it."""
 NODE_COLUMNS: Final = 7
-KEY_START, KEY_SIZE, KEY_NODE, KEY_LEAF, KEY_WORD = range(5)
-"""Columns of keys: name in the names, size; the node and the leaf it leads to (-1: none); its first 8 bytes."""
-KEY_COLUMNS: Final = 5
+KEY_START, KEY_SIZE, KEY_NODE, KEY_LEAF, KEY_WORD, KEY_PLAIN = range(6)
+"""Columns of keys: name in the names, size; the node and the leaf it leads to (-1: none); its first 8 bytes; whether
+JSON writes it without escapes."""
+KEY_COLUMNS: Final = 6
 
 (
     VERDICT_GOOD, VERDICT_TOMBSTONE, VERDICT_EMPTY, VERDICT_NOT_OBJECT, VERDICT_SYNTAX, VERDICT_TRAILING, VERDICT_CUT,
@@ -31,6 +32,10 @@ SCHEMA_FIRST: Final = VERDICT_UNKNOWN
 """Kinds of located values of JSON: nothing or null; a string of ASCII, with other characters, with escapes; a number of
 digits alone; minus zero, or a number with a fraction or exponent; both words; an object or array. Strings are without
 their quotes."""
+
+SEEN_BROKEN: Final = 1 << 9
+"""Of the bits of what was seen in a column of values: a path through something else than an object. The others are
+those of kinds, 1 << kind."""
 
 JSON_DEPTH_MAX: Final = 1000
 """Nested objects and arrays in a payload."""

@@ -16,16 +16,17 @@ from .layout import (
     KEY_COLUMNS,
     KEY_LEAF,
     KEY_NODE,
+    KEY_PLAIN,
     KEY_SIZE,
     KEY_START,
     KEY_WORD,
     NODE_COLUMNS,
-    NODE_GUESS,
     NODE_KEYS,
     NODE_KEYS_END,
     NODE_LEAF,
     NODE_LEAVES,
     NODE_LEAVES_END,
+    NODE_OWN_KEY,
     NODE_PARENT,
 )
 
@@ -52,6 +53,7 @@ PATH_PATTERN: Final = (
 """A regular expression of a path as people write it; a name with other characters than a word has is quoted."""
 _PARTS: Final = re.compile(rf"\.({_PART})")
 _PLAIN: Final = re.compile(r"[\w-]+")
+_NOT_PLAIN: Final = re.compile(r'[\x00-\x1f"\\\ud800-\udfff]')
 
 
 def parse_path(text: str) -> Path | None:
@@ -151,8 +153,9 @@ def _fill_tables(
             entry[KEY_START], entry[KEY_SIZE] = len(names), len(held)
             entry[KEY_NODE], entry[KEY_LEAF] = number.get(member, -1), leaf_of.get(member, -1)
             entry[KEY_WORD] = int.from_bytes(held[:8].ljust(8, b"\0"), "little", signed=True)
+            entry[KEY_PLAIN] = _NOT_PLAIN.search(name) is None
             if member in number:
-                nodes[number[member], NODE_PARENT], nodes[number[member], NODE_GUESS] = number[node], key + 1
+                nodes[number[member], NODE_PARENT], nodes[number[member], NODE_OWN_KEY] = number[node], key
             names += held
             key += 1
     for table in (nodes, keys):

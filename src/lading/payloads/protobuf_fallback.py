@@ -72,7 +72,7 @@ def walk_protobuf(
     bad = 0
     tables = _Tables(messages, fields, dense, defaults, clears, numbers)
     for row in range(len(size)):
-        length[:, row], split[row], position[row] = ABSENT, 0, 0
+        start[:, row], length[:, row], split[row], position[row] = 0, ABSENT, 0, 0
         if size[row] < 0:
             verdict[row] = VERDICT_TOMBSTONE
             continue

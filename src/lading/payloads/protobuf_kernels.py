@@ -444,7 +444,7 @@ def walk_protobuf(
     bad = 0
     for row in range(size.size):
         for leaf in range(leaves):
-            length[leaf, row] = ABSENT
+            start[leaf, row], length[leaf, row] = 0, ABSENT
         split[row], position[row] = 0, 0
         if size[row] < 0:
             verdict[row] = VERDICT_TOMBSTONE

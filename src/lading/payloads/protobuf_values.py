@@ -30,6 +30,7 @@ from .protobuf_json import (
     write_scalar_text,
 )
 from .protobuf_program import KINDS, WORD_BYTES, compile_program, find_kind, find_tag, join_texts, list_enum_numbers
+from .tables import make_tables
 
 KERNEL_MODULE: Final = "lading.payloads.protobuf_kernels"
 PAYLOAD_BYTES: Final = 64
@@ -309,7 +310,7 @@ def walk_protobuf_spans(
         return WalkedPayloads(values, verdict, np.zeros(rows, np.int64), dict.fromkeys(range(rows), note))
     texts_at = len(data)
     data = join_texts(data, program.texts)
-    start, length = np.zeros((len(leaves), rows), np.int64), np.empty((len(leaves), rows), np.int64)
+    start, length = make_tables(len(leaves), rows, np.int64, np.int64)
     verdict, position, split = np.empty(rows, np.uint8), np.empty(rows, np.int64), np.empty(rows, np.uint8)
     kernels = _kernels(int(size.clip(min=0).sum()) + rows * PAYLOAD_BYTES)
     kernels.walk_protobuf(

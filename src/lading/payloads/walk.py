@@ -27,8 +27,10 @@ from .layout import (
     JSON_PLAIN,
     JSON_REAL,
     NULL,
+    SEEN_BROKEN,
 )
 from .paths import Path, tabulate_paths
+from .tables import make_tables
 
 KERNEL_MODULE: Final = "lading.payloads.kernels"
 PAYLOAD_BYTES: Final = 64
@@ -45,6 +47,8 @@ class JsonValues:
     start: Longs
     length: Longs
     kind: Kinds
+    seen: int = -1
+    """Bits of ``layout``: without that of a kind, no value is of it."""
 
     @property
     def absent(self) -> NDArray[np.bool_]:
@@ -78,14 +82,15 @@ class JsonValues:
     def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
         """Return the values as texts of kind string, and which are there and cannot be read."""
         data, start, length = self.data, self.start, self.length
-        if (self.kind == JSON_ESCAPED).any():
+        if self.seen & 1 << JSON_ESCAPED and (self.kind == JSON_ESCAPED).any():
             data = np.empty(int(length.clip(min=0).sum()), np.uint8)
             start, length = np.empty_like(start), np.empty_like(length)
             _kernels(len(data)).unescape_strings(self.data, self.start, self.length, self.kind, data, start, length)
-        if whole_numbers and (real := np.flatnonzero(self.kind == JSON_REAL)).size:
+        if whole_numbers and self.seen & 1 << JSON_REAL and (real := np.flatnonzero(self.kind == JSON_REAL)).size:
             data, start, length = _write_whole_numbers(data, start, length, real)
-        broken = length == BROKEN
-        if broken.any():
+        if not self.seen & (SEEN_BROKEN | 1 << JSON_ESCAPED):
+            broken = np.zeros(len(length), np.bool_)
+        elif (broken := length == BROKEN).any():
             length = np.where(broken, ABSENT, length)
         return Located(data, start, length, np.full(len(length), Kind.STRING, np.int8)), broken
 
@@ -133,7 +138,7 @@ class JsonValues:
 
     def take(self, rows: NDArray[np.int64]) -> JsonValues:
         """See FoundValues."""
-        return JsonValues(self.data, self.start[rows], self.length[rows], self.kind[rows])
+        return JsonValues(self.data, self.start[rows], self.length[rows], self.kind[rows], self.seen)
 
     def first(self, count: int) -> JsonValues:
         """Return the values of the first ``count`` rows."""
@@ -164,15 +169,20 @@ def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedJson:
 def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) -> WalkedJson:
     """Return the same for ``size`` bytes of ``data`` from ``begin`` on each; a size below 0 is a null payload."""
     table, rows = tabulate_paths(paths), len(size)
-    shape = len(table.paths), rows
-    start, length, kind = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
+    start, length, kind = make_tables(len(table.paths), rows, np.int64, np.int64, np.int8)
     verdict, position = np.empty(rows, np.uint8), np.empty(rows, np.int64)
     room = np.empty(JSON_DEPTH_MAX, np.uint8), np.empty(len(table.names), np.uint8)
+    after, seen = np.full(len(table.nodes) + len(table.keys), -1, np.int64), np.zeros(len(table.paths), np.int64)
     size_bytes = int(size.clip(min=0).sum())
     _kernels(size_bytes + rows * PAYLOAD_BYTES).walk_json(
-        data, begin, size, table.nodes, table.keys, table.names, *room, start, length, kind, verdict, position
-    )
-    values = {path: JsonValues(data, start[at], length[at], kind[at]) for at, path in enumerate(table.paths)}
+        data, begin, size, table.nodes, table.keys, table.names, *room, start, length, kind, verdict, position,
+        after, seen,
+    )  # fmt: skip
+    bits = seen.tolist()
+    values = {
+        path: JsonValues(data, start[leaf], length[leaf], kind[leaf], bits[leaf])
+        for leaf, path in enumerate(table.paths)
+    }
     return WalkedJson(values, verdict, position)
 
 
