@@ -10,7 +10,9 @@ import httpx
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from lading import testing
+from lading import read_arrow, testing
+from lading.transports.lading.transport import LadingTransport
+from lading.transports.open import open_transport
 
 _numbers = count(1)
 Headers = list[tuple[str, str | bytes | None]]
@@ -112,3 +114,45 @@ def test_a_deleted_version_is_refused_and_other_topics_take_anything(
         path = f"/topics/default/{registered.topic}/settings"
         assert admin.put(path, json={"validate_schemas": None}).status_code < 300
     assert registered.send((b"plain", [])) == [None]
+
+
+ORDER = """{"type":"record","name":"Order","fields":[{"name":"city","type":"string"},
+{"name":"amount","type":"long"}]}"""
+
+
+def test_conditions_read_payloads_by_the_ids_of_their_schemas_in_the_broker(
+    registered: Registered, broker: testing.BrokerProcess
+) -> None:
+    # records of Avro and of JSON Schema, by id and by GUID, and one whose payload does not fit its schema
+    subjects = f"{registered.url}/subjects/{registered.topic}-value/versions"
+    httpx.put(f"{registered.url}/config", json={"compatibility": "NONE"})
+    avro = httpx.post(subjects, json={"schema": ORDER}).json()
+    json_ = httpx.post(subjects, json={"schema": '{"type":"object"}', "schemaType": "JSON"}).json()
+    tenant: Headers = [("tenant", b"a")]
+    assert (
+        registered.send(
+            (registered.frame(avro["id"]) + b"\x08Rome\x0a", tenant),
+            (b"\x08Oslo\x0c", [*tenant, ("__value_schema_id", b"\1" + uuid.UUID(avro["guid"]).bytes)]),
+            (registered.frame(json_["id"]) + b'{"city":"Lima","amount":7}', tenant),
+            (registered.frame(avro["id"]) + b"\x08Bonn\x0e", [("tenant", b"b")]),
+            (registered.frame(avro["id"]) + b"\x08", tenant),
+        )
+        == [None] * 5
+    )
+    transport = open_transport(broker.url)
+    assert isinstance(transport, LadingTransport)
+    found = transport.query(registered.topic, 0, 0, where="tenant = 'a' AND payload.amount > 5", columns="offset")
+    assert [row for batch in found.batches for row in batch.column("offset").to_pylist()] == [1, 2]
+    by_text = transport.query(registered.topic, 0, 0, where="payload.city = 'Rome'", columns="offset")
+    assert [row for batch in by_text.batches for row in batch.column("offset").to_pylist()] == [0]
+    named = transport.query(registered.topic, 0, 0, columns="city string from payload, amount int from payload")
+    cities = [row for batch in named.batches for row in batch.column("city").to_pylist()]
+    assert cities == ["Rome", "Oslo", "Lima", "Bonn", None]
+    transport.close()
+    # the client's readers hand such conditions to the broker as well
+    table = read_arrow(broker.url, registered.topic, "offset", where="payload.amount BETWEEN 6 AND 7")
+    assert table.column("offset").to_pylist() == [1, 2, 3]
+    with httpx.Client(base_url=f"http://{broker.endpoints['admin']}") as admin:
+        body = {"state": "poisoned", "where": "payload.city = 'Bonn'"}
+        done = admin.put(f"/topics/default/{registered.topic}/0/states", json=body).json()
+        assert (done["matched"], done["changed"]) == (1, 1)

@@ -25,6 +25,7 @@ from ...model.ranges import write_marks
 from ...model.run import Decoded, Located
 from ...model.scan_request import MAX_OFFSET, ScanRequest
 from ...model.state import State
+from ...payloads.form import JSON_FORM, PayloadForm
 from ...runtime.turns import Turns, finish
 from .read import ReadResult
 from .topology import Partition
@@ -74,11 +75,16 @@ class Selected(NamedTuple):
 
 
 def parse_query(
-    where: str | None = None, columns: str | None = None, states: States = "available", headers_only: bool = False
-) -> Query:
-    """Return a query parsed from its texts. Raises FilterError or SettingError, which say what is wrong with them."""
-    projection = None if columns is None else parse_columns(columns)
-    return Query(None if where is None else parse(where, projection, closed=False), projection, states, headers_only)
+    where: str | None = None, columns: str | None = None, states: States = "available", headers_only: bool = False,
+    form: PayloadForm = JSON_FORM,
+) -> Query:  # fmt: skip
+    """Return a query parsed from its texts; ``form`` says how payloads are read.
+
+    Raises FilterError or SettingError, which say what is wrong with the texts.
+    """
+    projection = None if columns is None else parse_columns(columns, form)
+    condition = None if where is None else parse(where, projection, closed=False, form=form)
+    return Query(condition, projection, states, headers_only)
 
 
 def select(

@@ -20,6 +20,7 @@ from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
 from ...model.ranges import merge_ranges, ranges_of_rising, split_by_mark
 from ...model.state import State
+from ...payloads.form import JSON_FORM, PayloadForm
 from ...runtime.turns import Turns
 from .counters import Counters
 from .dead_letters import DeadLetters
@@ -161,12 +162,12 @@ class SearchResult(NamedTuple):
     end_offset: int
 
 
-def selecting(where: str) -> Query:
-    """Return what a Search asks; FilterError says what is wrong with ``where``.
+def selecting(where: str, form: PayloadForm = JSON_FORM) -> Query:
+    """Return what a Search asks, with payloads read in ``form``; FilterError says what is wrong with ``where``.
 
     It may take long: not in the event loop.
     """
-    return Query(parse(where, closed=False), parse_columns("offset"), "all")
+    return Query(parse(where, closed=False, form=form), parse_columns("offset"), "all")
 
 
 class Search:

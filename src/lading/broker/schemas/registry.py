@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ...log.schema_table import GLOBAL, SchemaRow, SchemaTable, VersionRow
+from ...payloads.form import SchemaText
 from ...schemas.formats import LEVELS, list_incompatibilities, parse_schema
 from ...schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedReference
 from ..core.change import Change
@@ -147,6 +148,17 @@ class SchemaRegistry:
         uses = self._table.list_uses(row.id, subject)
         versions = [use for use in uses if use.subject == subject and (with_deleted or not use.deleted)]
         return RegisteredSchema(row, subject, versions[-1].version) if versions else None
+
+    def find_text(self, name: int | str) -> SchemaText | None:
+        """Return the schema with an id or GUID and all that it refers to as texts; None if it does not exist.
+
+        Raises InvalidSchema if a schema that it refers to is missing.
+        """
+        row = self._table.find_by_id(name) if isinstance(name, int) else self._table.find_by_guid(UUID(name).bytes)
+        if row is None:
+            return None
+        resolved = self._resolve(_references_of(row))
+        return SchemaText(row.kind, row.text, tuple((one.name, one.text) for one in resolved))
 
     def find_frame_problem(self, frame: bytes, subject: str) -> str | None:
         """Return why a value may not have this schema id in the topic of ``subject``; None if it may.

@@ -17,6 +17,7 @@ from ...broker.core.offsets_for_times import offset_at
 from ...broker.core.query import Query, Selected, select_in_turns
 from ...broker.core.query import parse_query as parse_filter
 from ...broker.core.read import read
+from ...broker.schemas.stored_schemas import choose_form
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
 from ...runtime.turns import Turns, finish
@@ -118,7 +119,8 @@ class AdminData:
 
     async def _batches(self, request: Request, path: Parameters) -> Response:
         wanted = parse_query(BatchesQuery, request.query_params)
-        parse = partial(parse_filter, wanted.where, wanted.columns, wanted.states, wanted.headers_only)
+        form = choose_form(self._broker.schemas, partition_of(self._broker, path).topic)
+        parse = partial(parse_filter, wanted.where, wanted.columns, wanted.states, wanted.headers_only, form)
         query = parse() if wanted.where is None else await self._filter(request, call_once(parse))
         partition = partition_of(self._broker, path)
         messages_max = FILTERED_MESSAGES_MAX if wanted.max_rows is None or query.filter else wanted.max_rows

@@ -79,7 +79,7 @@ class AdminStates:
         wanted = await parse_body(TopicStatesDocument, request, self._services.receive)
         state = state_of(wanted.state)
         client = client_of(request)
-        query = await self._requests.query(wanted.where, client)
+        query = await self._requests.query(wanted.where, client, topic)
         done = StateChangeProgress()
         left: dict[str, list[int]] = {}
         until_s = time.monotonic() + WORK_S

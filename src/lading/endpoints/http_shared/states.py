@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ...broker.core.states import Search, SearchResult, changes, portions, selecting
+from ...broker.schemas.stored_schemas import choose_form
 from ...model.errors import Reason, Refusal
 from ...model.ranges import ranges_of
 from ...model.state import STATE_BY_WORD, State
@@ -24,7 +25,7 @@ from .partitions import parse_partition
 
 if TYPE_CHECKING:
     from ...broker.core.query import Query
-    from ...broker.core.topology import Partition
+    from ...broker.core.topology import Partition, Topic
 
 OFFSETS_MAX: Final = 100_000
 """Single offsets in one request."""
@@ -100,7 +101,7 @@ class StateRequests:
             log = partition.log
             first = max(wanted.first or 0, log.first_offset)
             end = min(log.last_stable_offset if wanted.end is None else wanted.end, log.last_stable_offset)
-            query = await self.query(wanted.where, client)
+            query = await self.query(wanted.where, client, partition.topic)
             return await self.by_filter(
                 find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S, client
             )
@@ -149,9 +150,10 @@ class StateRequests:
             raise refusal
         return count
 
-    async def query(self, where: str, client: str) -> Query:
-        """Return a filter, ready. Raises FilterError if it is invalid."""
-        return await self._services.filters.run(client, call_once(partial(selecting, where)))
+    async def query(self, where: str, client: str, topic: Topic) -> Query:
+        """Return a filter of a topic's messages, ready. Raises FilterError if it is invalid."""
+        form = choose_form(self._broker.schemas, topic)
+        return await self._services.filters.run(client, call_once(partial(selecting, where, form)))
 
     async def by_filter(
         self,
