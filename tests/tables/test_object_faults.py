@@ -13,15 +13,21 @@ from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lading import testing
 from lading.model.errors import LadingError
 from lading.tables.formats import delta
+from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.storage import object_path
+from lading.tables.storage.object_path import ObjectPath
+from lading.tables.upkeep.deletion import find_rows
+from lading.tables.upkeep.optimize import optimize_table
 
 from .cloud_servers import CloudServer
+from .deleting import delete_where
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, send
 from .object_faults import FAULTS, StoreFaults, run_faulty_store
@@ -157,6 +163,51 @@ def test_every_message_is_there_once(
         f"doubled {doubled}"
     )
     assert (lost, doubled) == (0, 0)
+
+
+def optimize(table: Table) -> None:
+    """Write the table's files as one."""
+    optimize_table(open_table(ObjectPath.parse(table.url)))
+
+
+def delete(table: Table) -> None:
+    """Delete the rows of the first messages."""
+    delete_where(open_table(ObjectPath.parse(table.url)), f"delay < {ROWS}", dry_run=False)
+
+
+@pytest.mark.turns(3)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("command", [optimize, delete])
+def test_upkeep_whose_requests_fail(
+    make_table: Callable[[], Table], store: StoreFaults, form: str, scheme: str, command: Callable[[Table], None],
+    full: bool,
+) -> None:  # fmt: skip
+    """Each point is a command of which a request fails, next to a run whose messages wait; then both are repeated."""
+    if scheme != "s3":
+        pytest.skip("upkeep makes the same requests to every store")
+    chosen, points, counted, failed = random.Random(f"23 {form} {command.__name__}"), 48 if full else 2, 0, 0
+    while counted < points:
+        table, until = make_table(), min(counted + 8, points)
+        for _ in range(3):
+            count_requests(table, store)
+        store.arm(1 << 30, "cut")
+        find_rows(open_table(ObjectPath.parse(table.url)), lambda batch: pa.array([True] * batch.num_rows))
+        requests = 3 * store.requests
+        while counted < until:
+            table.send()
+            store.arm(chosen.randrange(requests), FAULTS[counted % len(FAULTS)])
+            try:
+                command(table)
+                table.run()
+            except LadingError:
+                failed += 1
+            counted += store.heal()
+            requests = max(10, min(requests, store.requests))
+            table.run()
+            command(table)
+            found = sorted(FORMS[form][1](table.url)["delay"].to_list())
+            assert found == list(range(ROWS if command is delete else 0, table.sent))
+    print(f"{command.__name__} of {form}: {counted} points, {failed} ended by them; lost 0, doubled 0")
 
 
 @pytest.mark.timeout(900)
