@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pyarrow as pa
@@ -32,7 +33,7 @@ from lading.client.producer import Producer
 from lading.topic_tables.catalog import PIECE_BYTES, respond_range
 from lading.topic_tables.file_facts import FileFacts
 from lading.topic_tables.files import RenderedFile
-from lading.topic_tables.source import TableSource
+from lading.topic_tables.source import TableSource, TopicTable
 from lading.transports.lading.http import AdminHttp
 from lading.transports.lading.transport import LadingTransport
 
@@ -212,6 +213,31 @@ def test_files_that_are_made_hold_no_request_of_the_catalog(
         go_on.set()
         bodies = {(request.result().status_code, request.result().content) for request in waiting}
     assert len(bodies) == 2 and {status for status, _ in bodies} == {200}
+
+
+def test_requests_for_objects_that_never_were_list_no_tables(
+    broker: testing.BrokerProcess, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each one listed all topics of the broker."""
+    monkeypatch.setattr("lading.topic_tables.source.MISSED_S", 60.0)
+    monkeypatch.setattr("lading.topic_tables.source.LISTED_S", 60.0)
+    listed: list[int] = []
+    list_tables = TableSource.list_tables
+
+    def count(self: TableSource) -> list[TopicTable]:
+        listed.append(1)
+        return list_tables(self)
+
+    monkeypatch.setattr(TableSource, "list_tables", count)
+    for _ in range(20):
+        place = f"{served}/topics/{uuid4()}/data/0-0-0-1-0.parquet"
+        assert httpx.get(place, timeout=30).status_code == 403
+    assert len(listed) <= 1
+    # a topic that was made since then is found all the same
+    send(broker.url, "thereafter", 0, 3)
+    location = httpx.get(f"{served}/v1/lading/namespaces/default/tables/thereafter").json()["metadata-location"]
+    assert httpx.get(f"{served}/{location.removeprefix('s3://')}").status_code == 200
+    assert len(listed) <= 1
 
 
 def test_a_load_asks_the_broker_once(

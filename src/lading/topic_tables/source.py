@@ -34,6 +34,8 @@ HIDDEN_MAX: Final = 10_000
 """Ranges of messages that are not available which the history of a table lists one by one."""
 READABLE_MAX: Final = 10_000
 """Tables of which a source remembers that its login reads them."""
+MISSED_S: Final = 0.1
+"""How long such a list counts for ids that are not in it: requests for objects that never were list no tables."""
 LISTED_S: Final = 1.0
 """How long a list of the tables counts for objects that are asked for without a signature."""
 
@@ -96,12 +98,17 @@ class TableSource:
                     raise
                 # the same as for a topic that does not exist: whether it does is not for everybody
                 return None
-        return found if (found.namespace, found.name) == (namespace, name) else None
+        if (found.namespace, found.name) != (namespace, name):
+            return None
+        # engines ask for its objects next
+        self._listed[1][found.uuid] = found
+        return found
 
     def find_uuid(self, wanted: str) -> TopicTable | None:
         """Return the table with an id, or None if it does not exist; a list of a moment ago counts."""
         listed_s, tables = self._listed
-        if time.monotonic() - listed_s > LISTED_S or wanted not in tables:
+        age_s = time.monotonic() - listed_s
+        if age_s > LISTED_S or (wanted not in tables and age_s > MISSED_S):
             tables = {table.uuid: table for table in self.list_tables()}
             self._listed = (time.monotonic(), tables)
         return tables.get(wanted)
