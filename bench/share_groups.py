@@ -47,7 +47,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def _share(broker: Broker, members_count: int, messages: int) -> Callable[[], None]:
-    """The last ``messages`` through a share group of so many members."""
+    """The last ``messages`` through a share group of ``members_count`` members."""
     topic = broker.topology.topic("default", "t")
     sessions = broker.share_sessions
 

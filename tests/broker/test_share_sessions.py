@@ -207,7 +207,7 @@ def test_members_of_a_topic_share_its_partitions_evenly() -> None:
 
 
 class World:
-    """A queue of two members and a client of NSQ, next to a model of it: who has each message, and what is done."""
+    """A queue of two members and a client of NSQ, next to a model of it: owners and settled messages."""
 
     def __init__(self, path: Path, random: Random) -> None:
         self.path, self.random = path, random

@@ -93,7 +93,7 @@ class ShareReader:
         self._on_delivery()
 
     def want(self, count: int, size_bytes: int = 1) -> None:
-        """Take so many messages more than it has, until they have about this many bytes; 0 for none."""
+        """Take ``count`` messages more than it has, until they have about ``size_bytes``; 0 to take no more."""
         self._room_bytes = size_bytes
         self.subscriber.ready = self.subscriber.in_flight + count if count > 0 else 0
 
@@ -188,7 +188,7 @@ class ShareSession:
             yield reader
 
     def wait(self, config: ShareGroupConfig) -> None:
-        """Have ``on_ready`` called when there is a message for the member, who has it then."""
+        """Have ``on_ready`` called when there is a message for the member, which has it then."""
         self._is_waiting = True
         for reader in self.readers.values():
             if not reader.is_lost:

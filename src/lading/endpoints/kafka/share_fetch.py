@@ -3,8 +3,8 @@
 * ShareFetch 1-2, ShareAcknowledge 1-2. 1 most records (KIP-1206), size of batches; 2 records one by one (KIP-1206),
   renewal of the time for a record (KIP-1222).
 
-Here: an acknowledgement is answered once it is durable. In both modes the most records are never exceeded. Like Apache
-Kafka, a connection has one of these requests under way: later ones wait.
+Here: the response to an acknowledgement is sent once that is durable. In both modes the most records are never
+exceeded. Like Apache Kafka, a connection has one of these requests under way: later ones wait.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class ShareHandlers:
     async def _take(
         self, client: Session, share: ShareSession, request: Request, config: ShareGroupConfig, rows: ShareRows
     ) -> None:
-        """Take messages for the response, after a wait if there are none."""
+        """Take messages for the response, after a wait unless some are there."""
         body = request.body
         count = min(body.max_records, RECORDS_MAX)
         size_bytes = min(max(body.max_bytes, 0), self._answer_bytes_max)
