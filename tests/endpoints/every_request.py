@@ -121,7 +121,7 @@ def kafka_requests(topic_id: UUID, *, is_full: bool) -> Iterator[tuple[str, byte
                 # lists of names in one API are structs in another
                 own = {name: value for name, value in given.items() if not _is_struct(kind, name)}
                 if key == PRODUCE:
-                    own = {"records": one_batch(b"x")}
+                    own = {"records": one_batch(b"x"), "topic_id": topic_id}
                 if key == FETCH:
                     own = {"topic_id": topic_id}
                 for by_id in (False, True):

@@ -132,10 +132,13 @@ def one_batch(*values: bytes, **fields: Any) -> bytes:
     return batch(b"".join(record(delta, value) for delta, value in enumerate(values)), len(values), **fields)
 
 
-def produce(topic: str, data: bytes | None, *, acks: int = -1, partition: int = 0) -> dict[str, Any]:
-    """Fields of a ProduceRequest for one partition."""
-    parts = [{"index": partition, "records": data}]
-    return {"acks": acks, "timeout_ms": 1000, "topic_data": [{"name": topic, "partition_data": parts}]}
+def produce(
+    topic: str | UUID, data: bytes | None, *, acks: int = -1, partition: int = 0, transaction: str | None = None
+) -> dict[str, Any]:
+    """Fields of a ProduceRequest for one partition, of a topic by its name or, from version 13 on, by its id."""
+    place = {"name": topic} if isinstance(topic, str) else {"topic_id": topic}
+    rows = [{**place, "partition_data": [{"index": partition, "records": data}]}]
+    return {"transactional_id": transaction, "acks": acks, "timeout_ms": 1000, "topic_data": rows}
 
 
 def fetch(

@@ -145,7 +145,7 @@ def test_directories_have_internal_topics(kafka: KafkaFrames, topics: Any) -> No
 
 @pytest.mark.parametrize("name", BOTH)
 def test_nothing_writes_to_internal_topics_or_changes_them(kafka: KafkaFrames, name: str) -> None:
-    written = kafka.ask("Produce", 9, transactional_id=None, **produce(name, one_batch(b"x")))
+    written = kafka.ask("Produce", 9, **produce(name, one_batch(b"x")))
     assert written.responses[0].partition_responses[0].error_code == 17
     row = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     created = kafka.ask("CreateTopics", 7, topics=[row], timeout_ms=1000, validate_only=False).topics

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from lading.dialects.kafka.produce import WITH_IDS
 from lading.dialects.kafka.validation import RECORD_ERRORS_MAX
-from lading.dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
+from lading.dialects.kafka.versions import PRODUCE_LOW
 from tests.endpoints.kafka_frames import NOW_MS, batch, message, produce, record, request_frame
 from tests.house.scripted import ScriptedConnection
 from tests.house.test_hot_path import connected
 
-VERSIONS = range(PRODUCE_LOW, SERVED[PRODUCE].high + 1)
+VERSIONS = range(PRODUCE_LOW, WITH_IDS)
+"""Those that name topics; later ones have the same rows."""
 HOUR_MS, NEVER = 3_600_000, str((1 << 63) - 1)
 INVALID_TIMESTAMP, INVALID_CONFIG = 32, 40
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
@@ -49,7 +51,7 @@ def timed(*times_ms: int, packed: bool = False) -> bytes:
 
 
 def send(client: ScriptedConnection, topic: str, data: bytes, version: int = 9) -> Any:
-    answer = ask(client, "Produce", version, transactional_id=None, **produce(topic, data))
+    answer = ask(client, "Produce", version, **produce(topic, data))
     (row,) = answer.responses[0].partition_responses
     return row
 

@@ -33,6 +33,7 @@ from .transactional_producer import (
     TransactionalProducer,
     describe,
     fenced_error,
+    no_transaction_error,
     transaction_in_progress_error,
 )
 
@@ -134,6 +135,13 @@ class TransactionCoordinator(Component):
         self._open(producer, now_us)
         producer.partitions.update(partitions)
 
+    def require_partitions(self, caller: Caller, partitions: Iterable[Partition]) -> None:
+        """Raise TRANSACTION_NOT_OPEN unless the caller's open transaction has all of the partitions."""
+        producer = self._require(caller)
+        self._require_open(producer)
+        if not producer.partitions.issuperset(partitions):
+            raise no_transaction_error(producer)
+
     def add_offsets(self, caller: Caller, *, now_us: int) -> None:
         """Let the caller's transaction, which is begun if none is open, store positions."""
         self._open(self._require(caller), now_us)
@@ -160,6 +168,63 @@ class TransactionCoordinator(Component):
         if state is DECIDED[committed] and not producer.ended.done:
             return producer.ended
         self._require_open(producer)
+        return self._decide_when_durable(producer, committed, now_us, new_epoch=False)
+
+    def end_with_new_epoch(self, caller: Caller, committed: bool, *, now_us: int) -> PendingResult[ProducerIdAndEpoch]:
+        """Decide the caller's transaction as ``end`` does, and return the identity for the next one (KIP-890).
+
+        A late batch of this transaction is then fenced by its epoch. An abort without an open transaction gives a new
+        epoch as well; may be repeated.
+        """
+        theirs = ProducerIdAndEpoch(caller.producer_id, caller.epoch)
+        producer = self._names.get(caller.name)
+        if producer is not None and producer.has_ended_as(theirs):
+            return self._repeat_end(producer, theirs, committed)
+        producer = self._require(caller)
+        self._require_idle(producer)
+        if producer.state is ProducerState.ONGOING:
+            ended = self._decide_when_durable(producer, committed, now_us, new_epoch=True)
+        elif committed:
+            raise no_transaction_error(producer)
+        else:
+            producer.ended = ended = PendingResult()
+            self._busy.add(producer)
+            self._decide(producer, False, now_us, fence=True)
+        answer: PendingResult[ProducerIdAndEpoch] = PendingResult()
+
+        def give_identity(done: PendingResult[None]) -> None:
+            if done.error is not None:
+                answer.refuse(done.error)
+                return
+            if producer.row.epoch > EPOCH_MAX and producer.state in ENDED.values():
+                try:
+                    self._renew(producer, producer.row.timeout_us, now_us)
+                except Refusal as refusal:
+                    answer.refuse(refusal)
+                    return
+            producer.ended_as = theirs
+            answer.finish(producer.identity)
+
+        ended.add_done_callback(give_identity)
+        return answer
+
+    def _repeat_end(
+        self, producer: TransactionalProducer, theirs: ProducerIdAndEpoch, committed: bool
+    ) -> PendingResult[ProducerIdAndEpoch]:
+        """Return the result of the decision that was made under this identity, if it was the same one."""
+        if producer.state in DECIDED.values() and producer.state is not DECIDED[committed]:
+            raise no_transaction_error(producer)
+        if producer.state in ENDED.values() and producer.state is not ENDED[DECIDED[committed]]:
+            raise no_transaction_error(producer)
+        if producer.state in DECIDED.values() or producer.ending:
+            # Apache Kafka has the client ask again as well
+            raise transaction_in_progress_error(producer)
+        return PendingResult.of(producer.identity)
+
+    def _decide_when_durable(
+        self, producer: TransactionalProducer, committed: bool, now_us: int, *, new_epoch: bool
+    ) -> PendingResult[None]:
+        """Decide an open transaction when all that it has written is on disk; done when it is ended everywhere."""
         producer.ending = True
         left = [
             append
@@ -179,7 +244,7 @@ class TransactionCoordinator(Component):
             try:
                 if lost is not None and committed:
                     raise lost
-                self._decide(producer, committed, now_us)
+                self._decide(producer, committed, now_us, fence=new_epoch)
             except Refusal as refusal:
                 answer.refuse(refusal)
             else:
@@ -327,7 +392,7 @@ class TransactionCoordinator(Component):
     def _require_open(self, producer: TransactionalProducer) -> None:
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
-            raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} has no open transaction; begin one first")
+            raise no_transaction_error(producer)
 
     def _open(self, producer: TransactionalProducer, now_us: int) -> None:
         self._require_idle(producer)
@@ -335,6 +400,7 @@ class TransactionCoordinator(Component):
             deadline_us = now_us + producer.row.timeout_us
             self._put(producer, producer.transition(ProducerState.ONGOING, deadline_us=deadline_us, updated_us=now_us))
             producer.ended = PendingResult()
+            producer.ended_as = None
             self._busy.add(producer)
 
     def _renew(self, producer: TransactionalProducer, timeout_us: int, now_us: int) -> None:
@@ -347,7 +413,7 @@ class TransactionCoordinator(Component):
             ProducerState.EMPTY, id=producer_id, epoch=epoch, timeout_us=timeout_us, updated_us=now_us
         )
         self._put(producer, row)
-        producer.before = before
+        producer.before, producer.ended_as = before, None
         del self._ids[before.producer_id]
         self._ids[producer_id] = producer
 

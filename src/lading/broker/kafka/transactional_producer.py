@@ -28,12 +28,12 @@ class ProducerState(StrEnum):
 
 TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = MappingProxyType(
     {
-        ProducerState.EMPTY: frozenset({ProducerState.EMPTY, ProducerState.ONGOING}),
+        ProducerState.EMPTY: frozenset({ProducerState.EMPTY, ProducerState.ONGOING, ProducerState.ABORTING}),
         ProducerState.ONGOING: frozenset({ProducerState.COMMITTING, ProducerState.ABORTING}),
         ProducerState.COMMITTING: frozenset({ProducerState.COMMITTED}),
         ProducerState.ABORTING: frozenset({ProducerState.ABORTED}),
-        ProducerState.COMMITTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY}),
-        ProducerState.ABORTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY}),
+        ProducerState.COMMITTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY, ProducerState.ABORTING}),
+        ProducerState.ABORTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY, ProducerState.ABORTING}),
     }
 )
 """The states that may follow each state; the diagram of docs/reference/kafka-groups."""
@@ -71,6 +71,8 @@ class TransactionalProducer:
     pending_offsets: dict[tuple[Partition, PositionKey], StoredPosition] = field(default_factory=dict)
     before: ProducerIdAndEpoch | None = None
     """The identity that this one took over from."""
+    ended_as: ProducerIdAndEpoch | None = None
+    """The identity under which its last transaction was ended, if the producer got another one for the next."""
     reloaded: bool = False
     """The transaction was open at start: which partitions its producer had named is not known any more."""
     ending: bool = False
@@ -89,6 +91,16 @@ class TransactionalProducer:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"{describe(self)} cannot go from {self.state} to {state}")
         return replace(self.row, state=state, **changes)
+
+    def has_ended_as(self, identity: ProducerIdAndEpoch) -> bool:
+        """Return whether its last transaction, if none was begun since, had this identity when it was decided.
+
+        After a restart only the epoch shows it, which a decision with a new identity makes higher by one.
+        """
+        if self.state is ProducerState.ONGOING:
+            return False
+        next_epoch = ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1)
+        return identity == self.ended_as or (self.state in COMMITS | ABORTS and next_epoch == self.identity)
 
     def has_fenced(self, epoch: int) -> bool:
         """Return whether its last transaction had this epoch and was aborted by a client that fenced the producer."""
@@ -115,6 +127,11 @@ def transaction_in_progress_error(producer: TransactionalProducer) -> Refusal:
     return Refusal(
         Reason.TRANSACTION_IN_PROGRESS, f"the previous transaction of {describe(producer)} is still completing; retry"
     )
+
+
+def no_transaction_error(producer: TransactionalProducer) -> Refusal:
+    """A request needs an open transaction."""
+    return Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} has no open transaction; begin one first")
 
 
 def fenced_error(name: str, theirs: ProducerIdAndEpoch, ours: ProducerIdAndEpoch) -> Refusal:

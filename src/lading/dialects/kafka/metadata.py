@@ -15,6 +15,7 @@ from .versions import METADATA, SERVED
 FLEXIBLE: Final = SERVED[METADATA].flexible
 _FIRST_WITH: Final = {
     "controller": 1, "cluster": 2, "throttle": 3, "offline": 5, "epoch": 7, "operations": 8, "topic id": 10,
+    "error": 13,
 }  # fmt: skip
 OPERATIONS_FROM: Final = _FIRST_WITH["operations"]
 """The first version in which a client may ask what it may do with each topic."""
@@ -82,6 +83,8 @@ def metadata_answer(
         out.append(tags)
     if version in CLUSTER_OPERATIONS:
         out.append(_NOT_ASKED if operations == NOT_ASKED else INT32.pack(operations))
+    if version >= _FIRST_WITH["error"]:
+        out.append(INT16.pack(0))
     out.append(tags)
     body = b"".join(out)
     return struct.pack(">i", len(body)) + body

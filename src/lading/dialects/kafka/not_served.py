@@ -80,20 +80,6 @@ class NewerVersions(NamedTuple):
 
 
 NEWER: Final[Mapping[int, NewerVersions]] = {
-    v.PRODUCE: NewerVersions(12, 13, "12 begins transactions by itself (KIP-890); 13 names topics by id (KIP-516)"),
-    v.FETCH: NewerVersions(17, 18, "for replicas: 17 their directory (KIP-853), 18 their high watermark (KIP-1166)"),
-    v.LIST_OFFSETS: NewerVersions(
-        10, 11, "remote tiers: 10 a time-out (KIP-1075), 11 what waits for upload (KIP-1023)"
-    ),
-    v.METADATA: NewerVersions(13, 13, "an error that has clients bootstrap again (KIP-1102)"),
-    v.OFFSET_COMMIT: NewerVersions(10, 10, "topics by id (KIP-848)"),
-    v.OFFSET_FETCH: NewerVersions(10, 10, "topics by id (KIP-848)"),
-    v.INIT_PRODUCER_ID: NewerVersions(6, 6, "commit in two phases (KIP-939), which Kafka itself marks as unstable"),
-    v.ADD_PARTITIONS_TO_TXN: NewerVersions(4, 5, "several transactions in one request, from brokers alone (KIP-890)"),
-    v.ADD_OFFSETS_TO_TXN: NewerVersions(4, 4, "TRANSACTION_ABORTABLE (KIP-890)"),
-    v.END_TXN: NewerVersions(4, 5, "TRANSACTION_ABORTABLE; 5 a new epoch after each transaction (KIP-890)"),
-    v.TXN_OFFSET_COMMIT: NewerVersions(4, 5, "TRANSACTION_ABORTABLE; 5 adds the group by itself (KIP-890)"),
-    v.DESCRIBE_LOG_DIRS: NewerVersions(5, 5, "whether a directory takes new partitions (KIP-1066)"),
-    v.LIST_TRANSACTIONS: NewerVersions(2, 2, "a pattern of transactional ids (KIP-1152)"),
+    v.INIT_PRODUCER_ID: NewerVersions(6, 6, "commit in two phases (KIP-939), which Kafka 4.3 does not offer either"),
 }
 """By key. Clients use the highest version that both sides know, so that nothing of this is missed at a request."""

@@ -12,6 +12,9 @@ from .versions import PRODUCE, SERVED
 
 FLEXIBLE: Final = SERVED[PRODUCE].flexible
 _WITH_TRANSACTIONAL_ID, _WITH_THROTTLE, _WITH_TIME, _WITH_START, _WITH_MESSAGES = 3, 1, 2, 5, 8
+ABORTABLE_FROM, BEGINS_FROM, WITH_IDS = 11, 12, 13
+"""From these versions on: TRANSACTION_ABORTABLE, transactions that are begun by a Produce, topics by id."""
+ID_BYTES: Final = 16
 PREFIX_AT: Final = 8
 """Position, after the correlation id, from which on all requests of a producer to one place begin with the same bytes.
 """
@@ -26,9 +29,13 @@ class PartitionProduceData(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A Produce; positions are those in the frame. ``prefix_end`` is the start of the first partition."""
+    """A Produce; positions are those in the frame. ``prefix_end`` is the start of the first partition.
+
+    Topics are named by UTF-8 bytes or, from version 13 on, by the 16 bytes of their ids.
+    """
 
     acks: int
+    transactional_id: bytes | None
     topics: list[tuple[bytes, list[PartitionProduceData]]]
     prefix_end: int
 
@@ -54,14 +61,14 @@ def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int)
     more than ``rows_max``.
     """
     reader = Reader(frame, head.body_at, head.version >= FLEXIBLE, rows_max)
-    if head.version >= _WITH_TRANSACTIONAL_ID:
-        reader.text()
+    transactional_id = reader.text() if head.version >= _WITH_TRANSACTIONAL_ID else None
     acks = reader.number(INT16)
     reader.number(INT32)
     topics = []
     prefix_end = 0
+    by_id = head.version >= WITH_IDS
     for _ in range(reader.count(3)):
-        name = reader.text() or b""
+        name = bytes(reader.take(ID_BYTES)) if by_id else reader.text() or b""
         partitions = []
         entries = reader.count(5)
         prefix_end = prefix_end or reader.at
@@ -73,7 +80,7 @@ def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int)
         reader.tags()
         topics.append((name, partitions))
     reader.tags()
-    return ProduceRequest(acks, topics, prefix_end)
+    return ProduceRequest(acks, transactional_id, topics, prefix_end)
 
 
 class ResponseLayout(NamedTuple):
@@ -89,7 +96,7 @@ def response_layout(version: int, topics: Sequence[tuple[bytes, int]]) -> Respon
     around: list[bytes] = []
     before = (NO_TAGS if flexible else b"") + count(len(topics), flexible)
     for name, partitions_count in topics:
-        before += text(name, flexible) + count(partitions_count, flexible)
+        before += (name if version >= WITH_IDS else text(name, flexible)) + count(partitions_count, flexible)
         for _ in range(partitions_count):
             around.append(before)
             before = b""

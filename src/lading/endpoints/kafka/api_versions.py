@@ -14,8 +14,9 @@ from typing import Final
 from ...dialects.kafka.versions import API_VERSIONS, SERVED
 from .handling import ConstantFields, Fields, Handler, Request, Session
 
-FEATURES: Final[Mapping[str, int]] = {"group.version": 1, "share.version": 1}
-"""Levels of features by name, the only ones that this version has: groups of KIP-848, share groups of KIP-932."""
+FEATURES: Final[Mapping[str, int]] = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+"""Levels of features by name, the only ones that this version has: groups of KIP-848, share groups of KIP-932,
+transactions of KIP-890."""
 FEATURES_EPOCH: Final = 0
 """A version of Lading has one set of levels."""
 
@@ -23,8 +24,8 @@ FEATURES_EPOCH: Final = 0
 def handlers(told: Sequence[int]) -> Mapping[int, Handler]:
     """Return the handler of ApiVersions, for the APIs ``told``.
 
-    Clients keep to transactions of version 1 unless a level of them is finalized; a level of groups has them offer
-    ``group.protocol=consumer``.
+    Clients begin transactions by Produce, and take a new epoch at their ends, if level 2 of them is finalized; a level
+    of groups has them offer ``group.protocol=consumer``.
     """
     rows = [{"api_key": key, "min_version": SERVED[key].low, "max_version": SERVED[key].high} for key in told]
     # each client begins with this request, and 50 rows take half a millisecond to encode

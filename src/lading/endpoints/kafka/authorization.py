@@ -89,6 +89,11 @@ def _all_topics(body: Any, code: int) -> Fields:
     return {"topics": (refuse(row, code) for row in body.topics)}
 
 
+def _all_topics_by_id(body: Any, code: int) -> Fields:
+    refuse = _partitions("partition_index", name="topic_id")
+    return {"topics": (refuse(row, code) for row in body.topics)}
+
+
 def _no_positions(body: Any, code: int) -> Fields:
     return {"error_code": code, "topics": []}
 
@@ -217,10 +222,6 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
             Right.DESCRIBE, "topics", "topics", _partitions("partition", "partition", "topic"), lambda row: row.topic
         )
     ],
-    v.OFFSET_COMMIT: [
-        RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
-        RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
-    ],
     v.OFFSET_DELETE: [
         RequestNeed(Right.DELETE, _GROUP, _group_id, _no_positions),
         RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
@@ -286,10 +287,6 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         )
     ],
     v.INIT_PRODUCER_ID: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id, _no_id)],
-    v.ADD_PARTITIONS_TO_TXN: [
-        RequestNeed(Right.WRITE, _TRANSACTION, lambda body: str(body.v3_and_below_transactional_id), _not_added),
-        RowNeed(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _partitions_v3_row),
-    ],
     v.ADD_OFFSETS_TO_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id), _MEMBER],
     v.END_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id)],
     v.WRITE_TXN_MARKERS: [RequestNeed(Right.ALTER, _CLUSTER, refuse=_no_markers)],
@@ -362,6 +359,26 @@ def _of_positions(request: Request) -> Sequence[Need]:
     ]  # fmt: skip
 
 
+def _of_commits(request: Request) -> Sequence[Need]:
+    """Return the right on the group, and on topics by name; the handler checks those that are named by id."""
+    if request.version < 10:
+        return [
+            RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
+            RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
+        ]
+    return [RequestNeed(Right.READ, _GROUP, _group_id, _all_topics_by_id)]
+
+
+def _of_additions(request: Request) -> Sequence[Need]:
+    """Return the rights to add partitions to a transaction; to several at once is for brokers and administrators."""
+    if request.version >= 4:
+        return [RequestNeed(Right.ALTER, _CLUSTER)]
+    return [
+        RequestNeed(Right.WRITE, _TRANSACTION, lambda body: str(body.v3_and_below_transactional_id), _not_added),
+        RowNeed(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _partitions_v3_row),
+    ]
+
+
 def _of_deletions(request: Request) -> Sequence[Need]:
     if request.version < 6:
         return [
@@ -386,4 +403,6 @@ NEEDS_BY_VERSION: Final[Mapping[int, Callable[[Request], Sequence[Need]]]] = {
     v.FIND_COORDINATOR: _of_coordinators,
     v.OFFSET_FETCH: _of_positions,
     v.DELETE_TOPICS: _of_deletions,
+    v.ADD_PARTITIONS_TO_TXN: _of_additions,
+    v.OFFSET_COMMIT: _of_commits,
 }

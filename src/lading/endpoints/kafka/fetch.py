@@ -5,10 +5,10 @@ over all partitions. Limits are those of the request and of ``answer_bytes_max``
 whole whatever they are, so that a consumer with a small limit progresses. Topics and stored batches are the
 ``Fetcher``'s.
 
-* Fetch 4-16. 5 first offset that is kept; 7 sessions (KIP-227); 9 leader epoch (KIP-320); 10 zstd (KIP-110); 11 rack
+* Fetch 4-18. 5 first offset that is kept; 7 sessions (KIP-227); 9 leader epoch (KIP-320); 10 zstd (KIP-110); 11 rack
   of the client (KIP-392); 12 tagged fields, epoch of the last fetch (KIP-595); 13 topics by id (KIP-516); 14 tiered
   offsets (KIP-405), which this broker does not have; 15 state of a replica (KIP-903); 16 the new leader of a partition
-  (KIP-951).
+  (KIP-951); for replicas 17 their directory (KIP-853), 18 their high watermark (KIP-1166).
 """
 
 from __future__ import annotations

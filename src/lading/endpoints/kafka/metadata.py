@@ -2,10 +2,11 @@
 
 It creates topics that producers ask for.
 
-* Metadata 0-12. 1 an empty list asks for no topic, a null one for all, and topics say whether they are internal;
+* Metadata 0-13. 1 an empty list asks for no topic, a null one for all, and topics say whether they are internal;
   2 cluster id; 4 ``allow_auto_topic_creation`` (KIP-204); 5 offline replicas; 7 leader epochs (KIP-320); 8 authorized
   operations (KIP-430); 9 tagged fields (KIP-482); 10 topic ids (KIP-516), which may be asked for from 12 on; 11 leaves
-  the cluster's operations to DescribeCluster (KIP-700).
+  the cluster's operations to DescribeCluster (KIP-700); 13 an error that has clients bootstrap again (KIP-1102), which
+  this broker never sends.
 * DescribeTopicPartitions 0: pages of partitions, by a cursor (KIP-966).
 * DescribeCluster 0-2. 1 the kind of endpoint (KIP-919); 2 fenced brokers (KIP-1073), which never exist here.
 

@@ -1,18 +1,21 @@
 """Positions of consumer groups: OffsetCommit, OffsetFetch, OffsetDelete, of members and of readers that work alone.
 
-* OffsetCommit 2-9. 5 no retention time of the request (KIP-211); 6 leader epoch (KIP-320); 7 static members (KIP-345);
-  8 tagged fields; 9 epochs of members of the newer protocol (KIP-848).
-* OffsetFetch 1-9. 2 a null list asks for all topics, errors of the group; 5 leader epoch; 6 tagged fields; 7
+* OffsetCommit 2-10. 5 no retention time of the request (KIP-211); 6 leader epoch (KIP-320); 7 static members (KIP-345);
+  8 tagged fields; 9 epochs of members of the newer protocol (KIP-848); 10 topics by id (KIP-848).
+* OffsetFetch 1-10. 2 a null list asks for all topics, errors of the group; 5 leader epoch; 6 tagged fields; 7
   ``require_stable``: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447); 8 several groups (KIP-709); 9 epochs
-  of members.
+  of members; 10 topics by id.
 * OffsetDelete 0: positions of a group without subscribers (KIP-496).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
+from ...broker.core.access.rights import Right, topic_resource
 from ...broker.core.callbacks import ignore
 from ...broker.core.position import PositionKey, StoredPosition
 from ...broker.core.topology import Partition
@@ -34,17 +37,22 @@ from ...dialects.kafka.errors import (
     UNSTABLE_OFFSET_COMMIT,
     code_of,
 )
-from ...model.errors import MalformedMessage, Refusal
+from ...model.errors import MalformedMessage, Reason, Refusal
 from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 from .pending_responses import complete_with, coordinator_code
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
 
 METADATA_BYTES_MAX: Final = 4096
 """Bytes of metadata that a consumer may store with a position, as ``offset.metadata.max.bytes`` of the real server."""
 _MANY_GROUPS_FROM: Final = 8
 _MEMBER_EPOCHS_FROM: Final = 9
 """From this OffsetCommit and OffsetFetch on a member of the newer protocol shows its epoch."""
+_TOPIC_IDS_FROM: Final = 10
+_NO_TOPIC: Final = UUID(int=0)
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": NONE}
 
 
@@ -67,9 +75,10 @@ class GroupPositions:
         self._groups = context.broker.coordinated_groups
 
     def commit(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._commit(request.body, knows_epochs=request.version >= _MEMBER_EPOCHS_FROM))
+        return take_turns(self._commit(session, request))
 
-    def _commit(self, body: Any, *, knows_epochs: bool) -> Turns[Fields | Awaitable[Fields]]:
+    def _commit(self, session: Session, request: Request) -> Turns[Fields | Awaitable[Fields]]:
+        body, knows_epochs = request.body, request.version >= _MEMBER_EPOCHS_FROM
         call = MemberCall(body.group_id, body.member_id, body.generation_id_or_member_epoch, body.group_instance_id)
         refused = NONE
         require: Callable[[Partition], None] = ignore
@@ -83,7 +92,8 @@ class GroupPositions:
             require(partition)
             self._groups.store(call.group, partition, position)
 
-        topics = yield from store_offsets(self._context, body.topics, store, now, refused)
+        find = partial(_find_by_id, self._context, session) if request.version >= _TOPIC_IDS_FROM else None
+        topics = yield from store_offsets(self._context, body.topics, store, now, refused, find)
         return durable(self._context, topics) if not refused else {"topics": topics}
 
     def fetch(self, session: Session, request: Request) -> Answer:
@@ -99,7 +109,8 @@ class GroupPositions:
                 if version >= _MEMBER_EPOCHS_FROM and (code := self._find_member_error(one)):
                     groups.append({"group_id": one.group_id, "topics": [], "error_code": code})
                     continue
-                topics = yield from self._find_offsets(session, one.group_id, one.topics, stable, turn)
+                find = self._find_offsets if version < _TOPIC_IDS_FROM else self._find_offsets_by_id
+                topics = yield from find(session, one.group_id, one.topics, stable, turn)
                 groups.append({"group_id": one.group_id, "topics": topics})
             return {"groups": groups}
         topics = yield from self._find_offsets(session, body.group_id, body.topics, stable, turn)
@@ -181,6 +192,28 @@ class GroupPositions:
             found.append({"name": topic.name, "partitions": rows})
         return found
 
+    def _find_offsets_by_id(
+        self, session: Session, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter
+    ) -> Turns[list[Fields]]:
+        if topics is None:
+            return (yield from self._all(session, group, stable, turn))
+        found: list[Fields] = []
+        for asked in topics:
+            topic, code = None, NONE
+            try:
+                topic = _find_by_id(self._context, session, asked, Right.DESCRIBE)
+            except Refusal as refusal:
+                code = code_of(refusal)
+            rows = []
+            for number in asked.partition_indexes:
+                place = topic.partitions[number] if topic and 0 <= number < len(topic.partitions) else None
+                row = self._row(group, place, stable) if place else {**_NOTHING, "error_code": code}
+                rows.append({"partition_index": number, **row})
+                if turn.is_over():
+                    yield
+            found.append({"topic_id": asked.topic_id or _NO_TOPIC, "partitions": rows})
+        return found
+
     def _all(self, session: Session, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
@@ -191,7 +224,7 @@ class GroupPositions:
                 if key in one.positions or self._broker.producers.waits(one, key)
             ]
             if rows and self._context.may_describe(session.principal, topic.flat_name):
-                found.append({"name": topic.flat_name, "partitions": rows})
+                found.append({"name": topic.flat_name, "topic_id": UUID(bytes=topic.uuid), "partitions": rows})
             if turn.is_over(len(topic.partitions)):
                 yield
         return found
@@ -229,7 +262,7 @@ def durable(context: Context, topics: list[Fields]) -> Fields | Awaitable[Fields
         return {
             "topics": [
                 {
-                    "name": topic["name"],
+                    **topic,
                     "partitions": [{**row, "error_code": row["error_code"] or code} for row in topic["partitions"]],
                 }
                 for topic in topics
@@ -247,8 +280,12 @@ def store_offsets(
     store: Callable[[Partition, StoredPosition], None],
     now: int,
     refused: int = NONE,
+    find_by_id: Callable[[Any], Topic] | None = None,
 ) -> Turns[list[Fields]]:
-    """Pass every position of a commit to ``store``; return the topics of the response, ``refused`` if that is set."""
+    """Pass every position of a commit to ``store``; return the topics of the response, ``refused`` if that is set.
+
+    ``find_by_id`` returns the topic of a row that has an id instead of a name.
+    """
     turn = TurnCounter()
     found: list[Fields] = []
     for topic in topics:
@@ -257,7 +294,8 @@ def store_offsets(
             code = refused
             text = (one.committed_metadata or "").encode()
             try:
-                partition = context.topics.find(topic.name).partition(one.partition_index)
+                known = context.topics.find(topic.name) if find_by_id is None else find_by_id(topic)
+                partition = known.partition(one.partition_index)
                 if not code and len(text) > METADATA_BYTES_MAX:
                     code = POSITION_TEXT_TOO_LARGE
                 # in a log without records every position is its begin: nothing is to be kept
@@ -272,5 +310,16 @@ def store_offsets(
             rows.append({"partition_index": one.partition_index, "error_code": code})
             if turn.is_over():
                 yield
-        found.append({"name": topic.name, "partitions": rows})
+        label = {"name": topic.name} if find_by_id is None else {"topic_id": topic.topic_id or _NO_TOPIC}
+        found.append({**label, "partitions": rows})
     return found
+
+
+def _find_by_id(context: Context, session: Session, row: Any, right: Right = Right.READ) -> Topic:
+    """Return the topic of a row by its id. Raises Refusal if it does not exist, or the client lacks the right."""
+    topic_id = row.topic_id or _NO_TOPIC
+    topic = context.topics.find_by_uuid(topic_id.bytes)
+    if topic is None:
+        raise Refusal(Reason.TOPIC_ID_NOT_FOUND, f"topic id {topic_id}: does not exist; look it up again")
+    context.broker.access.require(session.principal, right, topic_resource(topic.stream.name, topic.name))
+    return topic

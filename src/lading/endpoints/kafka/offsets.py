@@ -1,11 +1,12 @@
 """ListOffsets and OffsetForLeaderEpoch: the first and last offsets of a partition, and offsets by time.
 
-* ListOffsets 1-9. 2 isolation level (KIP-98); 4 leader epoch (KIP-320); 6 tagged fields; 7 the offset of the greatest
-  time, -3 (KIP-734); 8 earliest local, -4 (KIP-405); 9 latest tiered, -5 (KIP-1005).
+* ListOffsets 1-11. 2 isolation level (KIP-98); 4 leader epoch (KIP-320); 6 tagged fields; 7 the offset of the greatest
+  time, -3 (KIP-734); 8 earliest local, -4 (KIP-405); 9 latest tiered, -5 (KIP-1005); 10 a
+  time-out for remote tiers (KIP-1075); 11 what waits for upload, -6 (KIP-1023).
 * OffsetForLeaderEpoch 2-4. 3 replica id; 4 tagged fields (KIP-320).
 
-Here: nothing is tiered, so that -4 is the earliest offset, and -5 has none. A leader epoch begins when a log is opened
-that was not closed cleanly.
+Here: nothing is tiered, so that -4 is the earliest offset, and -5 and -6 have none. A leader epoch begins when a log is
+opened that was not closed cleanly.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ _ENDS: Final[dict[int, Callable[[Partition, int], OffsetAndTimestamp]]] = {
     -3: lambda partition, end: _to_offset_and_timestamp(offsets_for_times.latest(partition)),
     -4: lambda partition, end: OffsetAndTimestamp(partition.log.first_offset),
     -5: lambda partition, end: NOTHING,
+    -6: lambda partition, end: NOTHING,
 }
-"""Special values instead of a time: latest, earliest, latest time, earliest local, latest tiered (none)."""
+"""Special values instead of a time: latest, earliest, latest time, earliest local, and two of tiers (none)."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:

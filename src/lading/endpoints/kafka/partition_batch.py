@@ -40,6 +40,7 @@ class PartitionBatch:
 
     __slots__ = (
         "append", "facts", "frames", "index", "needs_keys", "needs_schemas", "partition", "refused", "start", "times",
+        "transaction",
     )  # fmt: skip
 
     def __init__(self, index: int, start: int, refused: LadingError | None = None) -> None:
@@ -58,6 +59,8 @@ class PartitionBatch:
         self.times: Times | None = None
         """The times of its records, once it was judged."""
         self.append: Append | None = None
+        self.transaction: str | None = None
+        """The transactional id whose transaction it begins, or adds its partition to, by itself."""
 
 
 def _takes_long(size_bytes: int, codec: int) -> bool:

@@ -6,10 +6,10 @@ in their order; the response is sent when all of them are durable or refused.
 ``acks`` 1 and -1 mean the same here: the response comes when the messages are as durable as the broker's setting
 promises. With 0 no response is sent, and a refused batch closes the connection, as in Kafka.
 
-* Produce 3-11, listed from 0 on: old librdkafka sends uncompressed to a broker that does not list 0 (KAFKA-18659). 3
+* Produce 3-13, listed from 0 on: old librdkafka sends uncompressed to a broker that does not list 0 (KAFKA-18659). 3
   transactional ids and record batches (KIP-98); 7 zstd (KIP-110); 8 which records were refused, and why (KIP-467); 9
   tagged fields; 10 the new leader of a partition (KIP-951), which never changes here; 11 TRANSACTION_ABORTABLE
-  (KIP-890).
+  (KIP-890); 12 begins a transaction, and adds partitions to it, by itself (KIP-890); 13 topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -20,28 +20,37 @@ from asyncio import Future
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.access.rights import Right
+from ...broker.core.access.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.append.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
 from ...broker.core.pending_append import Append
 from ...broker.core.settings import COMPACT, UNLIMITED
 from ...broker.kafka.append import BatchSequence
+from ...broker.kafka.transactional_producer import Caller
 from ...broker.native.append import PLAIN
 from ...dialects import codes
 from ...dialects.kafka import validation
 from ...dialects.kafka.errors import (
     INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
+    INVALID_TXN_STATE,
+    TRANSACTION_ABORTABLE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNSUPPORTED_VERSION,
     code_of,
 )
 from ...dialects.kafka.produce import (
+    ABORTABLE_FROM,
+    BEGINS_FROM,
     FLEXIBLE,
     PREFIX_AT,
+    WITH_IDS,
     Outcome,
+    ProduceRequest,
     ResponseLayout,
     encode_response,
     parse_produce_request,
@@ -51,7 +60,7 @@ from ...dialects.kafka.produce import (
 from ...dialects.kafka.requests import RequestHeader, parse_request_header, read_uvarint
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
-from ...model.errors import LadingError, MalformedMessage
+from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ...runtime.turns import Turn
 from ..base.request_budget import ROWS_MAX, MemoryReservation
 from ..base.route_cache import UserRouteCaches
@@ -126,6 +135,7 @@ class ProduceHandler:
         if size_bytes < 0 or batch_at + size_bytes + tail_bytes != end or any(inbox.view[end - tail_bytes : end]):
             return None
         batch = self._batch(inbox.array, start, index, batch_at - start, size_bytes, route.topic, version)
+        batch.transaction = route.transaction
         return PendingProduce(connection, correlation, route.acks, route.layout, [batch])
 
     def _read(self, connection: RequestContext, start: int, end: int) -> PendingProduce:
@@ -138,21 +148,24 @@ class ProduceHandler:
             raise MalformedMessage(f"version {version} of Produce is not served")
         request = parse_produce_request(frame, head, ROWS_INLINE)
         layout = response_layout(version, [(name, len(partitions)) for name, partitions in request.topics])
-        refused = _version_or_acks(version, request.acks)
+        refused = self._find_problem(connection, version, request)
+        transaction = _find_transaction(version, request)
         batches: list[PartitionBatch] = []
         for name, partitions in request.topics:
-            topic = refused or self._topic(connection, name)
+            topic = refused or self._topic(connection, name, by_id=version >= WITH_IDS)
             if isinstance(topic, LadingError):
                 batches += (PartitionBatch(one.partition, one.start, topic) for one in partitions)
                 continue
             if len(request.topics) == len(partitions) == 1:
                 key = version, bytes(frame[PREFIX_AT : request.prefix_end])
-                connection.produce_routes.add(key, ProduceRoute(request.acks, topic, layout))
+                connection.produce_routes.add(key, ProduceRoute(request.acks, topic, layout, transaction))
                 connection.produce_head_bytes = len(key[1])
             batches += (
                 self._batch(inbox.array, start, one.partition, one.start, one.size_bytes, topic, version)
                 for one in partitions
             )
+        for batch in batches:
+            batch.transaction = transaction
         return PendingProduce(connection, head.correlation, request.acks, layout, batches)
 
     def receive_many(self, connection: RequestContext, start: int, end: int) -> None:
@@ -174,14 +187,16 @@ class ProduceHandler:
         request = await services.run_in_worker(1, 0, parse, ROWS_MAX)
         counts = [(name, len(partitions)) for name, partitions in request.topics]
         pending.expect(request.acks, await services.run_in_worker(1, 0, partial(response_layout, head.version), counts))
-        refused = _version_or_acks(head.version, request.acks)
+        refused = self._find_problem(connection, head.version, request)
+        transaction = _find_transaction(head.version, request)
         for name, partitions in request.topics:
-            topic = refused or self._topic(connection, name)
+            topic = refused or self._topic(connection, name, by_id=head.version >= WITH_IDS)
             for one in partitions:
                 if isinstance(topic, LadingError):
                     batch = PartitionBatch(one.partition, one.start, topic)
                 else:
                     batch = self._batch(data, 0, one.partition, one.start, one.size_bytes, topic, head.version)
+                batch.transaction = transaction
                 pending.batches.append(batch)
                 await turn.give_way()
             await turn.give_way()
@@ -202,8 +217,31 @@ class ProduceHandler:
             pending.give_up()
         connection.hold(False)
 
-    def _topic(self, connection: RequestContext, name: bytes) -> Topic | LadingError:
+    def _find_problem(self, connection: RequestContext, version: int, request: ProduceRequest) -> LadingError | None:
+        """Return why all batches of a request are refused, or None."""
+        problem = _version_or_acks(version, request.acks)
+        if problem is None and request.transactional_id is not None:
+            name = request.transactional_id.decode(errors="replace")
+            resource = Resource(ResourceKind.TRANSACTION, name)
+            if not self._broker.access.allows(connection.principal, Right.WRITE, resource):
+                sentence = f"transactional id {name!r}: no right to write with it; have it granted"
+                return BatchRejected(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, sentence)
+        return problem
+
+    def _topic_by_id(self, connection: RequestContext, topic_id: bytes) -> Topic:
+        """Return a topic by its 16 bytes. Raises Refusal if it does not exist, or the client may not write to it."""
+        topic = self._context.topics.find_by_uuid(topic_id)
+        if topic is None:
+            raise Refusal(
+                Reason.TOPIC_ID_NOT_FOUND, f"topic id {UUID(bytes=topic_id)}: does not exist; look it up again"
+            )
+        self._broker.access.require(connection.principal, Right.WRITE, topic_resource(topic.stream.name, topic.name))
+        return self._context.topics.require_changeable(topic)
+
+    def _topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | LadingError:
         try:
+            if by_id:
+                return self._topic_by_id(connection, name)
             return self._context.resolve_to_change(connection.principal, name.decode(), Right.WRITE)
         except UnicodeDecodeError:
             return MalformedMessage("a topic name is no UTF-8")
@@ -304,6 +342,9 @@ class ProduceHandler:
                 validation.require_times(array, start, facts, times, allowed)
         if batch.needs_schemas:
             self._require_schemas(batch, partition.topic)
+        if batch.transaction is not None and facts.transactional:
+            caller = Caller(batch.transaction, facts.producer_id, facts.producer_epoch)
+            self._broker.producers.add_partitions(caller, (partition,), now_us=now_us())
         write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
             append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
@@ -354,6 +395,13 @@ def _write(
     return WriteResult(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
 
 
+def _find_transaction(version: int, request: ProduceRequest) -> str | None:
+    """Return the transactional id whose transaction the request begins by itself, or None."""
+    if version < BEGINS_FROM or request.transactional_id is None:
+        return None
+    return request.transactional_id.decode(errors="replace")
+
+
 def _version_or_acks(version: int, acks: int) -> LadingError | None:
     if version < PRODUCE_LOW:
         return OldFormat(
@@ -397,7 +445,8 @@ class PendingProduce:
         self._waiting -= 1
         if self._waiting:
             return
-        outcomes = [_outcome(batch) for batch in self.batches]
+        version = self._layout.version
+        outcomes = [_outcome(batch, version) for batch in self.batches]
         failed: Outcome | None = None
         for outcome in outcomes:
             if outcome.error:
@@ -440,7 +489,7 @@ class PendingManyProduce(PendingProduce):
         super().give_up()
 
     def _encode(self) -> tuple[Outcome | None, bytes]:
-        outcomes = [_outcome(batch) for batch in self.batches]
+        outcomes = [_outcome(batch, self._layout.version) for batch in self.batches]
         failed = next((outcome for outcome in outcomes if outcome.error), None)
         response = encode_response(self._layout, self._correlation, outcomes)
         if self.connection.throttle_end_us:
@@ -465,8 +514,8 @@ class PendingManyProduce(PendingProduce):
             self._slot.fill(())
 
 
-def _outcome(batch: PartitionBatch) -> Outcome:
-    """Return the response for one batch."""
+def _outcome(batch: PartitionBatch, version: int) -> Outcome:
+    """Return the response for one batch in a version of Produce."""
     append, error = batch.append, batch.refused
     if append is not None:
         error = append.error
@@ -475,5 +524,7 @@ def _outcome(batch: PartitionBatch) -> Outcome:
             return Outcome(batch.index, 0, append.base_offset, -1, batch.partition.log.first_offset)
     assert error is not None
     code = error.code if isinstance(error, BatchRejected) else code_of(error)
+    if code == INVALID_TXN_STATE and version >= ABORTABLE_FROM:
+        code = TRANSACTION_ABORTABLE
     record_errors = error.record_errors if isinstance(error, BatchRejected) else ()
     return Outcome(batch.index, code, message=str(error), record_errors=record_errors)

@@ -1,20 +1,22 @@
 """Active producers and open transactions: ListTransactions, DescribeTransactions, DescribeProducers.
 
-* ListTransactions 0-1. 1 by duration (KIP-994).
+* ListTransactions 0-2. 1 by duration (KIP-994); 2 by a pattern of transactional ids (KIP-1152).
 * DescribeTransactions 0 and DescribeProducers 0 (KIP-664).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...broker.kafka.topic_patterns import find_matching
 from ...broker.kafka.transactional_producer import ProducerState, TransactionalProducer
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
-from ...model.errors import LadingError
+from ...model.errors import LadingError, Refusal
 from ...runtime.clock import Dates
-from ...runtime.turns import TurnCounter, Turns, collect_in_turns, sort_in_turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, collect_in_turns, finish_in_turns, sort_in_turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Partition
 
 _DURATION_FROM: Final = 1
+_PATTERN_FROM: Final = 2
 _UNKNOWN: Final = -1
 _STATES: Final = frozenset(ProducerState)
 
@@ -42,9 +45,18 @@ class _Handlers:
         self._producers = context.broker.producers
 
     def list(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._list(request))
+        pattern = request.body.transactional_id_pattern if request.version >= _PATTERN_FROM else None
+        return self._list_matching(request, pattern) if pattern else take_turns(self._list(request, None))
 
-    def _list(self, request: Request) -> Turns[Fields]:
+    async def _list_matching(self, request: Request, pattern: str) -> Fields:
+        names = [one.row.name for one in self._producers.list_transactional()]
+        try:
+            found = await self._context.services.run_in_worker(1, 0, partial(find_matching, pattern), names)
+        except Refusal as refusal:
+            return {"error_code": code_of(refusal), "unknown_state_filters": [], "transaction_states": []}
+        return await finish_in_turns(self._list(request, frozenset(found)))
+
+    def _list(self, request: Request, names: Collection[str] | None) -> Turns[Fields]:
         body, turn = request.body, TurnCounter()
         states = yield from collect_in_turns(body.state_filters)
         ids = yield from collect_in_turns(body.producer_id_filters)
@@ -54,6 +66,7 @@ class _Handlers:
         rows = []
         for one in list(self._producers.list_transactional()):
             is_asked = (not states or one.state in states) and (not ids or one.row.id in ids)
+            is_asked = is_asked and (names is None or one.row.name in names)
             if is_asked and (longer_us < 0 or now - one.begun_us > longer_us):
                 state = one.state.value
                 rows.append({"transactional_id": one.row.name, "producer_id": one.row.id, "transaction_state": state})

@@ -1,7 +1,7 @@
 """Replicas and leaders, for tools made for many brokers: one directory, one leader, nothing moves.
 
-* AlterReplicaLogDirs 1-2, DescribeLogDirs 1-4 (KIP-113). 2 tagged fields; DescribeLogDirs 3 an error of the whole, 4
-  size and free bytes of the disk (KIP-827).
+* AlterReplicaLogDirs 1-2, DescribeLogDirs 1-5 (KIP-113). 2 tagged fields; DescribeLogDirs 3 an error of the whole, 4
+  size and free bytes of the disk (KIP-827), 5 whether it takes no new partitions (KIP-1066), always false here.
 * ElectLeaders 0-2. 1 kinds of elections (KIP-460); 2 tagged fields.
 * AlterPartitionReassignments 0-1. 1 whether the number of replicas may change (KIP-860).
 * ListPartitionReassignments 0 (KIP-455).

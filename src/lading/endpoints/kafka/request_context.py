@@ -25,6 +25,8 @@ class ProduceRoute(NamedTuple):
     acks: int
     topic: Topic
     layout: ResponseLayout
+    transaction: str | None
+    """The transactional id whose transaction its batches begin by themselves."""
 
 
 class RequestContext(Protocol):

@@ -2,15 +2,16 @@
 
 * InitProducerId 0-5. 2 tagged fields; 3 a producer may go on with its id and epoch (KIP-360); 4 PRODUCER_FENCED
   (KIP-588); 5 TRANSACTION_ABORTABLE (KIP-890).
-* AddPartitionsToTxn, AddOffsetsToTxn and EndTxn 0-3. 2 PRODUCER_FENCED (KIP-588); 3 tagged fields.
-* TxnOffsetCommit 0-3. 2 leader epoch; 3 member and generation of the group, checked (KIP-447), tagged fields.
-
-Here: the transactions of KIP-890 (EndTxn 5, AddPartitionsToTxn 4) are not served; clients use the ones before.
+* AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5. 2 PRODUCER_FENCED (KIP-588); 3 tagged fields; 4
+  TRANSACTION_ABORTABLE (KIP-890), and AddPartitionsToTxn takes several transactions, from administrators alone, or
+  only looks whether they have the partitions; EndTxn 5 gives the producer a new epoch (KIP-890).
+* TxnOffsetCommit 0-5. 2 leader epoch; 3 member and generation of the group, checked (KIP-447), tagged fields; 4
+  TRANSACTION_ABORTABLE; 5 begins the transaction by itself (KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 
 from ...broker.core.position import PositionKey, StoredPosition
@@ -25,6 +26,7 @@ from ...dialects.kafka.errors import (
     OPERATION_NOT_ATTEMPTED,
     PRODUCER_FENCED,
     TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTION_ABORTABLE,
     UNKNOWN_TOPIC,
     code_of,
 )
@@ -38,6 +40,12 @@ from .pending_responses import complete_with, coordinator_code
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
 _FENCED_FROM_ELSE: Final = 2
 """From these versions on a fenced producer gets PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH."""
+_ABORTABLE_FROM: Final = {versions.TXN_OFFSET_COMMIT: 4, versions.ADD_PARTITIONS_TO_TXN: 5}
+"""From these versions on a producer without an open transaction is told to abort, and may go on then."""
+_MANY_TRANSACTIONS_FROM: Final = 4
+_NEW_EPOCH_FROM: Final = 5
+_BEGINS_FROM: Final = 5
+"""From this TxnOffsetCommit on a transaction is begun by it."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -88,13 +96,33 @@ class Transactions:
         )
 
     def add_partitions(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._add_partitions(request))
+        if request.version >= _MANY_TRANSACTIONS_FROM:
+            return take_turns(self._add_to_many(request))
+        body = request.body
+        caller = Caller(
+            body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
+        )
+        return take_turns(self._add_to_one(request, caller))
 
-    def _add_partitions(self, request: Request) -> Turns[Fields]:
-        body, turn = request.body, TurnCounter()
+    def _add_to_one(self, request: Request, caller: Caller) -> Turns[Fields]:
+        rows = yield from self._add_partitions(request, caller, request.body.v3_and_below_topics, only_look=False)
+        return {"results_by_topic_v3_and_below": rows}
+
+    def _add_to_many(self, request: Request) -> Turns[Fields]:
+        results: list[Fields] = []
+        for one in request.body.transactions:
+            caller = Caller(one.transactional_id, one.producer_id, one.producer_epoch)
+            rows = yield from self._add_partitions(request, caller, one.topics, only_look=one.verify_only)
+            results.append({"transactional_id": one.transactional_id, "topic_results": rows})
+        return {"error_code": NONE, "results_by_transaction": results}
+
+    def _add_partitions(
+        self, request: Request, caller: Caller, topics: Sequence[Any], *, only_look: bool
+    ) -> Turns[list[Fields]]:
+        turn = TurnCounter()
         found: dict[tuple[str, int], Partition] = {}
         codes: dict[tuple[str, int], int] = {}
-        for topic in body.v3_and_below_topics:
+        for topic in topics:
             for number in topic.partitions:
                 if turn.is_over():
                     yield
@@ -113,15 +141,15 @@ class Transactions:
                 codes[place] = UNKNOWN_TOPIC
         code = OPERATION_NOT_ATTEMPTED if codes else NONE
         if not codes:
-            caller = Caller(
-                body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
-            )
             try:
-                self._producers.add_partitions(caller, found.values(), now_us=now_us())
+                if only_look:
+                    self._producers.require_partitions(caller, found.values())
+                else:
+                    self._producers.add_partitions(caller, found.values(), now_us=now_us())
             except Refusal as refusal:
                 code = _code(request, refusal)
-        rows = []
-        for topic in body.v3_and_below_topics:
+        rows: list[Fields] = []
+        for topic in topics:
             partitions = []
             for number in topic.partitions:
                 error = codes.get((topic.name, number), code)
@@ -129,7 +157,7 @@ class Transactions:
                 if turn.is_over():
                     yield
             rows.append({"name": topic.name, "results_by_partition": partitions})
-        return {"results_by_topic_v3_and_below": rows}
+        return rows
 
     def add_positions(self, session: Session, request: Request) -> Fields:
         try:
@@ -139,13 +167,32 @@ class Transactions:
         return {"error_code": NONE}
 
     def end(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        caller, committed = _caller(request.body), bool(request.body.committed)
+        if request.version >= _NEW_EPOCH_FROM:
+            return self._end_with_new_epoch(request, caller, committed)
         try:
-            answer = self._producers.end(_caller(request.body), bool(request.body.committed), now_us=now_us())
+            answer = self._producers.end(caller, committed, now_us=now_us())
         except Refusal as refusal:
             return {"error_code": _code(request, refusal)}
         return complete_with(
             answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)}
         )
+
+    def _end_with_new_epoch(self, request: Request, caller: Caller, committed: bool) -> Fields | Awaitable[Fields]:
+        def refused(error: Refusal) -> Fields:
+            return {"error_code": _code(request, error)}
+
+        try:
+            answer = self._producers.end_with_new_epoch(caller, committed, now_us=now_us())
+        except Refusal as refusal:
+            return refused(refusal)
+        return complete_with(
+            answer,
+            lambda next_one: {
+                "error_code": NONE, "producer_id": next_one.producer_id, "producer_epoch": next_one.epoch,
+            },
+            refused,
+        )  # fmt: skip
 
     def commit_positions(self, session: Session, request: Request) -> Answer:
         return take_turns(self._commit_positions(request))
@@ -165,6 +212,8 @@ class Transactions:
 
         topics = yield from store_offsets(self._context, body.topics, collect, now)
         try:
+            if request.version >= _BEGINS_FROM:
+                self._producers.add_offsets(_caller(body), now_us=now)
             require = self._groups.admit(call, in_transaction=True, now_us=now)
             for partition, _ in positions:
                 require(partition)
@@ -183,4 +232,7 @@ def _caller(body: Any) -> Caller:
 def _code(request: Request, error: Refusal) -> int:
     if error.reason is Reason.PRODUCER_FENCED and request.version >= _FENCED_FROM.get(request.key, _FENCED_FROM_ELSE):
         return PRODUCER_FENCED
+    abortable_from = _ABORTABLE_FROM.get(request.key, versions.NEVER)
+    if error.reason is Reason.TRANSACTION_NOT_OPEN and request.version >= abortable_from:
+        return TRANSACTION_ABORTABLE
     return coordinator_code(error)
