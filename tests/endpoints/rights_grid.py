@@ -83,6 +83,8 @@ KAFKA: Final[Mapping[str, Needs]] = {
     "DeleteAcls": ("users:administrate",),
     "DescribeUserScramCredentials": ALIKE,
     "AlterUserScramCredentials": MANAGE_USER,
+    "GetTelemetrySubscriptions": ALIKE,
+    "PushTelemetry": ALIKE,
 }
 
 IGGY_CLASSIC: Final[Mapping[str, Needs]] = {

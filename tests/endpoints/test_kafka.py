@@ -104,10 +104,10 @@ def end(kafka: KafkaFrames, topic: str, timestamp: int = -1, partition: int = 0)
 def test_versions_are_told_and_a_newer_question_is_answered_in_version_0(kafka: KafkaFrames) -> None:
     told = {row.api_key: (row.min_version, row.max_version) for row in kafka.ask("ApiVersions", 3).api_keys}
     # kafka.md 3.3: 0 and 3 of Produce, 4 of Fetch are what old librdkafka needs to send headers at all
-    assert (told[0], told[1], told[2], told[3], told[18]) == ((0, 11), (4, 16), (1, 9), (0, 12), (0, 4))
-    # KIP-848 is served, KIP-714 is not
+    assert (told[0], told[1], told[2], told[3], told[18]) == ((0, 13), (4, 18), (1, 11), (0, 13), (0, 4))
+    # KIP-848 and KIP-714
     assert told[68] == told[69] == (0, 1)
-    assert 71 not in told
+    assert told[71] == told[72] == (0, 0)
     kafka.send(struct.pack(">hhih", 18, 99, 7, -1))
     answer = kafka.answer()
     correlation, error, rows = struct.unpack_from(">ihi", answer)
@@ -124,7 +124,7 @@ def test_versions_are_told_and_a_newer_question_is_answered_in_version_0(kafka: 
         pytest.param(struct.pack(">hhih", 999, 0, 1, -1), id="unknown API"),
         pytest.param(struct.pack(">hhih", 3, 99, 1, -1), id="unknown version"),
         pytest.param(struct.pack(">hhih", 1, 3, 1, -1), id="Fetch of an old version"),
-        pytest.param(struct.pack(">hhih", 0, 12, 1, -1) + bytes(64), id="Produce with topic ids"),
+        pytest.param(struct.pack(">hhih", 0, 14, 1, -1) + bytes(64), id="Produce of a version to come"),
         pytest.param(struct.pack(">hhih", 3, 1, 1, 500), id="client id beyond the end"),
         pytest.param(struct.pack(">hhih", 3, 1, 1, -2) + bytes(8), id="client id of length -2"),
         pytest.param(struct.pack(">hhihi", 3, 1, 1, -1, 1 << 30), id="list beyond the end"),

@@ -68,7 +68,7 @@ def settings(started: Started, name: str, mechanism: str, password: str | None =
 
 
 def test_every_api_says_what_it_needs() -> None:
-    by_version = {"FindCoordinator", "OffsetFetch", "DeleteTopics"}
+    by_version = {"FindCoordinator", "OffsetCommit", "OffsetFetch", "DeleteTopics", "AddPartitionsToTxn"}
     told = NEEDS.keys() | ASKED_ELSEWHERE
     assert {one.name for key, one in SERVED.items() if key not in told} == {"Produce", "Fetch"} | by_version
 

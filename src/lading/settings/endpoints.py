@@ -14,6 +14,7 @@ from .sections import (
     EndpointSection,
     Listen,
     ListenerName,
+    Names,
     Section,
     TlsEndpointSection,
     TlsSettings,
@@ -158,6 +159,11 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     message_timestamp_after_max_ms: int | None = Field(default=None, ge=0)
     """A record is refused if its own time is further ahead than this, if the topic has no
     ``message.timestamp.after.max.ms``; None accepts any; Apache Kafka's default is 3600000, an hour."""
+    client_metrics: Names = ()
+    """Metrics that clients push (KIP-714) and ``/metrics`` shows by client: beginnings of names, such as
+    ``org.apache.kafka.consumer.fetch.manager``, or ``*`` for all; empty: none."""
+    client_metrics_interval_ms: int = Field(default=300_000, ge=100, le=3_600_000)
+    """How often clients push."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
     """A fetch returns at most about this much, whatever it asks for, but at least one batch. Other requests wait while
     it is read."""

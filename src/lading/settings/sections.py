@@ -22,6 +22,14 @@ from ..model.address import Address, parse_address
 Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
 
 
+def parse_names(value: object) -> object:
+    """Return the words of a text that separates them by commas; anything else as it is."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
+
+
 class Section(BaseModel):
     """A table of settings; keys it does not declare are refused."""
 

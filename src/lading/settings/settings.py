@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, ByteSize, Field, model_validator
+from pydantic import ByteSize, Field, model_validator
 
 from ..model.address import Address as Address
 from ..model.address import parse_address as parse_address
 from ..model.durability import Durability as Durability
 from ..runtime.log_lines import LogFormat
 from .endpoints import EndpointSettings as EndpointSettings
-from .sections import DEFAULTS
+from .sections import DEFAULTS, Names
 from .sections import Section as Section
 
 
 def is_secret(key: str) -> bool:
     """Return whether the value of a setting is never printed: tokens of endpoints and of their listeners."""
     return key.startswith("endpoints.") and key.endswith(".token")
-
-
-def parse_names(value: object) -> object:
-    """Return the words of a text that separates them by commas; anything else as it is."""
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
 
 
 class ConnectionSettings(Section):

@@ -159,7 +159,7 @@ def fetch_answer(
     for name, partitions in topics:
         head += name if request.by_id else text(name, flexible), count(len(partitions), flexible)
         for one in partitions:
-            head.append(_answer_row(version, one))
+            head.append(_answer_row(version, one, request.committed))
             if one.size_bytes:
                 piece = b"".join(head)
                 head = []
@@ -180,11 +180,13 @@ def fetch_answer(
     return [INT32.pack(size_bytes) + last]
 
 
-def _answer_row(version: int, one: FetchedPartition) -> bytes:
+def _answer_row(version: int, one: FetchedPartition, committed: bool) -> bytes:
+    """Return a partition up to its batches; its aborted transactions are null unless it was read committed."""
     flexible = version >= FLEXIBLE
     size = count(one.size_bytes, flexible)
     if not one.aborted and version >= _WITH_RACK:
-        return _PLAIN[flexible].pack(*one[:5], int(flexible), -1) + size
+        none = flexible if committed and not one.error else flexible - 1
+        return _PLAIN[flexible].pack(*one[:5], none, -1) + size
     out = [_PARTITION.pack(one.partition, one.error, one.high_watermark, one.last_stable_offset)]
     if version >= _WITH_START:
         out.append(INT64.pack(one.first_offset))

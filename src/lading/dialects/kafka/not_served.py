@@ -23,7 +23,6 @@ _DELEGATION_TOKENS: Final[Mapping[int, str]] = {
     38: "CreateDelegationToken", 39: "RenewDelegationToken", 40: "ExpireDelegationToken", 41: "DescribeDelegationToken",
 }  # fmt: skip
 _FEATURES: Final[Mapping[int, str]] = {57: "UpdateFeatures"}
-_TELEMETRY: Final[Mapping[int, str]] = {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"}
 _STREAMS_GROUPS: Final[Mapping[int, str]] = {88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"}
 
 NOT_SERVED: Final[tuple[tuple[Mapping[int, str], NotServed], ...]] = (
@@ -57,14 +56,6 @@ NOT_SERVED: Final[tuple[tuple[Mapping[int, str], NotServed], ...]] = (
             "levels of features (KIP-584)",
             "a version of Lading has one set of them",
             "an [upgrade](../how-to/upgrade.md)",
-        ),
-    ),
-    (
-        _TELEMETRY,
-        NotServed(
-            "metrics of clients (KIP-714)",
-            "nothing here would receive them; Apache Kafka offers these with a plugin for it alone",
-            "the client's own metrics",
         ),
     ),
 )

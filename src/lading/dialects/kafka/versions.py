@@ -40,6 +40,7 @@ DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE = range(76, 80)
 DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS = 90, 91, 92
+GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 
 _LATER: Final = "lading.dialects.kafka.later_messages"
 """Messages that ``kafka.protocol`` lacks."""
@@ -96,6 +97,8 @@ SERVED: Final[dict[int, Api]] = {
     LIST_TRANSACTIONS: Api("ListTransactions", 0, 2, 0, "admin.transactions"),
     CONSUMER_GROUP_HEARTBEAT: Api("ConsumerGroupHeartbeat", 0, 1, 0, _LATER),
     CONSUMER_GROUP_DESCRIBE: Api("ConsumerGroupDescribe", 0, 1, 0, _LATER),
+    GET_TELEMETRY_SUBSCRIPTIONS: Api("GetTelemetrySubscriptions", 0, 0, 0, _LATER),
+    PUSH_TELEMETRY: Api("PushTelemetry", 0, 0, 0, _LATER),
     LIST_CONFIG_RESOURCES: Api("ListConfigResources", 0, 1, 0, "admin.configs"),
     DESCRIBE_TOPIC_PARTITIONS: Api("DescribeTopicPartitions", 0, 0, 0, "admin.topics"),
     SHARE_GROUP_HEARTBEAT: Api("ShareGroupHeartbeat", 1, 1, 0, _LATER),

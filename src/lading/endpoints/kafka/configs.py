@@ -23,7 +23,7 @@ from ...broker.core.settings import (
     UNLIMITED,
     TopicSettings,
 )
-from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
+from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, UNSUPPORTED_VERSION, code_of
 from ...dialects.kafka.versions import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
@@ -63,7 +63,9 @@ from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Sessio
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
-TOPIC, CLIENT_METRICS = 2, 16
+TOPIC, BROKER_LOGGER, CLIENT_METRICS = 2, 8, 16
+KINDS_LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+"""Those that Apache Kafka 4.3 lists; a request for any other is UNSUPPORTED_VERSION."""
 """Kinds of resources next to BROKER and GROUP; the metrics of clients have no configs here."""
 DELETE: Final = "delete"
 """The policy of topics whose messages go by age and size alone."""
@@ -329,6 +331,8 @@ class _Handlers:
             GROUP: sorted({*self._context.broker.coordinated_groups.names(), *self._dynamic.list_groups()}),
         }
         # the first version asks for metrics of clients only; later on nothing asked for is everything
+        if request.version and not KINDS_LISTED.issuperset(request.body.resource_types or ()):
+            return {"error_code": UNSUPPORTED_VERSION, "config_resources": []}
         wanted = (request.body.resource_types or tuple(named)) if request.version else ()
         rows = [
             {"resource_name": name, "resource_type": kind} for kind in named if kind in wanted for name in named[kind]

@@ -147,7 +147,7 @@ class DelayedFetch:
             error, partition = self._partition(topic, one)
             if partition is None or error:
                 self._is_refused = True
-                rows.append(_refuse_partition(one, error, partition))
+                rows.append(FetchedPartition(one.partition, error))
                 continue
             room, total = self._limit_bytes - self._total_bytes, self._total_bytes
             batches = fetcher.read(partition, one, committed=committed, room=room, force=not total, ahead=self._ahead)
@@ -336,13 +336,6 @@ class DelayedFetch:
 
     def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]], throttle_ms: int) -> None:
         self._slot.fill(fetch_answer(self._request, topics, 0, throttle_ms))
-
-
-def _refuse_partition(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:
-    if partition is None:
-        return FetchedPartition(wanted.partition, error)
-    log = partition.log
-    return FetchedPartition(wanted.partition, error, log.high_watermark, log.last_stable_offset, log.first_offset)
 
 
 def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:

@@ -196,7 +196,7 @@ class GroupPositions:
         self, session: Session, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter
     ) -> Turns[list[Fields]]:
         if topics is None:
-            return (yield from self._all(session, group, stable, turn))
+            return (yield from self._all(session, group, stable, turn, by_id=True))
         found: list[Fields] = []
         for asked in topics:
             topic, code = None, NONE
@@ -214,7 +214,9 @@ class GroupPositions:
             found.append({"topic_id": asked.topic_id or _NO_TOPIC, "partitions": rows})
         return found
 
-    def _all(self, session: Session, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
+    def _all(
+        self, session: Session, group: str, stable: bool, turn: TurnCounter, *, by_id: bool = False
+    ) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
         for topic in self._broker.topology.list_topics():
@@ -224,7 +226,8 @@ class GroupPositions:
                 if key in one.positions or self._broker.producers.waits(one, key)
             ]
             if rows and self._context.may_describe(session.principal, topic.flat_name):
-                found.append({"name": topic.flat_name, "topic_id": UUID(bytes=topic.uuid), "partitions": rows})
+                label = {"topic_id": UUID(bytes=topic.uuid)} if by_id else {"name": topic.flat_name}
+                found.append({**label, "partitions": rows})
             if turn.is_over(len(topic.partitions)):
                 yield
         return found
@@ -296,6 +299,11 @@ def store_offsets(
             try:
                 known = context.topics.find(topic.name) if find_by_id is None else find_by_id(topic)
                 partition = known.partition(one.partition_index)
+            except Refusal as refusal:
+                # before an error of the member, as in Apache Kafka
+                rows.append({"partition_index": one.partition_index, "error_code": code_of(refusal)})
+                continue
+            try:
                 if not code and len(text) > METADATA_BYTES_MAX:
                     code = POSITION_TEXT_TOO_LARGE
                 # in a log without records every position is its begin: nothing is to be kept

@@ -16,8 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core import offsets_for_times
-from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, INVALID_REQUEST, UNKNOWN_LEADER_EPOCH, code_of
-from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from ...dialects.kafka.errors import (
+    FENCED_LEADER_EPOCH,
+    INVALID_REQUEST,
+    UNKNOWN_LEADER_EPOCH,
+    UNSUPPORTED_VERSION,
+    code_of,
+)
+from ...dialects.kafka.versions import LIST_OFFSETS, NEVER, OFFSET_FOR_LEADER_EPOCH
 from ...model.errors import LadingError
 from ...runtime.turns import TurnCounter, Turns, take_turns
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
@@ -60,6 +66,9 @@ _ENDS: Final[dict[int, Callable[[Partition, int], OffsetAndTimestamp]]] = {
 }
 """Special values instead of a time: latest, earliest, latest time, earliest local, and two of tiers (none)."""
 
+_FIRST_VERSIONS: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+"""The first version that has each of them; before, as for any other value, it is UNSUPPORTED_VERSION."""
+
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """ListOffsets and OffsetForLeaderEpoch."""
@@ -90,15 +99,17 @@ class _Handlers:
         self._context = context
 
     def list_offsets(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._list_offsets(request.body))
+        return take_turns(self._list_offsets(request.body, request.version))
 
-    def _list_offsets(self, body: Any) -> Turns[Fields]:
+    def _list_offsets(self, body: Any, version: int) -> Turns[Fields]:
         committed = body.isolation_level == READ_COMMITTED
         repeated = yield from _find_repeated(body.topics)
 
         def row(name: str, asked: Any) -> Fields:
             if repeated and (name, asked.partition_index) in repeated:
                 return {"partition_index": asked.partition_index, "error_code": INVALID_REQUEST}
+            if asked.timestamp < 0 and version < _FIRST_VERSIONS.get(asked.timestamp, NEVER):
+                return {"partition_index": asked.partition_index, "error_code": UNSUPPORTED_VERSION}
             return self._offset(name, asked, committed)
 
         return (yield from rows_by_topic(body.topics, "name", row))
@@ -111,8 +122,7 @@ class _Handlers:
         log = partition.log
         if asked.timestamp < 0:
             end = log.last_stable_offset if committed else log.high_watermark
-            ask = _ENDS.get(asked.timestamp)
-            found = NOTHING if ask is None else ask(partition, end)
+            found = _ENDS[asked.timestamp](partition, end)
         else:
             found = _to_offset_and_timestamp(
                 offsets_for_times.first_since(partition, min(asked.timestamp, TIME_MS_MAX) * 1000)

@@ -9,6 +9,7 @@ from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
 from . import (
     acls,
     api_versions,
+    client_metrics,
     configs,
     consumer_groups,
     groups,
@@ -47,6 +48,7 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
     sasl.handlers,
     acls.handlers,
     scram_users.handlers,
+    client_metrics.handlers,
 )
 """Each gives its handlers by API key. An API without a handler is not listed to clients."""
 

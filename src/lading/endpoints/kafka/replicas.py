@@ -229,11 +229,6 @@ def _no_quorum_row(number: int) -> Fields:
         "partition_index": number,
         "error_code": UNKNOWN_TOPIC,
         "error_message": f"a quorum is described by partition 0 of {QUORUM_TOPIC}",
-        "leader_id": -1,
-        "leader_epoch": -1,
-        "high_watermark": -1,
-        "current_voters": [],
-        "observers": [],
     }
 
 

@@ -41,7 +41,7 @@ _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT:
 _FENCED_FROM_ELSE: Final = 2
 """From these versions on a fenced producer gets PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH."""
 _ABORTABLE_FROM: Final = {versions.TXN_OFFSET_COMMIT: 4, versions.ADD_PARTITIONS_TO_TXN: 5}
-"""From these versions on a producer without an open transaction is told to abort, and may go on then."""
+"""From these versions on a producer without an open transaction may abort, and then continue."""
 _MANY_TRANSACTIONS_FROM: Final = 4
 _NEW_EPOCH_FROM: Final = 5
 _BEGINS_FROM: Final = 5

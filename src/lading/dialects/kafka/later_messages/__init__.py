@@ -12,6 +12,7 @@ from kafka.protocol.api_message import ApiMessage
 NAMES: Final = (
     "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch",
     "ShareAcknowledge", "DescribeShareGroupOffsets", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
+    "GetTelemetrySubscriptions", "PushTelemetry",
 )  # fmt: skip
 
 _MESSAGES: Final[dict[str, Any]] = {

@@ -1,0 +1,177 @@
+"""Metrics of clients (KIP-714): which of them clients push, and their last values in ``/metrics`` by client.
+
+* GetTelemetrySubscriptions 0 and PushTelemetry 0 (KIP-714).
+
+Here: the subscription is a setting, ``client_metrics``, the same for all clients; nothing is pushed while it is empty,
+as in Apache Kafka without a subscription.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+from uuid import UUID, uuid4
+
+import google_crc32c
+
+from ...dialects.kafka.client_metrics import ClientMetric, parse_client_metrics
+from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
+from ...dialects.kafka.errors import (
+    INVALID_RECORD,
+    INVALID_REQUEST,
+    TELEMETRY_TOO_LARGE,
+    THROTTLING_QUOTA_EXCEEDED,
+    UNKNOWN_SUBSCRIPTION_ID,
+    UNSUPPORTED_COMPRESSION,
+)
+from ...dialects.kafka.errors import NONE as NO_ERROR
+from ...dialects.kafka.versions import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from ...model.errors import MalformedMessage
+from ...runtime.metrics import Gauge, GaugeRow
+from ..base.services import now_us
+from .handling import Answer, Context, Fields, Handler, Request, Session
+
+PUSH_BYTES_MAX: Final = 1 << 20
+"""Bytes of a push as it is sent, and once it is decompressed: the default of ``telemetry.max.bytes``."""
+CLIENTS_MAX: Final = 1_000
+"""Clients whose values are shown, those that pushed last; each has ``VALUES_MAX`` at most."""
+VALUES_MAX: Final = 500
+CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
+"""In the order in which clients are to try them; NONE is always taken."""
+EARLY_SHARE: Final = 2
+"""A client may push again after this part of the interval: its timer is not ours."""
+_NOBODY: Final = UUID(int=0)
+
+
+@dataclass(slots=True, eq=False)
+class MeasuredClient:
+    """One client, and the last values that it pushed by name and attributes."""
+
+    client_id: str
+    pushed_us: int = 0
+    is_ending: bool = False
+    values: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def add(self, metrics: Iterable[ClientMetric]) -> None:
+        """Take over the values of a push; those above ``VALUES_MAX`` are left out."""
+        for metric in metrics:
+            key = metric.name, metric.attributes
+            if key in self.values or len(self.values) < VALUES_MAX:
+                self.values[key] = metric.value + (self.values.get(key, 0.0) if metric.is_delta else 0.0)
+
+
+class ClientMetrics:
+    """The clients of one endpoint by their instance ids, in the order of their last requests."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._clients: OrderedDict[UUID, MeasuredClient] = OrderedDict()
+
+    def find(self, instance: UUID, client_id: str) -> MeasuredClient:
+        """Return a client, which is noted if it is new; the one that was silent for longest is forgotten then."""
+        client = self._clients.get(instance)
+        if client is None:
+            client = self._clients[instance] = MeasuredClient(client_id)
+            if len(self._clients) > CLIENTS_MAX:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(instance)
+        return client
+
+    def forget(self, instance: UUID) -> None:
+        """Drop the values of a client that has ended."""
+        self._clients.pop(instance, None)
+
+    def read(self) -> Iterable[GaugeRow]:
+        """Return all values as rows of the gauge."""
+        for instance, client in list(self._clients.items()):
+            for (name, attributes), value in list(client.values.items()):
+                yield (self._endpoint, client.client_id, str(instance), name, attributes), value
+            yield None
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """Return the handlers of this module."""
+    answers = ClientMetricsHandlers(context)
+    return {GET_TELEMETRY_SUBSCRIPTIONS: answers.subscribe, PUSH_TELEMETRY: answers.push}
+
+
+class ClientMetricsHandlers:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context, clock: Callable[[], int] = now_us) -> None:
+        self._services = context.services
+        self._now_us = clock
+        settings = context.settings
+        self._names = ["" if name == "*" else name for name in settings.client_metrics]
+        self._interval_ms = settings.client_metrics_interval_ms
+        told = ",".join([str(self._interval_ms), *self._names])
+        self._subscription = google_crc32c.value(told.encode()) & 0x7FFF_FFFF
+        self._clients = ClientMetrics(context.name)
+        context.services.metrics.add(
+            Gauge(
+                "lading_kafka_client_metric",
+                "Last value of a metric that a Kafka client pushed (KIP-714); sums since it began to push.",
+                ("endpoint", "client_id", "instance", "metric", "attributes"),
+                self._clients.read,
+            )
+        )
+
+    def subscribe(self, session: Session, request: Request) -> Fields:
+        """Return what a client is to push; one without an id gets it."""
+        instance = request.body.client_instance_id or _NOBODY
+        return {
+            "error_code": NO_ERROR,
+            "client_instance_id": uuid4() if instance == _NOBODY else instance,
+            "subscription_id": self._subscription,
+            "accepted_compression_types": list(CODECS),
+            "push_interval_ms": self._interval_ms,
+            "telemetry_max_bytes": PUSH_BYTES_MAX,
+            "delta_temporality": True,
+            "requested_metrics": self._names,
+        }
+
+    def push(self, session: Session, request: Request) -> Answer:
+        """Take the values of one client, which are decoded in a worker."""
+        body = request.body
+        instance, data = body.client_instance_id or _NOBODY, body.metrics or b""
+        if (code := self._find_error(instance, request)) != NO_ERROR:
+            return {"error_code": code}
+        client = self._clients.find(instance, request.client_id or "")
+        now = self._now_us()
+        if client.is_ending:
+            return {"error_code": INVALID_REQUEST}
+        if client.pushed_us + self._interval_ms * 1_000 // EARLY_SHARE > now and not body.terminating:
+            return {"error_code": THROTTLING_QUOTA_EXCEEDED}
+        client.pushed_us, client.is_ending = now, bool(body.terminating)
+        return self._take(client, instance, int(body.compression_type), memoryview(data))
+
+    def _find_error(self, instance: UUID, request: Request) -> int:
+        body = request.body
+        if instance == _NOBODY:
+            return INVALID_REQUEST
+        if body.subscription_id != self._subscription or not self._names:
+            return UNKNOWN_SUBSCRIPTION_ID
+        if body.compression_type not in (NONE, *CODECS):
+            return UNSUPPORTED_COMPRESSION
+        return TELEMETRY_TOO_LARGE if len(body.metrics or b"") > PUSH_BYTES_MAX else NO_ERROR
+
+    async def _take(self, client: MeasuredClient, instance: UUID, codec: int, data: memoryview) -> Fields:
+        try:
+            metrics = await self._services.run_in_worker(1, 0, partial(_decode, codec), data)
+        except MalformedMessage:
+            return {"error_code": INVALID_RECORD}
+        client.add(metrics)
+        if client.is_ending:
+            self._clients.forget(instance)
+        return {"error_code": NO_ERROR}
+
+
+def _decode(codec: int, data: memoryview) -> list[ClientMetric]:
+    """Return the values of a push. Raises MalformedMessage for bytes that are not of the codec, or too many."""
+    if codec != NONE:
+        plain, size_bytes = decompress(codec, data, bytes_max=PUSH_BYTES_MAX)
+        data = memoryview(plain)[:size_bytes]
+    return parse_client_metrics(data)
