@@ -10,6 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -94,6 +95,10 @@ def _fetch(world: World, version: int, name: str, topic_id: UUID, offset: int = 
 def _offsets(name: str, timestamp: int) -> Fields:
     parts = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": timestamp} for index in (0, 7)]
     return {"replica_id": -1, "isolation_level": 1, "topics": [{"name": name, "partitions": parts}], "timeout_ms": 1000}
+
+
+def _offsets_of_topic(timestamp: int, world: World, version: int) -> Fields:
+    return _offsets(world.topic, timestamp)
 
 
 def _commit(world: World, version: int, name: str, topic_id: UUID) -> Fields:
@@ -218,7 +223,7 @@ STEPS: Final[tuple[Step, ...]] = (
     Step(v.FETCH, "three records", lambda w, n: _fetch(w, n, w.topic, w.topic_id)),
     Step(v.FETCH, "after the end", lambda w, n: _fetch(w, n, w.topic, w.topic_id, 1000)),
     Step(v.FETCH, "a missing topic", lambda w, n: _fetch(w, n, w.missing, NOWHERE)),
-    *(Step(v.LIST_OFFSETS, f"of {name}", lambda w, n, at=at: _offsets(w.topic, at)) for name, at in (
+    *(Step(v.LIST_OFFSETS, f"of {name}", partial(_offsets_of_topic, at)) for name, at in (
         ("the end", -1), ("the start", -2), ("the latest time", -3), ("the local start", -4), ("the last tiered", -5),
         ("what waits for upload", -6), ("no such kind", -9), ("a time", 1), ("a time to come", 1 << 45))),
     Step(v.LIST_OFFSETS, "of a missing topic", lambda w, n: _offsets(w.missing, -1)),
@@ -357,7 +362,7 @@ def open_world(address: str, prefix: str) -> World:
     metadata = _ask_settled(world, "Metadata", 12, named, wait_codes=UNKNOWN_CODES)
     world.topic_id = metadata.topics[0].topic_id
     rows = [{"name": world.topic, "partition_data": [{"index": 0, "records": one_batch(b"a", b"b", b"c")}]}]
-    fields = {"transactional_id": None, "acks": -1, "timeout_ms": 5000, "topic_data": rows}
+    fields: Fields = {"transactional_id": None, "acks": -1, "timeout_ms": 5000, "topic_data": rows}
     _ask_settled(world, "Produce", 9, fields, wait_codes=UNKNOWN_CODES)
     for kind, key in ((0, f"{prefix}-alone"), (1, f"{prefix}-writer")):
         _ask_settled(world, "FindCoordinator", 2, {"key": key, "key_type": kind})
