@@ -173,5 +173,5 @@ def _decode(codec: int, data: memoryview) -> list[ClientMetric]:
     """Return the values of a push. Raises MalformedMessage for bytes that are not of the codec, or too many."""
     if codec != NONE:
         plain, size_bytes = decompress(codec, data, bytes_max=PUSH_BYTES_MAX)
-        data = memoryview(plain)[:size_bytes]
+        data = plain[:size_bytes].data
     return parse_client_metrics(data)
