@@ -344,8 +344,8 @@ DIFFERENCES: Final[Mapping[tuple[str, str, str], str]] = {
     **{("CreateTopics", "a new one", f"topics.configs{name}"): CONFIGS for name in (
         "", ".name", ".value", ".read_only", ".config_source", ".is_sensitive")},
     ("DescribeConfigs", "two configs", "results.configs.value"): CONFIGS,
-    **{(api, "an invalid value", f"responses.{name}"): "a missing topic is told before an invalid value"
-       for api in ("AlterConfigs", "IncrementalAlterConfigs") for name in ("error_code", "resource_name")},
+    **{(api, "an invalid value", "responses.error_code"): "a missing topic is told before an invalid value"
+       for api in ("AlterConfigs", "IncrementalAlterConfigs")},
     **{("Fetch", step, "responses.partitions.aborted_transactions"): "null from version 11 on, before an empty list"
        for step in ("three records", "after the end", "a missing topic")},
     ("SaslHandshake", "an unknown mechanism", "error_code"): (
