@@ -240,8 +240,9 @@ def write_arrow(
     if named is None and "headers" in parts.schema.names:
         chosen["headers"] = "headers"
     if not chosen and not named and not members:
-        spelled = "; the payload is called value: pass payload='value'" if "value" in parts.schema.names else ""
-        raise LocalError(f"no columns selected{spelled or '; pass headers=[...], payload=... or key=...'}")
+        if "value" in parts.schema.names:
+            raise LocalError("no columns selected; the payload is called value: pass payload='value'")
+        raise LocalError("no columns selected; pass headers=[...], payload=... or key=...")
 
     def messages() -> Iterator[pa.RecordBatch]:
         for batch in parts.to_batches(max_chunksize=WRITE_ROWS):

@@ -313,7 +313,7 @@ def _is_key(data: Address, at: int, size: int, word: int, keys: Table, key: int,
 
 
 @step
-def _expected_end(data: Address, at: int, end: int, limit: int, keys: Table, key: int, names: Address) -> int:
+def _find_expected_end(data: Address, at: int, end: int, limit: int, keys: Table, key: int, names: Address) -> int:
     """Return the position after the colon if the name of ``key`` begins here, in the shortest form, or -1."""
     size = keys[key, KEY_SIZE]
     # the quote, the name, a quote and a colon
@@ -361,7 +361,7 @@ def _walk_object(
             hit = after[place]
             name_end = int64(-1)
             if hit >= 0:
-                name_end = _expected_end(data, at, end, limit, keys, hit, names)
+                name_end = _find_expected_end(data, at, end, limit, keys, hit, names)
             if name_end >= 0:
                 at = skip_space(data, name_end, end)
                 if at >= end:

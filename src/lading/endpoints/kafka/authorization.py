@@ -199,12 +199,12 @@ def _no_responses(body: Any, code: int) -> Fields:
     return {"error_code": code, "responses": []}
 
 
-def _altered_offsets_row(row: Any, code: int) -> Row:
+def _build_altered_offsets_row(row: Any, code: int) -> Row:
     rows = ({"partition_index": one.partition_index, "error_code": code} for one in row.partitions)
     return {"topic_name": row.topic_name, "partitions": rows}
 
 
-def _described_group(asked: str) -> RowNeed:
+def _need_described_group(asked: str) -> RowNeed:
     return RowNeed(
         Right.DESCRIBE, asked, "groups", lambda name, code: {"error_code": code, "group_id": name},
         lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
@@ -236,7 +236,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.SHARE_GROUP_HEARTBEAT: [_MEMBER],
     v.SHARE_FETCH: [_MEMBER._replace(refuse=_no_responses)],
     v.SHARE_ACKNOWLEDGE: [_MEMBER._replace(refuse=_no_responses)],
-    v.SHARE_GROUP_DESCRIBE: [_described_group("group_ids")],
+    v.SHARE_GROUP_DESCRIBE: [_need_described_group("group_ids")],
     v.DESCRIBE_SHARE_GROUP_OFFSETS: [
         RowNeed(
             Right.DESCRIBE, "groups", "groups",
@@ -246,7 +246,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     ],
     v.ALTER_SHARE_GROUP_OFFSETS: [
         _MEMBER._replace(refuse=_no_responses),
-        RowNeed(Right.READ, "topics", "responses", _altered_offsets_row, lambda row: row.topic_name),
+        RowNeed(Right.READ, "topics", "responses", _build_altered_offsets_row, lambda row: row.topic_name),
     ],
     v.DELETE_SHARE_GROUP_OFFSETS: [
         RequestNeed(Right.DELETE, _GROUP, _group_id, _no_responses),
@@ -256,7 +256,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         ),
     ],
     v.CONSUMER_GROUP_DESCRIBE: [
-        _described_group("group_ids")
+        _need_described_group("group_ids")
     ],
     v.DESCRIBE_GROUPS: [
         RowNeed(
