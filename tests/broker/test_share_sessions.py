@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,11 +12,13 @@ import pytest
 
 from lading.broker import share_sessions
 from lading.broker.broker import Broker
+from lading.broker.channels.channel import HOLD_US
 from lading.broker.core.topology import Topic
 from lading.broker.group_changes import GroupPosition
 from lading.broker.kafka.share_group import ShareGroup, ShareGroupMember
 from lading.broker.share_sessions import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch, ShareSession
 from lading.dialects import registry
+from lading.log.dead_letter_intents import DeadLetterIntentRow, DeadLetterIntentStore
 from lading.model.errors import Reason, Refusal
 from lading.model.scan_request import ScanRequest
 from lading.runtime.turns import finish
@@ -151,6 +153,53 @@ def test_messages_of_an_older_session_of_a_member_are_settled_in_the_next(broker
     assert take(broker, other, 1) == []
 
 
+def test_the_next_session_of_a_member_is_woken_and_outlives_the_one_before(broker: Broker, topic: Topic) -> None:
+    """Its connection may be found lost long after the member has opened a session on another one."""
+    put(broker, topic.partition(0), b"a")
+    former = open_session(broker, topic)
+    assert take(broker, former, 1) == [(0, 1)]
+    calls: list[str] = []
+    former.on_ready = lambda: calls.append("former")
+    session = broker.share_sessions.open(GROUP, "m")
+    assert calls == ["former"]
+    broker.share_sessions.close(former)
+    session.add(broker.share_sessions.open_channel(GROUP, topic), 0)
+    session.on_ready = lambda: calls.append("next")
+    session.wait(broker.share_sessions.find_config(GROUP))
+    put(broker, topic.partition(0), b"b")
+    broker.channels.pump(NOW)
+    assert "next" in calls
+    settle(broker, session, ACCEPT, 0, 1)
+
+
+def test_a_member_that_waits_gets_no_more_than_the_locks_of_a_partition(broker: Broker, topic: Topic) -> None:
+    configure(broker, partition_max_record_locks="100")
+    put(broker, topic.partition(0), *[b"x"] * 150)
+    session = open_session(broker, topic)
+    assert len(take(broker, session, 200)) == 100
+    calls: list[None] = []
+    session.on_ready = lambda: calls.append(None)
+    session.wait(broker.share_sessions.find_config(GROUP))
+    broker.channels.pump(NOW)
+    assert not calls
+    settle(broker, session, ACCEPT, 0)
+    for now_us in (NOW, NOW + HOLD_US):
+        broker.channels.pump(now_us)
+    assert len(calls) == 1
+
+
+def test_a_partition_that_comes_back_is_read_again(broker: Broker) -> None:
+    topic = topic_of(broker, 2)
+    session = open_session(broker, topic)
+    session.add(broker.share_sessions.open_channel(GROUP, topic), 1)
+    broker.at_once.delete_partitions(topic, 1)
+    broker.at_once.add_partitions(topic, 1)
+    assert [reader.number for reader in session.readers.values() if reader.is_lost] == [1]
+    session.add(broker.share_sessions.open_channel(GROUP, topic), 1)
+    put(broker, topic.partition(1), b"a")
+    assert take(broker, session, 1) == [(0, 1)]
+
+
 @pytest.mark.parametrize("is_rejected", [True, False])
 def test_a_message_that_is_given_up_goes_to_the_dead_letter_topic_with_the_headers_of_kip_1191(
     broker: Broker, topic: Topic, is_rejected: bool
@@ -189,6 +238,27 @@ def test_a_message_that_is_given_up_goes_to_the_dead_letter_topic_with_the_heade
     }
     assert expected.items() <= headers.items()
     assert take(broker, session, 5) == [(1, 1)]
+
+
+def test_intents_of_many_dead_letters_are_written_at_once(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write waits for the disk; after one that is refused, those before it would be made again."""
+    broker.at_once.alter_topic(topic, replace(topic.settings, dead_letter_topic="s.dead"))
+    put(broker, topic.partition(0), *[b"x"] * 400)
+    session = open_session(broker, topic)
+    take(broker, session, 400)
+    counts: list[int] = []
+    add = DeadLetterIntentStore.add
+
+    def count(store: DeadLetterIntentStore, rows: Iterable[DeadLetterIntentRow]) -> list[int]:
+        idents = add(store, rows)
+        counts.append(len(idents))
+        return idents
+
+    monkeypatch.setattr(DeadLetterIntentStore, "add", count)
+    settle(broker, session, REJECT, *range(0, 400, 2))
+    assert counts == [4]
 
 
 def test_members_of_a_topic_share_its_partitions_evenly() -> None:

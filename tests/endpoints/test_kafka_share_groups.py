@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from lading import testing
+from lading.dialects.carrier import Carried, carry
+from lading.dialects.kafka import layout
 from lading.dialects.kafka.errors import (
     GROUP_NOT_EMPTY,
     GROUP_NOT_FOUND,
@@ -26,6 +30,12 @@ from lading.dialects.kafka.errors import (
     UNKNOWN_MEMBER,
     UNKNOWN_TOPIC_ID,
 )
+from lading.dialects.kafka.messages import read_batches
+from lading.dialects.kafka.protocol import RECORDS
+from lading.endpoints.kafka.share_fetch import list_parts
+from lading.model.errors import MalformedMessage
+from tests.broker.channel_room import Reader, put
+from tests.broker.room import NOW, opened, topic_of
 from tests.endpoints.kafka_frames import KafkaFrames
 from tests.endpoints.nsq_client import NsqClient
 
@@ -242,6 +252,25 @@ def test_a_fetch_waits_for_messages(kafka: str) -> None:
     produce(kafka, "shared-waiting", 0, 1)
     assert b"0" in member.frames.answer()
     member.close()
+
+
+def test_a_message_that_cannot_be_converted_holds_up_no_other(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    put(broker, partition, *[b"x"] * 8)
+    reader = Reader().subscribe(broker.channels.open(partition.topic, "g"), ready=8)
+    broker.channels.pump(NOW)
+
+    def fit(batch: pa.RecordBatch) -> Carried:
+        if 5 in batch.column("offset").to_pylist():
+            raise MalformedMessage("message 5 is damaged")
+        return carry(batch, RECORDS)
+
+    parts, unreadable = list_parts(fit, [(reader.deliveries[0].page, np.arange(8))])
+    assert unreadable.tolist() == [5]
+    tables = [read_batches(np.frombuffer(part, np.uint8), 0, len(part)).table for part in parts]
+    assert [int(row[layout.COUNT]) for table in tables for row in table] == [4, 1, 2]
+    broker.stop()
 
 
 def test_a_share_group_and_a_channel_of_one_name_are_one_queue(broker: testing.BrokerProcess, kafka: str) -> None:

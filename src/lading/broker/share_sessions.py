@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..log.kafka_config_table import KafkaConfigTable
 from ..model.errors import Reason, Refusal
 from .channels import Channel, Channels, ChannelStart, Delivery, Subscriber
-from .channels.partition_dispatcher import LOOKAHEAD_MAX, PartitionDispatcher
+from .channels.partition_dispatcher import LOOKAHEAD_MAX, NO_LIMIT, PartitionDispatcher
 from .core.callbacks import ignore
 from .core.topology import Topic
 from .kafka.assignors import Place
@@ -56,6 +56,20 @@ class AcknowledgementBatch(NamedTuple):
     kinds: list[int]
 
 
+class ShareSubscriber(Subscriber):
+    """A subscriber that takes messages of a partition only while fewer than ``locks_max`` are with subscribers."""
+
+    def __init__(self, lane: PartitionDispatcher, take: Callable[[Delivery], None], name: str) -> None:
+        super().__init__(take, timeout_max_us=NEVER_US, name=name)
+        self.lane = lane
+        self.locks_max = NO_LIMIT
+
+    @property
+    def credit(self) -> int:
+        """Return how many more messages it takes now."""
+        return min(super().credit, self.locks_max - self.lane.in_flight)
+
+
 class ShareReader:
     """A member as a subscriber of one partition of a channel."""
 
@@ -65,9 +79,10 @@ class ShareReader:
         self.deliveries: list[Delivery] = []
         self.is_new = True
         """Whether no response has named the partition yet."""
-        self._on_delivery = on_delivery
+        self.on_delivery = on_delivery
+        """Called when it has taken messages: by the session that reads the partition now."""
         self._room_bytes = 0
-        self.subscriber = Subscriber(self._take, timeout_max_us=NEVER_US, name=member)
+        self.subscriber = ShareSubscriber(channel.lanes[number], self._take, member)
         channel.subscribe(self.subscriber, number)
 
     @property
@@ -78,19 +93,24 @@ class ShareReader:
     @property
     def lane(self) -> PartitionDispatcher:
         """The channel's state of the partition."""
-        return self.channel.lanes[self.number]
+        return self.subscriber.lane
 
     @property
     def is_lost(self) -> bool:
-        """Whether the channel, or the partition, was deleted."""
-        return self.channel.deleted or self.number >= len(self.channel.lanes)
+        """Whether the channel, or the partition, was deleted; another one may have its number since."""
+        lanes = self.channel.lanes
+        return self.channel.deleted or self.number >= len(lanes) or lanes[self.number] is not self.lane
 
     def _take(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
         self._room_bytes -= len(delivery.offsets) * delivery.page.message_bytes
         if self._room_bytes <= 0:
             self.subscriber.ready = 0
-        self._on_delivery()
+        self.on_delivery()
+
+    def configure(self, config: ShareGroupConfig) -> None:
+        """Take messages as the group's configs say."""
+        self.subscriber.timeout_us, self.subscriber.locks_max = config.lock_us, config.locks_max
 
     def want(self, count: int, size_bytes: int = 1) -> None:
         """Take ``count`` messages more than it has, until they have about ``size_bytes``; 0 to take no more."""
@@ -102,7 +122,7 @@ class ShareReader:
         self.subscriber.ready = 0
         self.channel.leave(self.subscriber)
         self.subscriber.on_delivery = self.subscriber.on_closed = ignore
-        self._on_delivery = ignore
+        self.on_delivery = ignore
 
 
 class ShareSession:
@@ -158,7 +178,11 @@ class ShareSession:
         """Have the messages of the member's session before."""
         for place in list(former.readers):
             former.forget(place)
-        self.forgotten = former.forgotten
+        # the end of the former session must not take these from this one
+        self.forgotten, former.forgotten = former.forgotten, {}
+        for reader in self.forgotten.values():
+            reader.on_delivery = self._on_delivery
+        former.close()
 
     def close(self) -> None:
         """Give back what the member has."""
@@ -177,9 +201,9 @@ class ShareSession:
         for step in range(len(readers)):
             reader = readers[(self._turn + step) % len(readers)]
             if count > 0 and size_bytes > 0 and not reader.is_lost:
-                lane, taken = reader.lane, len(reader.deliveries)
-                reader.subscriber.timeout_us = config.lock_us
-                reader.want(min(count, config.locks_max - lane.in_flight), size_bytes)
+                taken = len(reader.deliveries)
+                reader.configure(config)
+                reader.want(count, size_bytes)
                 reader.channel.dispatch(reader.number, now_us)
                 reader.want(0)
                 for delivery in reader.deliveries[taken:]:
@@ -192,7 +216,7 @@ class ShareSession:
         self._is_waiting = True
         for reader in self.readers.values():
             if not reader.is_lost:
-                reader.subscriber.timeout_us = config.lock_us
+                reader.configure(config)
                 reader.want(1)
                 reader.channel.wake()
 

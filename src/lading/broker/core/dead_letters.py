@@ -206,11 +206,14 @@ class DeadLetters(Component):
         """Copy messages without setting their state; that it will happen is on disk when this returns. Refusal."""
         target = self._target(partition, now_us)
         topic = partition.topic
-        for ranges in _portions(changed):
-            draft = DeadLetterIntentRow(
+        drafts = [
+            DeadLetterIntentRow(
                 0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, True, reason, now_us
             )
-            (ident,) = self._store.add([draft])
+            for ranges in _portions(changed)
+        ]
+        # all or none, in one sync: the caller tries all of them again after a refusal
+        for draft, ident in zip(drafts, self._store.add(drafts), strict=True):
             self._take_in(PendingDeadLetter(replace(draft, id=ident), partition))
         self.on_pending()
 

@@ -298,6 +298,8 @@ class ShareHandlers:
         count = min(body.max_records, RECORDS_MAX)
         size_bytes = min(max(body.max_bytes, 0), self._answer_bytes_max)
         epoch = share.epoch
+        if count <= 0 or size_bytes <= 0:
+            return
         if not await self._take_some(share, count, size_bytes, config) and not rows.has_errors:
             await self._wait(client, share, min(body.max_wait_ms, WAIT_MS_MAX), config)
             if share.epoch == epoch:
@@ -351,9 +353,9 @@ class ShareHandlers:
         some.sort(key=lambda piece: int(piece[1][0]))
         fit = self._carrying.fit(reader.channel.topic)
         if all(page.run.dialect == codes.KAFKA for page, _ in some):
-            parts, unreadable = _list_parts(fit, some)
+            parts, unreadable = list_parts(fit, some)
         else:
-            work = partial(_list_parts, fit)
+            work = partial(list_parts, fit)
             parts, unreadable = await self._context.services.run_in_worker(1, 0, work, some)
         offsets = np.concatenate([delivery.offsets for delivery in deliveries])
         attempts = np.concatenate([delivery.attempts for delivery in deliveries])
@@ -412,29 +414,34 @@ class ShareRows:
 _NO_LEADER: Final[Fields] = {"current_leader": {"leader_id": -1, "leader_epoch": -1}}
 
 
-def _list_parts(fit: Fit, pages: Sequence[tuple[Page, NDArray[np.int64]]]) -> tuple[list[Bytes], NDArray[np.int64]]:
+def list_parts(fit: Fit, pages: Sequence[tuple[Page, NDArray[np.int64]]]) -> tuple[list[Bytes], NDArray[np.int64]]:
     """Return batches with the wanted messages of some pages, and the offsets of messages that cannot be converted."""
     parts: list[Bytes] = []
-    unreadable: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    unreadable: list[int] = []
     for page, offsets in pages:
         if page.run.dialect != codes.KAFKA:
-            try:
-                parts += _convert(page, offsets, fit)
-            except MalformedMessage:
-                log.exception("messages cannot be converted for a share group")
-                unreadable.append(offsets)
+            for first, end in ranges_of_rising(offsets).tolist():
+                parts += _convert(page, first, end, fit, unreadable)
             continue
         parts += batch_slicing.slice_holding(page.run, offsets)
-    return parts, np.concatenate(unreadable)
+    return parts, np.array(unreadable, np.int64)
 
 
-def _convert(page: Page, offsets: NDArray[np.int64], fit: Fit) -> list[Bytes]:
-    """Return messages of another dialect as batches of this one."""
-    parts: list[Bytes] = []
-    for first, end in ranges_of_rising(offsets).tolist():
-        for decoded in registry.decode(page.run, ScanRequest(first, end, FIELDS_WITH_ORIGIN)):
-            parts += [registry.dialect(codes.KAFKA).encode(fit(registry.to_batch(decoded)).batch)]
-    return parts
+def _convert(page: Page, first: int, end: int, fit: Fit, unreadable: list[int]) -> list[Bytes]:
+    """Return messages of another dialect as batches of this one; adds the offsets of those that cannot be converted."""
+    try:
+        return [
+            registry.dialect(codes.KAFKA).encode(fit(registry.to_batch(decoded)).batch)
+            for decoded in registry.decode(page.run, ScanRequest(first, end, FIELDS_WITH_ORIGIN))
+        ]
+    except MalformedMessage:
+        if end - first == 1:
+            log.exception("message %d cannot be converted for a share group", first)
+            unreadable.append(first)
+            return []
+    # all others are converted
+    middle = (first + end) // 2
+    return _convert(page, first, middle, fit, unreadable) + _convert(page, middle, end, fit, unreadable)
 
 
 def _list_acquired(offsets: NDArray[np.int64], attempts: NDArray[np.int64], batch_size: int) -> list[Fields]:
