@@ -110,9 +110,11 @@ def run(
     if remote is not None and local:
         raise SettingError("--remote and --local: both say where the work is done; give one of them")
     if remote is not None and settings.document.step:
+        from ..spark.session import hide_parameters
+
         raise SettingError(
-            f"--remote {remote}: {file} has SQL steps, which need a session with a JVM of its own; run it without "
-            "--remote, or leave the steps out"
+            f"--remote {hide_parameters(remote)}: {file} has SQL steps, which need a session with a JVM of its own; "
+            "run it without --remote, or leave the steps out"
         )
     if not local and not settings.document.step:
         require_spark("add --local to work without it")

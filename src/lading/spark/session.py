@@ -94,27 +94,33 @@ def connect(url: str) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    shown = hide_parameters(url)
     try:
         made: SparkSession = SparkSession.builder.remote(url).getOrCreate()
     except ImportError as error:
         raise LocalError(
-            f"--remote {url}: the client of Spark Connect lacks a package ({error}); pip install 'pyspark[connect]'"
+            f"--remote {shown}: the client of Spark Connect lacks a package ({error}); pip install 'pyspark[connect]'"
         ) from None
     except PySparkException as error:
-        reason = str(error).partition("\n")[0]
-        raise LocalError(f"--remote {url}: {reason}; write sc://HOST:15002, the address of a server") from None
+        reason = str(error).partition("\n")[0].replace(url, shown)
+        raise LocalError(f"--remote {shown}: {reason}; write sc://HOST:15002, the address of a server") from None
     try:
         # nothing is asked of a server before
         _ = made.version
         register(made)
     except Exception as error:
         if isinstance(error, PySparkException) or type(error).__module__.startswith("grpc"):
-            reason = str(error).strip().partition("\n")[0]
+            reason = str(error).strip().partition("\n")[0].replace(url, shown)
             raise LocalError(
-                f"--remote {url}: the server does not respond ({reason}); start one, or check it"
+                f"--remote {shown}: the server does not respond ({reason}); start one, or check it"
             ) from None
         raise
     return made
+
+
+def hide_parameters(url: str) -> str:
+    """Return the URL of a Spark Connect server as errors show it: its parameters may hold a token."""
+    return url.partition(";")[0].rstrip("/")
 
 
 def _join_submitted(settings: dict[str, str]) -> SparkSession:
