@@ -188,6 +188,20 @@ def test_a_member_that_waits_gets_no_more_than_the_locks_of_a_partition(broker: 
     assert len(calls) == 1
 
 
+def test_messages_count_with_their_whole_batches(broker: Broker, topic: Topic) -> None:
+    """A response holds the batches whole: of one message of each of many, it took memory for all of these."""
+    random = Random(1)
+    for _ in range(40):
+        put(broker, topic.partition(0), *[random.randbytes(2_000) for _ in range(50)])
+    session = open_session(broker, topic)
+    assert len(take(broker, session, 2_000, size_bytes=1 << 30)) == 2_000
+    settle(broker, session, RELEASE, *range(0, 2_000, 50))
+    got = take(broker, session, 2_000, size_bytes=250_000)
+    # no more than a page of the log beyond what was asked for
+    assert 3 <= len(got) <= 14
+    assert got + take(broker, session, 2_000, size_bytes=1 << 30) == [(offset, 2) for offset in range(0, 2_000, 50)]
+
+
 def test_a_partition_that_comes_back_is_read_again(broker: Broker) -> None:
     topic = topic_of(broker, 2)
     session = open_session(broker, topic)

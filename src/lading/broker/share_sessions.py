@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..log.kafka_config_table import KafkaConfigTable
+from ..model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from ..model.errors import Reason, Refusal
 from .channels import Channel, Channels, ChannelStart, Delivery, Subscriber
 from .channels.partition_dispatcher import LOOKAHEAD_MAX, NO_LIMIT, PartitionDispatcher
@@ -81,7 +82,9 @@ class ShareReader:
         """Whether no response has named the partition yet."""
         self.on_delivery = on_delivery
         """Called when it has taken messages: by the session that reads the partition now."""
-        self._room_bytes = 0
+        self._room_bytes = self._wanted_bytes = 0
+        self._last_base = -1
+        """First offset of the last chunk that is counted: the next messages of it add nothing."""
         self.subscriber = ShareSubscriber(channel.lanes[number], self._take, member)
         channel.subscribe(self.subscriber, number)
 
@@ -103,10 +106,25 @@ class ShareReader:
 
     def _take(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
-        self._room_bytes -= len(delivery.offsets) * delivery.page.message_bytes
+        self._room_bytes -= self._measure_batches(delivery)
         if self._room_bytes <= 0:
             self.subscriber.ready = 0
         self.on_delivery()
+
+    def _measure_batches(self, delivery: Delivery) -> int:
+        """Return the bytes that messages add to a response, which holds their batches whole."""
+        chunks = delivery.page.run.chunks
+        held = chunks[np.unique(np.searchsorted(chunks[:, LAST_OFFSET], delivery.offsets))]
+        if self._last_base == held[0, BASE_OFFSET]:
+            held = held[1:]
+        if len(held):
+            self._last_base = int(held[-1, BASE_OFFSET])
+        return int((held[:, BODY_END] - held[:, BODY_START]).sum())
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of what was taken since ``want``."""
+        return self._wanted_bytes - self._room_bytes
 
     def configure(self, config: ShareGroupConfig) -> None:
         """Take messages as the group's configs say."""
@@ -114,7 +132,8 @@ class ShareReader:
 
     def want(self, count: int, size_bytes: int = 1) -> None:
         """Take ``count`` messages more than it has, until they have about ``size_bytes``; 0 to take no more."""
-        self._room_bytes = size_bytes
+        self._room_bytes = self._wanted_bytes = size_bytes
+        self._last_base = -1
         self.subscriber.ready = self.subscriber.in_flight + count if count > 0 else 0
 
     def close(self) -> None:
@@ -205,10 +224,9 @@ class ShareSession:
                 reader.configure(config)
                 reader.want(count, size_bytes)
                 reader.channel.dispatch(reader.number, now_us)
+                size_bytes -= reader.taken_bytes
                 reader.want(0)
-                for delivery in reader.deliveries[taken:]:
-                    count -= len(delivery.offsets)
-                    size_bytes -= len(delivery.offsets) * delivery.page.message_bytes
+                count -= sum(len(delivery.offsets) for delivery in reader.deliveries[taken:])
             yield reader
 
     def wait(self, config: ShareGroupConfig) -> None:
