@@ -13,10 +13,12 @@ import pytest
 from lading import Headers, Producer, i16, i32, testing
 from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
+from lading.model.checked_document import pack_document
 from lading.model.errors import LocalError, SettingError
 from lading.transports.open import open_transport
 from lading.verify.run import VerifyProgress, VerifyReport, run_verification
 from lading.verify.settings import VerifySettings
+from lading.verify.state import VerifyState
 
 ENDPOINTS = {"lading": "admin", "kafka": "kafka", "iggy": "iggy_tcp"}
 COUNT = 500
@@ -211,3 +213,11 @@ def test_an_empty_topic_equals_an_empty_one(url: str) -> None:
     report = compare(f"{url}/void", f"{url}/void-too", wait_ms=30_000)
     assert report.is_equal and report.messages == 0
     assert time.monotonic() - began < 20, "nothing is waited for"
+
+
+def test_a_state_file_that_is_another_document_is_refused(tmp_path: Path) -> None:
+    """Files of a data directory and of tables have the same checksum."""
+    path = tmp_path / "topic.json"
+    path.write_bytes(pack_document({"version": 1, "name": "flights"}))
+    with pytest.raises(LocalError, match="is another document of Lading, no state of lading verify"):
+        VerifyState(path, {"a": "a", "b": "b"})

@@ -57,10 +57,13 @@ class VerifyState:
         if not is_intact(data):
             raise LocalError(f"{path}: is damaged, or no state of lading verify; delete it, and the run begins anew")
         document = json.loads(data)
-        if document.get("version") != VERSION or document["pair"] != self._pair:
+        pair = document.get("pair")
+        if not isinstance(pair, dict):
+            raise LocalError(f"{path}: is another document of Lading, no state of lading verify; name another file")
+        if document.get("version") != VERSION or pair != self._pair:
             raise LocalError(
-                f"{path}: is the state of another comparison ({document['pair'].get('a')} with "
-                f"{document['pair'].get('b')}, or other facts); name another file with --state"
+                f"{path}: is the state of another comparison ({pair.get('a')} with {pair.get('b')}, or other facts); "
+                "name another file with --state"
             )
         for row in document["partitions"]:
             self.partitions[row["partition"]] = PartitionState(
