@@ -202,6 +202,14 @@ def test_messages_count_with_their_whole_batches(broker: Broker, topic: Topic) -
     assert got + take(broker, session, 2_000, size_bytes=1 << 30) == [(offset, 2) for offset in range(0, 2_000, 50)]
 
 
+def test_an_ephemeral_queue_goes_with_its_last_reader(broker: Broker, topic: Topic) -> None:
+    """As the page of groups says: names of channels mean what they mean to NSQ."""
+    session = broker.share_sessions.open("g#ephemeral", "m")
+    session.add(broker.share_sessions.open_channel("g#ephemeral", topic), 0)
+    broker.share_sessions.close(session)
+    assert broker.share_sessions.find_channel("g#ephemeral", topic) is None
+
+
 def test_a_partition_that_comes_back_is_read_again(broker: Broker) -> None:
     topic = topic_of(broker, 2)
     session = open_session(broker, topic)
