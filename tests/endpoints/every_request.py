@@ -61,11 +61,12 @@ _KAFKA_VALUES: Final[Mapping[str, Any]] = {
     "allow_auto_topic_creation": True, "include_synonyms": True, "topic_id": None, "transactional_id_pattern": None,
     "entity_type": "user", "cluster_id": None, "resource_types": [2, 4, 32], "cursor": None, "replica_state": None,
     "broker_ids": None, "types_filter": [], "states_filter": [], "state_filters": [], "producer_id_filters": [],
-    "assignments": [], "forgotten_topics_data": [], "configuration_keys": None,
+    "assignments": [], "client_instance_id": UUID(int=7), "forgotten_topics_data": [], "configuration_keys": None,
 }  # fmt: skip
 """By the name of a field; what is not here takes a value by its type."""
 _KAFKA_TYPES: Final[Mapping[str, Any]] = {
     "string": SECRET, "bool": False, "bytes": b"", "records": None, "uuid": None, "[]int32": [0], "[]string": [SECRET],
+    "[]int8": [1],
 }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class RepeatedPart(NamedTuple):
 KAFKA_WITHOUT_ROWS: Final[Mapping[str, str]] = dict.fromkeys(
     (
         "InitProducerId", "AddOffsetsToTxn", "EndTxn", "Heartbeat", "SaslHandshake", "SaslAuthenticate", "ApiVersions",
-        "DescribeAcls", "DescribeCluster",
+        "DescribeAcls", "DescribeCluster", "GetTelemetrySubscriptions", "PushTelemetry",
     ),
     "it has no list",
 )  # fmt: skip

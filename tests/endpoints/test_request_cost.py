@@ -420,9 +420,9 @@ def test_long_commands_of_iggy_are_parsed_by_a_worker(tmp_path: Path, name: str)
 
 
 LONG_PASSES: Final = {
-    "Kafka Produce 11 topic_data.partition_data": "ann",
-    "Kafka ListOffsets 9 topics.partitions": "root",
-    "Kafka Metadata 12 topics": "ann",
+    "Kafka Produce 13 topic_data.partition_data": "ann",
+    "Kafka ListOffsets 11 topics.partitions": "root",
+    "Kafka Metadata 13 topics": "ann",
 }
 """Requests of 100,000 rows that kept the loop for 22 to 31 ms after all rows were done in turns."""
 

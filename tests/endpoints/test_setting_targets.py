@@ -111,6 +111,7 @@ BROKER_SETTINGS: Final[Mapping[str, Held]] = {
         "a file", "test_settings.py::test_a_token_file_without_a_token_is_refused",
         "test_settings.py::test_a_token_may_lie_in_a_file",
     ),
+    "endpoints.*.client_metrics": WORDS,
     "endpoints.*.listeners": Held("listeners", "test_settings.py::test_a_wrong_listener_is_named", ""),
     "http.hosts": WORDS,
     "http.origins": WORDS,

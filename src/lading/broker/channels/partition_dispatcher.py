@@ -200,8 +200,9 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _unread(self) -> bool:
-        end = self.window.end
-        return end < self.visible_end and end < self.read_limit
+        # as ``visible_end``, without its call: this is asked after each request of FINs
+        log, end = self.partition.log, self.window.end
+        return end < (log.high_watermark if self.is_uncommitted else log.last_stable_offset) and end < self.read_limit
 
     @property
     def visible_end(self) -> int:

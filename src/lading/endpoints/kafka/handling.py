@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
-from ...broker.core.access.rights import Right, flat_topic_resource
+from ...broker.core.access.rights import Right, flat_topic_resource, topic_resource
 from ...dialects.kafka.requests import encode_answer
 from ...dialects.kafka.scram import ScramExchange
+from ...model.errors import Reason, Refusal
 from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ...settings.endpoints import KafkaListener
 from ...settings.settings import Address
@@ -145,6 +147,20 @@ class Context:
         broker = self.services.broker
         broker.access.require(principal, right, flat_topic_resource(broker.topology, name))
         return self.topics.find_to_change(name)
+
+    def find_by_id(self, principal: Principal | None, topic_id: bytes, right: Right) -> Topic:
+        """Return a topic by its 16 bytes. Raises Refusal if it does not exist, or the client lacks the right.
+
+        A topic that the client may not know of does not exist for it.
+        """
+        access, topic = self.services.broker.access, self.topics.find_by_uuid(topic_id)
+        resource = None if topic is None else topic_resource(topic.stream.name, topic.name)
+        if topic is None or resource is None or not access.allows(principal, Right.DESCRIBE, resource):
+            raise Refusal(
+                Reason.TOPIC_ID_NOT_FOUND, f"topic id {UUID(bytes=topic_id)}: does not exist; look it up again"
+            )
+        access.require(principal, right, resource)
+        return topic
 
     def may_describe(self, principal: Principal | None, name: str) -> bool:
         """Return whether the client may know of the topic of this flat name, whether or not it exists."""

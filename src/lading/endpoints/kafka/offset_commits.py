@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ...broker.core.access.rights import Right, topic_resource
+from ...broker.core.access.rights import Right
 from ...broker.core.callbacks import ignore
 from ...broker.core.position import PositionKey, StoredPosition
 from ...broker.core.topology import Partition
@@ -37,7 +37,7 @@ from ...dialects.kafka.errors import (
     UNSTABLE_OFFSET_COMMIT,
     code_of,
 )
-from ...model.errors import MalformedMessage, Reason, Refusal
+from ...model.errors import MalformedMessage, Refusal
 from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
@@ -325,9 +325,4 @@ def store_offsets(
 
 def _find_by_id(context: Context, session: Session, row: Any, right: Right = Right.READ) -> Topic:
     """Return the topic of a row by its id. Raises Refusal if it does not exist, or the client lacks the right."""
-    topic_id = row.topic_id or _NO_TOPIC
-    topic = context.topics.find_by_uuid(topic_id.bytes)
-    if topic is None:
-        raise Refusal(Reason.TOPIC_ID_NOT_FOUND, f"topic id {topic_id}: does not exist; look it up again")
-    context.broker.access.require(session.principal, right, topic_resource(topic.stream.name, topic.name))
-    return topic
+    return context.find_by_id(session.principal, (row.topic_id or _NO_TOPIC).bytes, right)

@@ -20,12 +20,11 @@ from asyncio import Future
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.access.rights import Resource, ResourceKind, Right, topic_resource
+from ...broker.core.access.rights import Resource, ResourceKind, Right
 from ...broker.core.append.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
 from ...broker.core.pending_append import Append
 from ...broker.core.settings import COMPACT, UNLIMITED
@@ -60,7 +59,7 @@ from ...dialects.kafka.produce import (
 from ...dialects.kafka.requests import RequestHeader, parse_request_header, read_uvarint
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
-from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ...model.errors import LadingError, MalformedMessage
 from ...runtime.turns import Turn
 from ..base.request_budget import ROWS_MAX, MemoryReservation
 from ..base.route_cache import UserRouteCaches
@@ -230,12 +229,7 @@ class ProduceHandler:
 
     def _topic_by_id(self, connection: RequestContext, topic_id: bytes) -> Topic:
         """Return a topic by its 16 bytes. Raises Refusal if it does not exist, or the client may not write to it."""
-        topic = self._context.topics.find_by_uuid(topic_id)
-        if topic is None:
-            raise Refusal(
-                Reason.TOPIC_ID_NOT_FOUND, f"topic id {UUID(bytes=topic_id)}: does not exist; look it up again"
-            )
-        self._broker.access.require(connection.principal, Right.WRITE, topic_resource(topic.stream.name, topic.name))
+        topic = self._context.find_by_id(connection.principal, topic_id, Right.WRITE)
         return self._context.topics.require_changeable(topic)
 
     def _topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | LadingError:
