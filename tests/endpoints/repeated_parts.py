@@ -73,14 +73,18 @@ KAFKA_WITHOUT_ROWS: Final[Mapping[str, str]] = dict.fromkeys(
 """APIs that are not measured, each with the reason."""
 
 
+LAST_OF_CLIENTS: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3}
+"""Last versions that clients send, if those after them are between brokers (KIP-890)."""
+
+
 def kafka_parts(*, is_full: bool) -> Iterator[RepeatedPart]:
-    """Every list of every API in its last version, and in the first if ``is_full``."""
+    """Every list of every API in the last version, and in the last of clients; in the first too if ``is_full``."""
     for key, served in SERVED.items():
         if key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
             continue
         kind = message(served.name + "Request")
-        versions = [max(served.low, kind.min_version), served.high] if is_full else [served.high]
-        for version in dict.fromkeys(versions):
+        versions = [max(served.low, kind.min_version)] if is_full else []
+        for version in dict.fromkeys([*versions, LAST_OF_CLIENTS.get(served.name, served.high), served.high]):
             for path in _list_paths(kind, version):
                 yield RepeatedPart(
                     f"Kafka {served.name} {version} {'.'.join(path)}",

@@ -372,11 +372,11 @@ def test_lines_over_http_are_taken_apart_in_proportion(tmp_path: Path, name: str
 
 
 AT_ONCE: Final = {
-    "Kafka OffsetFetch 9 groups.topics.partition_indexes": 10_000,
+    "Kafka OffsetFetch 10 groups.topics.partition_indexes": 10_000,
     "Kafka AddPartitionsToTxn 3 v3_and_below_topics": 10_000,
     "Kafka DeleteTopics 6 topics": 10_000,
     "Kafka ListGroups 5 states_filter": 100_000,
-    "Kafka ListTransactions 1 state_filters": 100_000,
+    "Kafka ListTransactions 2 state_filters": 100_000,
     "Kafka LeaveGroup 5 members": 20_000,
     "Kafka ElectLeaders 2 topic_partitions.partitions": 20_000,
     "Kafka DescribeProducers 0 topics.partition_indexes": 20_000,
