@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lading import testing
-from lading.topic_tables.keys import VendedKeys, load_secret
 from lading.transports.lading.transport import LadingTransport
 from tests.interop import maven
 
 from .conftest import catalog, send
 
 READER = Path(__file__).parent / "spark_reader.py"
-STREAM = Path(__file__).parent / "spark_stream.py"
-PASSWORD = "correct horse battery"
 SPARK = "pyspark==4.1.*"
 RUNTIME = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.apache.iceberg:iceberg-aws-bundle:1.12.0")
 INSTALL_S = 900
@@ -69,71 +64,6 @@ def test_spark_reads_a_topic_and_streams_each_row_once(spark: str, tmp_path: Pat
     assert second["offsets"] == list(range(90))
     assert second["means"] == pytest.approx({carrier: sum(rows) / len(rows) for carrier, rows in delays.items()})
     assert (second["first"], second["earlier"]) == (60, 60)
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(INSTALL_S + 2 * RUN_S)
-def test_a_stream_with_a_login_outlives_restarts_and_kills(
-    spark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a restart of the catalog the keys of the stream were unknown, and it failed."""
-    jars = _fetch_jars()
-    secret = load_secret(tmp_path / "secret")
-    with testing.broker() as broker, ExitStack() as closed:
-        token = _guard(broker.url)
-        monkeypatch.setenv("TABLES_TOKEN", token)
-
-        def restart(port: int) -> str:
-            closed.close()
-            return closed.enter_context(catalog(broker.url, tmp_path / "state", port=port, keys=VendedKeys(secret)))
-
-        address = restart(0)
-        send(f"{broker.url}?token_env=TABLES_TOKEN", "lasting", 0, 40)
-        words = [spark, str(STREAM), str(jars), address, token, str(tmp_path)]
-        with _start(words, tmp_path / "first.log") as first:
-            assert _read_offsets(first) == list(range(40))
-            restart(int(address.rpartition(":")[2]))
-            send(f"{broker.url}?token_env=TABLES_TOKEN", "lasting", 40, 40)
-            assert _read_offsets(first) == list(range(80))
-            send(f"{broker.url}?token_env=TABLES_TOKEN", "lasting", 80, 300)
-            first.kill()
-        with _start(words, tmp_path / "second.log") as second:
-            assert _read_offsets(second) == list(range(380))
-
-
-def _guard(url: str) -> str:
-    """Make a user who may do everything; returns a token of it."""
-    with closing(LadingTransport(url)) as transport:
-        transport.create_topic("lasting")
-        transport.add_user("root", PASSWORD, administrator=True)
-        transport.log_in("root", PASSWORD)
-        token: str = transport.add_token("root", "tables")
-        return token
-
-
-@contextmanager
-def _start(words: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run a program until the end of the block; what it says is in the file ``log``."""
-    with log.open("w") as errors, subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=_environment(),
-        process_group=0,
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            # with the JVM, which is its child
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _read_offsets(process: subprocess.Popen[str]) -> list[int]:
-    """Return what the stream has written when it has read all there is."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
-    assert line, "the stream failed"
-    offsets: list[int] = json.loads(line)
-    return offsets
 
 
 def _fetch_jars() -> Path:
