@@ -41,7 +41,11 @@ def test_the_install_names_its_steps_and_their_time() -> None:
 def test_types_are_read_once_beside_the_other_steps_of_an_install() -> None:
     """`make test` of a new clone took two minutes of CPU more; the install ends after mypy, whatever mypy finds."""
     said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "install"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "--dry-run", "--always-make", "install"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     (began,) = [number for number, line in enumerate(said) if "nice .venv/bin/mypy" in line and line.endswith("&")]
     (waited,) = [number for number, line in enumerate(said) if ".types.read ] && break" in line]
