@@ -21,7 +21,8 @@ from .channels.partition_dispatcher import LOOKAHEAD_MAX, NO_LIMIT, PartitionDis
 from .core.callbacks import ignore
 from .core.topology import Topic
 from .kafka.assignors import Place
-from .kafka.share_group_coordinator import GROUP_CONFIG_KIND, ShareGroupCoordinator
+from .kafka.epoch_groups import GROUP_CONFIG_KIND
+from .kafka.share_group_coordinator import ShareGroupCoordinator
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
-from ...log.catalog_schema import CatalogRecordKind
 from ...log.kafka_config_table import KafkaConfigTable
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import TurnCounter, Turns
@@ -31,20 +30,17 @@ from .consumer_group import (
     ConsumerGroupHeartbeatResult,
     ConsumerGroupMember,
 )
-from .group import KAFKA, PROTOCOL_BYTES, KafkaGroup
+from .epoch_groups import GROUP_CONFIG_KIND, measure_subscription, require_room, reserve_epochs
+from .group import KAFKA, KafkaGroup
+from .group_time_outs import GroupTimeOuts
 from .share_group import ShareGroup
 
 LOG: Final = logging.getLogger("lading.broker")
-EPOCHS_AT_ONCE: Final = 1_000
-"""Epochs that the catalog reserves for a group at once: it is not written for each of them."""
 LOOK_INTERVAL_US: Final = 1_000_000
 """How often the topics of a group are looked up again while topics change."""
-RETRY_US: Final = 1_000_000
-"""How long after a failure the time-outs of a group are tried again."""
 MS: Final = 1_000
 _UNKNOWN_VERSION: Final = -2
 """Of topics that have to be looked up again."""
-GROUP_CONFIG_KIND: Final = 32
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL = (
     "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms",
 )  # fmt: skip
@@ -76,17 +72,15 @@ class ConsumerGroupCoordinator:
         settings: BrokerSettings,
         on_due: Callable[[], None],
     ) -> None:
-        """``groups`` are all coordinated groups; ``on_due`` is called when ``due_us`` comes nearer."""
+        """``groups`` are all coordinated groups; ``on_due`` is called when a time-out comes nearer."""
         self.settings = settings
-        self.due_us = NEVER_US
-        """The next time-out."""
+        self.time_outs = GroupTimeOuts(on_due)
         self.subscription_bytes = 0
         """Of all members of all groups."""
         self._groups = groups
         self._catalog = catalog
         self._configs = configs
         self._topics = topics
-        self._on_due = on_due
         self._matches: dict[str, dict[str, MatchingTopics]] = {}
         """By group and pattern."""
 
@@ -126,7 +120,7 @@ class ConsumerGroupCoordinator:
             group.find(member.id, call.instance)
         is_new_assignment = group.reconcile(member, call.owned, now_us)
         if member.revoke_by_us is not None:
-            self._watch(member.revoke_by_us)
+            self.time_outs.watch(member.revoke_by_us)
         is_asked = call.epoch == JOIN_EPOCH or call.is_full
         return ConsumerGroupHeartbeatResult(
             member.id,
@@ -152,21 +146,10 @@ class ConsumerGroupCoordinator:
         if call.epoch != JOIN_EPOCH and call.names is None and call.regex is None:
             return
         texts = (call.member, call.instance, call.rack, call.regex, call.client_id)
-        settings, size_bytes = self.settings, _measure(call.names or (), texts)
-        if size_bytes > settings.member_metadata_bytes_max:
-            raise Refusal(
-                Reason.REQUEST_TOO_LARGE,
-                f"a member of group {call.group!r} subscribes with {size_bytes} bytes; the limit is "
-                f"{settings.member_metadata_bytes_max} (setting broker.member_metadata_bytes_max)",
-            )
+        size_bytes = measure_subscription(call.names or (), texts)
         former = group.members.get(call.member)
-        more_bytes = size_bytes - (0 if former is None else former.size_bytes)
-        if self.subscription_bytes + more_bytes > settings.groups_metadata_bytes_max:
-            raise Refusal(
-                Reason.GROUP_FULL,
-                f"the subscriptions of all consumer groups have {self.subscription_bytes} bytes; "
-                f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
-            )
+        former_bytes = 0 if former is None else former.size_bytes
+        require_room(self.settings, "consumer", call.group, size_bytes, former_bytes, self.subscription_bytes)
 
     def _join(self, group: ConsumerGroup, call: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
         """Return the member that joins; one that is known, or whose instance was away, keeps its partitions."""
@@ -218,11 +201,11 @@ class ConsumerGroupCoordinator:
             group.assignment_interval_us = value[ASSIGNMENT_INTERVAL] * MS
             group.config_version = self._configs.version
         member.deadline_us = now_us + group.session_timeout_us
-        self._watch(member.deadline_us)
+        self.time_outs.watch(member.deadline_us)
 
     def _resize(self, member: ConsumerGroupMember) -> None:
         texts = (member.id, member.instance, member.rack, member.regex, member.client_id)
-        size_bytes = _measure(member.names, texts)
+        size_bytes = measure_subscription(member.names, texts)
         self.subscription_bytes += size_bytes - member.size_bytes
         member.size_bytes = size_bytes
 
@@ -240,10 +223,7 @@ class ConsumerGroupCoordinator:
 
     def _keep(self, group: ConsumerGroup) -> None:
         """Have the catalog know the group, and an epoch above its own."""
-        if group.epoch >= group.reserved_epoch:
-            reserved = group.epoch + EPOCHS_AT_ONCE
-            self._catalog.put_group(GroupRow(KAFKA, b"", group.name, reserved), CatalogRecordKind.COORDINATED_GROUP)
-            group.reserved_epoch = reserved
+        reserve_epochs(self._catalog, KAFKA, group)
         self._groups[group.name] = group
 
     # -- topics and targets
@@ -347,24 +327,9 @@ class ConsumerGroupCoordinator:
 
     # -- time
 
-    def _watch(self, deadline_us: int) -> None:
-        if deadline_us < self.due_us:
-            self.due_us = deadline_us
-            self._on_due()
-
     def tick(self, now_us: int) -> None:
         """Take out members that sent no heartbeat for too long, or did not give up partitions in time."""
-        if now_us < self.due_us:
-            return
-        self.due_us = NEVER_US
-        for group in list(self._groups.values()):
-            if not isinstance(group, ConsumerGroup):
-                continue
-            try:
-                self._expire(group, now_us)
-            except Exception:
-                LOG.exception("group %r: time-outs failed; they are tried again", group.name)
-                self._watch(now_us + RETRY_US)
+        self.time_outs.expire(self._groups, ConsumerGroup, self._expire, now_us)
 
     def _expire(self, group: ConsumerGroup, now_us: int) -> None:
         for member in list(group.members.values()):
@@ -372,7 +337,7 @@ class ConsumerGroupCoordinator:
             if deadline_us <= now_us:
                 self._remove(group, member)
             else:
-                self._watch(deadline_us)
+                self.time_outs.watch(deadline_us)
 
 
 def unsupported_assignor_error(name: str) -> Refusal:
@@ -390,8 +355,3 @@ def _choose_assignor(members: Collection[ConsumerGroupMember]) -> str:
         if member.assignor is not None:
             votes[member.assignor] = votes.get(member.assignor, 0) + 1
     return max(votes, key=lambda name: votes[name], default=DEFAULT_ASSIGNOR)
-
-
-def _measure(names: Collection[str], texts: Iterable[str | None]) -> int:
-    """Return the memory that a subscription takes, with what else a member says of itself."""
-    return PROTOCOL_BYTES * (1 + len(names)) + sum(map(len, names)) + sum(len(text or "") for text in texts)

@@ -16,7 +16,7 @@ from ...log.catalog_schema import CatalogRecordKind
 from ...log.kafka_config_table import KafkaConfigTable
 from ...model.errors import Reason, Refusal
 from ..core.callbacks import ignore
-from ..core.component import NEVER_US, Component
+from ..core.component import Component
 from ..core.pending_result import PendingResult
 from ..core.position import PositionKey, StoredPosition
 from ..core.positions import Positions
@@ -171,27 +171,19 @@ class KafkaGroupCoordinator(Component):
     @property
     def due_us(self) -> int:
         """The next time-out."""
-        return min(self._rebalancer.due_us, self.consumer.due_us, self.share.due_us)
+        return min(one.due_us for one in (self._rebalancer.time_outs, self.consumer.time_outs, self.share.time_outs))
 
     def tick(self, now_us: int) -> None:
         """Go on without members that stayed away for too long."""
         self.consumer.tick(now_us)
         self.share.tick(now_us)
-        if now_us < self._rebalancer.due_us:
-            return
-        self._rebalancer.due_us = NEVER_US
-        for group in list(self._groups.values()):
-            if not isinstance(group, KafkaGroup):
-                continue
-            try:
-                self._rebalancer.expire(group, now_us)
-            except Exception:
-                LOG.exception("group %r: time-outs failed; they are tried again", group.name)
-                self._rebalancer.watch(now_us + RETRY_US)
-                continue
-            self._rebalancer.watch_all(group)
-            if not (group.kept or group.named):
-                del self._groups[group.name]
+        self._rebalancer.time_outs.expire(self._groups, KafkaGroup, self._expire, now_us)
+
+    def _expire(self, group: KafkaGroup, now_us: int) -> None:
+        self._rebalancer.expire(group, now_us)
+        self._rebalancer.watch_all(group)
+        if not (group.kept or group.named):
+            del self._groups[group.name]
 
     def stop(self) -> None:
         """Answer all callers that wait: the broker stops."""
@@ -378,7 +370,7 @@ class KafkaGroupCoordinator(Component):
         if call.requires_member_id and call.instance is None:
             self._groups[group.name] = group
             group.named[member_id] = now_us + call.session_timeout_us
-            self._rebalancer.watch(group.named[member_id])
+            self._rebalancer.time_outs.watch(group.named[member_id])
             raise MemberIdRequired(member_id)
         self._add(group, member_id, call, answer, now_us)
 
@@ -450,7 +442,7 @@ class KafkaGroupCoordinator(Component):
                 # again
                 joined = joined._replace(leader=former.id)
             answer.finish(joined._replace(skip_assignment=led and call.supports_skip_assignment))
-            self._rebalancer.watch(member.deadline_us)
+            self._rebalancer.time_outs.watch(member.deadline_us)
             return
         member.joining = answer
         self._rebalancer.rebalance(group, now_us)

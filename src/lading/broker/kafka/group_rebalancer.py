@@ -8,37 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...model.errors import Reason
-from ..core.component import NEVER_US
 from .group import GroupState, KafkaGroup, KafkaGroupMember, SyncGroupResult, no_group
+from .group_time_outs import GroupTimeOuts
 
 
 class GroupRebalancer:
     """The generations and time-outs of all coordinated groups."""
 
     def __init__(self, delay_us: int, on_due: Callable[[], None]) -> None:
-        """``delay_us`` is how long first members wait; ``on_due`` is called when ``due_us`` comes nearer."""
+        """``delay_us`` is how long first members wait; ``on_due`` is called when a time-out comes nearer."""
         self.metadata_bytes = 0
         """Of all members of all groups."""
-        self.due_us = NEVER_US
-        """The next time-out."""
+        self.time_outs = GroupTimeOuts(on_due)
         self._delay_us = delay_us
-        self._on_due = on_due
-
-    def watch(self, deadline_us: int) -> None:
-        """Have ``tick`` asked at that time at the latest."""
-        if deadline_us < self.due_us:
-            self.due_us = deadline_us
-            self._on_due()
 
     def watch_all(self, group: KafkaGroup) -> None:
         """Watch every time-out of a group."""
         for deadline_us in group.named.values():
-            self.watch(deadline_us)
+            self.time_outs.watch(deadline_us)
         for member in group.members.values():
             if member.joining is None and member.syncing is None:
-                self.watch(member.deadline_us)
+                self.time_outs.watch(member.deadline_us)
         if group.state in (GroupState.PREPARING, GroupState.COMPLETING):
-            self.watch(group.deadline_us)
+            self.time_outs.watch(group.deadline_us)
 
     def rebalance(self, group: KafkaGroup, now_us: int) -> None:
         """Start a rebalance, unless one is in progress."""
@@ -74,7 +66,7 @@ class GroupRebalancer:
         present = [one for one in group.members.values() if one.joining is not None]
         if group.members and not present:
             group.deadline_us = now_us + group.rebalance_timeout_us
-            self.watch(group.deadline_us)
+            self.time_outs.watch(group.deadline_us)
             return
         group.delay_until_us = None
         group.generation += 1

@@ -16,11 +16,11 @@ from ...log.catalog_schema import CatalogRecordKind
 from ...log.kafka_config_table import KafkaConfigTable
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import TurnCounter, Turns
-from ..core.component import NEVER_US
 from ..core.settings import BrokerSettings
 from ..core.topics.namespace import Namespace
 from .consumer_group_coordinator import AnyGroup
-from .group import PROTOCOL_BYTES
+from .epoch_groups import GROUP_CONFIG_KIND, measure_subscription, require_room, reserve_epochs
+from .group_time_outs import GroupTimeOuts
 from .share_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -33,10 +33,7 @@ from .share_group import (
 LOG: Final = logging.getLogger("lading.broker")
 SHARE: Final = "kafka-share"
 """The protocol of a group's rows in the catalog: one without a topic, and one for each topic that it has read."""
-EPOCHS_AT_ONCE: Final = 1_000
-"""Epochs that the catalog reserves for a group at once: it is not written for each of them."""
 MS: Final = 1_000
-GROUP_CONFIG_KIND: Final = 32
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "share.session.timeout.ms", "share.heartbeat.interval.ms"
 SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS = 45_000, 5_000
 """Defaults of Apache Kafka."""
@@ -54,17 +51,15 @@ class ShareGroupCoordinator:
         settings: BrokerSettings,
         on_due: Callable[[], None],
     ) -> None:
-        """``groups`` are all coordinated groups; ``on_due`` is called when ``due_us`` comes nearer."""
+        """``groups`` are all coordinated groups; ``on_due`` is called when a time-out comes nearer."""
         self.settings = settings
-        self.due_us = NEVER_US
-        """The next time-out."""
+        self.time_outs = GroupTimeOuts(on_due)
         self.subscription_bytes = 0
         """Of all members of all groups."""
         self._groups = groups
         self._catalog = catalog
         self._configs = configs
         self._topics = topics
-        self._on_due = on_due
         self._topics_read: dict[str, dict[bytes, None]] = {}
         """Ids of the topics that each group has read."""
 
@@ -142,23 +137,10 @@ class ShareGroupCoordinator:
     def _require_room(self, group: ShareGroup, call: ShareGroupHeartbeat) -> int:
         """Return the memory of a subscription. Raises Refusal if it is too much, for one member or for all together."""
         names = call.names or ()
-        texts = (call.member, call.rack or "", call.client_id, *names)
-        size_bytes = PROTOCOL_BYTES * (1 + len(names)) + sum(map(len, texts))
-        settings = self.settings
-        if size_bytes > settings.member_metadata_bytes_max:
-            raise Refusal(
-                Reason.REQUEST_TOO_LARGE,
-                f"a member of group {call.group!r} subscribes with {size_bytes} bytes; the limit is "
-                f"{settings.member_metadata_bytes_max} (setting broker.member_metadata_bytes_max)",
-            )
+        size_bytes = measure_subscription(names, (call.member, call.rack, call.client_id))
         former = group.members.get(call.member)
-        more_bytes = size_bytes - (0 if former is None else former.size_bytes)
-        if self.subscription_bytes + more_bytes > settings.groups_metadata_bytes_max:
-            raise Refusal(
-                Reason.GROUP_FULL,
-                f"the subscriptions of all share groups have {self.subscription_bytes} bytes; "
-                f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
-            )
+        former_bytes = 0 if former is None else former.size_bytes
+        require_room(self.settings, "share", call.group, size_bytes, former_bytes, self.subscription_bytes)
         return size_bytes
 
     def _join(self, group: ShareGroup, call: ShareGroupHeartbeat) -> ShareGroupMember:
@@ -186,10 +168,7 @@ class ShareGroupCoordinator:
 
     def _keep(self, group: ShareGroup) -> None:
         """Have the catalog know the group, and an epoch above its own."""
-        if group.epoch >= group.reserved_epoch:
-            reserved = group.epoch + EPOCHS_AT_ONCE
-            self._catalog.put_group(GroupRow(SHARE, b"", group.name, reserved), CatalogRecordKind.COORDINATED_GROUP)
-            group.reserved_epoch = reserved
+        reserve_epochs(self._catalog, SHARE, group)
         self._groups[group.name] = group
 
     def _look_up(self, group: ShareGroup) -> Turns[None]:
@@ -218,26 +197,21 @@ class ShareGroupCoordinator:
             group.interval_ms = int(found.get(HEARTBEAT_INTERVAL, HEARTBEAT_INTERVAL_MS))
             group.config_version = self._configs.version
         member.deadline_us = now_us + group.session_timeout_us
-        if member.deadline_us < self.due_us:
-            self.due_us = member.deadline_us
-            self._on_due()
+        self.time_outs.watch(member.deadline_us)
 
     # -- time
 
     def tick(self, now_us: int) -> None:
         """Take out members that stayed away for too long."""
-        if now_us < self.due_us:
-            return
-        self.due_us = NEVER_US
-        for group in list(self._groups.values()):
-            if not isinstance(group, ShareGroup):
-                continue
-            for member in list(group.members.values()):
-                if member.deadline_us <= now_us:
-                    LOG.info("member %s of share group %r sent no heartbeat in time", member.id, group.name)
-                    self._remove(group, member)
-                else:
-                    self.due_us = min(self.due_us, member.deadline_us)
+        self.time_outs.expire(self._groups, ShareGroup, self._expire, now_us)
+
+    def _expire(self, group: ShareGroup, now_us: int) -> None:
+        for member in list(group.members.values()):
+            if member.deadline_us <= now_us:
+                LOG.info("member %s of share group %r sent no heartbeat in time", member.id, group.name)
+                self._remove(group, member)
+            else:
+                self.time_outs.watch(member.deadline_us)
 
     # -- topics that a group has read
 

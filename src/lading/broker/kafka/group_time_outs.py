@@ -1,0 +1,50 @@
+"""Time-outs of coordinated groups of one kind: when the next one is due, and a walk over the groups then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from ..core.component import NEVER_US
+
+LOG: Final = logging.getLogger("lading.broker")
+RETRY_US: Final = 1_000_000
+"""How long after a failure the time-outs of a group are tried again."""
+
+Group = TypeVar("Group")
+
+
+class GroupTimeOuts:
+    """The next time-out among all groups of one kind."""
+
+    def __init__(self, on_due: Callable[[], None]) -> None:
+        """``on_due`` is called when ``due_us`` comes nearer."""
+        self.due_us = NEVER_US
+        """The next time-out."""
+        self._on_due = on_due
+
+    def watch(self, deadline_us: int) -> None:
+        """Have ``expire`` called at that time at the latest."""
+        if deadline_us < self.due_us:
+            self.due_us = deadline_us
+            self._on_due()
+
+    def expire(
+        self, groups: Mapping[str, Any], kind: type[Group], expire: Callable[[Group, int], None], now_us: int
+    ) -> None:
+        """If one is due, call ``expire`` for each group of the kind; it watches what is left of the group.
+
+        A group whose time-outs fail is tried again, and holds up no other.
+        """
+        if now_us < self.due_us:
+            return
+        self.due_us = NEVER_US
+        for name, group in list(groups.items()):
+            if not isinstance(group, kind):
+                continue
+            try:
+                expire(group, now_us)
+            except Exception:
+                LOG.exception("group %r: time-outs failed; they are tried again", name)
+                self.watch(now_us + RETRY_US)
