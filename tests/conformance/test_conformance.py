@@ -65,10 +65,6 @@ def test_our_broker_keeps_all_that_each_protocol_has_a_form_for(
     assert not left or protocol == "nsq"
 
 
-def change_nothing(headers: list[Header]) -> list[Header]:
-    return headers
-
-
 CHANGES: dict[str, tuple[Any, str]] = {
     "sorted": (lambda headers: sorted(headers, key=lambda one: one.key), "two headers, later letter first"),
     "one of each name": (lambda headers: list({one.key: one for one in headers}.values()), "a key twice, other values"),

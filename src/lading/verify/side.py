@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..client.read_bounds import spans
@@ -58,7 +58,6 @@ class _PartitionRead:
     first: int
     digest: RangeDigest
     count: int = 0
-    news_at: float = field(default_factory=time.monotonic)
 
 
 class TopicSide:
@@ -173,13 +172,13 @@ class TopicSide:
             if is_left_out(number):
                 return
             time.sleep(WAIT_MS / 1000)
-        read.reader.end, read.news_at = MAX_OFFSET, time.monotonic()
+        read.reader.end, news_at = MAX_OFFSET, time.monotonic()
         while read.count < wanted and not is_left_out(number):
             before = read.count
             yield from self._read_some(read, WAIT_MS, wanted)
             if read.count > before:
-                read.news_at = time.monotonic()
-            elif (time.monotonic() - read.news_at) * 1000 >= self._settings.wait_ms:
+                news_at = time.monotonic()
+            elif (time.monotonic() - news_at) * 1000 >= self._settings.wait_ms:
                 return
 
     def end_of(self, partition: int) -> int:
