@@ -19,6 +19,7 @@ from lading.topic_tables.layout import RowRange
 from lading.topic_tables.snapshots import TableView
 from lading.topic_tables.source import RowLosses, TableSource
 from lading.topic_tables.table_schema import extend_schema
+from lading.transports.interface import TopicMeta
 from lading.transports.lading.transport import LadingTransport
 from tests.client.memory import MemoryTransport, sealed
 from tests.client.test_consumer import with_checksums
@@ -88,6 +89,24 @@ def test_a_payload_with_a_wrong_checksum_is_left_out(caplog: pytest.LogCaptureFi
     assert [payload for batch in batches for payload in batch["payload"].to_pylist()] == [b"good", b"after"]
     assert "left out offset 1" in caplog.text
     assert losses.damaged == [(1, 2)]
+
+
+def test_a_table_that_is_made_while_others_are_listed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = MemoryTransport(made=1, old=1)
+    source = TableSource("lading://127.0.0.1:1", {}, lambda: transport)
+    list_all = transport.topics
+
+    def list_while_one_is_made() -> list[TopicMeta]:
+        listed = [meta for meta in list_all() if meta.topic != "made"]
+        # an engine loads it, and asks for its objects when the list is there
+        assert source.find_table("default", "made") is not None
+        return listed
+
+    by_name = {table.name: table.uuid for table in source.list_tables()}
+    monkeypatch.setattr(transport, "topics", list_while_one_is_made)
+    assert source.find_uuid(by_name["old"]) is not None
+    found = source.find_uuid(by_name["made"])
+    assert found is not None and found.name == "made"
 
 
 def test_a_queue_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,6 +72,9 @@ class TableSource:
         self._pool: Final = TransportPool(url, connect)
         self._columns: Final = dict(columns)
         self._listed: tuple[float, dict[str, TopicTable]] = (0.0, {})
+        self._loaded: dict[str, tuple[float, TopicTable]] = {}
+        """Tables that were asked for by name, and when, since the list was begun: it may lack those made meanwhile."""
+        self._lock: Final = threading.Lock()
         self._readable: dict[str, float] = {}
         """When messages of a table were last asked for, by its id."""
 
@@ -101,17 +105,23 @@ class TableSource:
         if (found.namespace, found.name) != (namespace, name):
             return None
         # engines ask for its objects next
-        self._listed[1][found.uuid] = found
+        with self._lock:
+            self._loaded[found.uuid] = (time.monotonic(), found)
         return found
 
     def find_uuid(self, wanted: str) -> TopicTable | None:
         """Return the table with an id, or None if it does not exist; a list of a moment ago counts."""
         listed_s, tables = self._listed
         age_s = time.monotonic() - listed_s
-        if age_s > LISTED_S or (wanted not in tables and age_s > MISSED_S):
+        is_known = wanted in tables or wanted in self._loaded
+        if age_s > LISTED_S or (not is_known and age_s > MISSED_S):
+            begun_s = time.monotonic()
             tables = {table.uuid: table for table in self.list_tables()}
-            self._listed = (time.monotonic(), tables)
-        return tables.get(wanted)
+            with self._lock:
+                self._listed = (time.monotonic(), tables)
+                self._loaded = {table_id: found for table_id, found in self._loaded.items() if found[0] >= begun_s}
+        loaded = self._loaded.get(wanted)
+        return tables.get(wanted) if loaded is None else loaded[1]
 
     def _describe(self, meta: TopicMeta) -> TopicTable:
         identity = meta.topic_id or hashlib.sha256(f"{self.url}\0{meta.name}".encode()).digest()[:16]
