@@ -86,6 +86,10 @@ KAFKA: Final[Mapping[str, Needs]] = {
     "GetTelemetrySubscriptions": ALIKE,
     "PushTelemetry": ALIKE,
 }
+KAFKA_BETWEEN_BROKERS: Final[Mapping[tuple[str, str], Needs]] = dict.fromkeys(
+    (("AddPartitionsToTxn", "4"), ("AddPartitionsToTxn", "5")), ("cluster:alter",)
+)
+"""Versions that are for brokers alone (KIP-890), and take what the cluster takes whatever they name."""
 
 IGGY_CLASSIC: Final[Mapping[str, Needs]] = {
     "ping": OPEN,

@@ -41,7 +41,19 @@ from tests.endpoints.identity import PASSWORDS, broker_with_users
 from tests.endpoints.kafka_frames import KafkaFrames, message
 from tests.endpoints.names_twice import MINE, http_names_twice, kafka_rows_twice, shows_secret
 from tests.endpoints.nsq_client import NsqClient, sized
-from tests.endpoints.rights_grid import ALIKE, FACES, LOGIN, NAME_TARGET, OPEN, READ, ROLES, RULES, Needs, is_allowed
+from tests.endpoints.rights_grid import (
+    ALIKE,
+    FACES,
+    KAFKA_BETWEEN_BROKERS,
+    LOGIN,
+    NAME_TARGET,
+    OPEN,
+    READ,
+    ROLES,
+    RULES,
+    Needs,
+    is_allowed,
+)
 from tests.endpoints.test_iggy_current import Talk
 from tests.endpoints.test_nothing_leaks import list_routes, log_in
 
@@ -293,7 +305,9 @@ def kafka_commands(world: World) -> Iterator[Command]:
         if variant != [""]:
             # all of something, and what it is that one may see: test_nothing_leaks
             continue
-        needs = ALIKE if (name, version) in CODELESS else FACES["kafka"][name]
+        needs = KAFKA_BETWEEN_BROKERS.get((name, version), FACES["kafka"][name])
+        if (name, version) in CODELESS:
+            needs = ALIKE
         yield Command(
             name, needs, "default", label,
             lambda role, name=name, version=int(version), frame=frame: ask(role, name, version, frame),  # type: ignore[misc]
