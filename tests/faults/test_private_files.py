@@ -28,14 +28,19 @@ from lading.runtime.owned_directory import lock_data_directory
 from lading.serve.serve import reset_access
 from lading.spool import spool_log
 from lading.tables.local import LocalExecutor
+from lading.topic_tables.file_facts import FileFacts
+from lading.topic_tables.files import FileCache
+from lading.topic_tables.keys import load_secret
+from lading.topic_tables.snapshots import TableHistory
+from lading.verify.state import PartitionState, VerifyState
 from tests.broker.room import fill, opened, topic_of
 from tests.listeners import ADMIN_ONLY
 
 
-@pytest.fixture(params=[0o000, 0o022, 0o077], ids=["umask 000", "umask 022", "umask 077"])
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture(params=[0o000, 0o022, 0o077, 0o777], ids=lambda mask: f"umask {mask:03o}")
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     before = os.umask(request.param)
-    yield
+    yield request.param
     os.umask(before)
 
 
@@ -93,8 +98,40 @@ def test_no_certificate_and_no_mirror_is_for_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_nothing_of_a_pipeline_but_its_tables_is_for_others(tmp_path: Path) -> None:
+def test_no_state_of_a_verification_and_no_table_of_a_topic_is_for_others(tmp_path: Path) -> None:
+    state = tmp_path / "verified" / "state.json"
+    state.parent.mkdir()
+    state.parent.chmod(0o700)
+    # what another user puts into a shared directory under the name of the draft is not written through
+    victim = tmp_path / "victim"
+    victim.touch()
+    for suffix in (".new", ".tmp"):
+        state.with_name(state.name + suffix).symlink_to(victim)
+    VerifyState(state, {"a": "x", "b": "y"}).save({0: PartitionState(1, 1, 1, 1)})
+    state.with_name(state.name + ".tmp").unlink()
+    assert victim.stat().st_size == 0
+
+    load_secret(state.parent / "secret")
+    TableHistory.open(state.parent / "tables" / "of" / "one", "u", 1).use_view("carrier string", ())
+    cache = FileCache(state.parent / "files" / "of", 1)
+    cache.get("t/one.parquet", lambda file: FileFacts(file.write(b"x"))).result()
+    cache.close()
+    assert wide(state.parent) == []
+
+
+def test_a_verification_keeps_the_rights_of_nobody_else(tmp_path: Path) -> None:
+    """A state that was made wide is the owner's again with the next save, as every private file that is replaced."""
+    state = tmp_path / "state.json"
+    VerifyState(state, {}).save({})
+    state.chmod(0o644)
+    VerifyState(state, {}).save({})
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+
+
+def test_nothing_of_a_pipeline_but_its_tables_is_for_others(tmp_path: Path, umask: int) -> None:
     """The umask says who may read a table, as with every program that writes one; quarantine and state are private."""
+    if umask == 0o777:
+        pytest.skip("a table that its owner may not write cannot be one")
     broker = opened(tmp_path / "data")
     fill(broker, topic_of(broker).partition(0), 2)
     broker.stop()
@@ -112,14 +149,7 @@ def test_nothing_of_a_pipeline_but_its_tables_is_for_others(tmp_path: Path) -> N
     quarantine, own = tmp_path / "good_quarantine", tmp_path / "good" / "_lading"
     assert stat.S_IMODE(quarantine.stat().st_mode) == stat.S_IMODE(own.stat().st_mode) == 0o700
     assert wide(own) == wide(quarantine / "_lading") == []
-    mode = 0o777 & ~current_umask()
-    assert stat.S_IMODE((tmp_path / "good").stat().st_mode) == mode
-
-
-def current_umask() -> int:
-    found = os.umask(0)
-    os.umask(found)
-    return found
+    assert stat.S_IMODE((tmp_path / "good").stat().st_mode) == 0o777 & ~umask
 
 
 def test_a_deleted_lock_file_lets_nobody_in(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ..log.catalog_state import SUFFIX as OPENING_SUFFIX
 from ..log.catalog_state import pack_restored
 from ..log.disk import RealDisk, replace, sync_directory, touch
 from ..model.errors import CorruptLog, LocalError, directory_error
-from ..runtime.owned_directory import make_private_directory
+from ..runtime.private_files import create_directory, make_private_directory, open_private
 from .back_up import COPY_BYTES, OnProgress
 from .point import ARCHIVE_SUFFIX, POINTS, BackupPoint, StoredFile, read_point
 from .store import BackupStore
@@ -168,7 +168,7 @@ class _Reader:
         if to is not None:
             path = to / _require_within(file.path)
             _make_directories(to, path.parent)
-            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            target = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
         try:
             while part := source.read(COPY_BYTES):
                 crc = google_crc32c.extend(crc, part)
@@ -204,7 +204,7 @@ def _make_directories(root: Path, directory: Path) -> None:
     if not directory.is_dir():
         for part in reversed([directory, *directory.parents]):
             if part.is_relative_to(root):
-                part.mkdir(mode=0o700, exist_ok=True)
+                create_directory(part, exist_ok=True)
 
 
 def _write_all(handle: int, data: bytes) -> None:

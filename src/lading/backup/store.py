@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..log.disk import RealDisk, sync_directory
 from ..model.errors import LocalError, directory_error
-from ..runtime.owned_directory import make_private_directory
+from ..runtime.private_files import make_private_directory, open_private
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -85,7 +85,7 @@ class DirectoryStore:
             raise directory_error("backup", path.parent, error) from None
         part = path.with_name(path.name + PART_SUFFIX)
         try:
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            with open(open_private(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

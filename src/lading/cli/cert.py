@@ -49,8 +49,8 @@ def cert(
 
         lading cert ./certs --server broker --host broker.example --host 10.0.0.7 --client alice
     """
-    from ..endpoints.encryption.authority import make_authority, make_certificate, own_names, write_file
-    from ..runtime.owned_directory import make_private_directory
+    from ..endpoints.encryption.authority import make_authority, make_certificate, own_names
+    from ..runtime.private_files import make_private_directory, write_private_file
 
     if not servers and not clients:
         servers, clients = ["server"], ["client"]
@@ -69,7 +69,7 @@ def cert(
     files = []
     for name, each in made.items():
         for path, data in ((directory / f"{name}.key", each.key_to_pem()), (directory / f"{name}.pem", each.to_pem())):
-            write_file(path, data)
+            write_private_file(path, data)
             files.append(path)
     if output is Output.JSON:
         json_line({"files": [str(path) for path in files]})

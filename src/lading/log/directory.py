@@ -15,7 +15,7 @@ from ..model.checked_document import pack_document
 from ..model.errors import CorruptLog
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.names import flat_name
-from ..runtime.owned_directory import make_private_directory
+from ..runtime.private_files import create_directory, make_private_directory
 from .creation import create_logs
 from .disk import Disk, RealDisk, UnsyncedDisk, file_size, replace, sync_directory
 from .formats import DESCRIPTION as DESCRIPTION_FORMAT
@@ -125,7 +125,7 @@ class DataDirectory:
         self._paths: dict[bytes, Path] = {}
         """Directories of topics, as long as what was found is kept: a start asks several times for each."""
         make_private_directory(data)
-        self.root.mkdir(mode=0o700, exist_ok=True)
+        create_directory(self.root, exist_ok=True)
         sync_directory(self._own_disk, data)
 
     def path(self, uuid: bytes) -> Path:
@@ -151,7 +151,7 @@ class DataDirectory:
         The caller describes it afterwards, before the catalog lists it and it can be written to: a directory without a
         description is from an interrupted create, one with a description is complete.
         """
-        self.path(uuid).mkdir(mode=0o700)
+        create_directory(self.path(uuid))
         self.add_partitions(uuid, range(partitions_count), 1)
         sync_directory(self._own_disk, self.root)
 
@@ -159,7 +159,7 @@ class DataDirectory:
         """Create empty logs for these partitions; durable on return. Keeps those of an interrupted call."""
         paths = [self.partition(uuid, number) for number in numbers]
         for path in paths:
-            path.mkdir(mode=0o700, exist_ok=True)
+            create_directory(path, exist_ok=True)
         create_logs(self._disk, [path for path in paths if is_new(self._disk.names(path))], uuid, first_epoch)
         if paths:
             sync_directory(self._own_disk, self.path(uuid))

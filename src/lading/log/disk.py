@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.errors import CorruptLog, Reason, Refusal
+from ..runtime.private_files import create_directory, open_private
 from .file_system_sync import sync_file_systems
 
 Data = bytes | bytearray | memoryview
@@ -102,7 +103,7 @@ class RealFile:
 
     def __init__(self, path: Path | str, flags: int) -> None:
         self.path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        self._fd = open_private(path, flags | os.O_CLOEXEC)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -188,7 +189,7 @@ class RealDisk:
     def make_directory(self, directory: Path) -> None:
         missing = [path for path in (directory, *directory.parents) if not path.exists()]
         for path in reversed(missing):
-            path.mkdir(mode=0o700, exist_ok=True)
+            create_directory(path, exist_ok=True)
             sync_directory(self, path.parent)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -299,7 +300,7 @@ def read_all(disk: Disk, path: Path) -> bytes | None:
 
 def touch(path: Path) -> None:
     """Create an empty file, readable by its owner alone, unless it exists."""
-    path.touch(mode=0o600)
+    os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
 
 
 def file_size(disk: Disk, path: Path) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model.errors import LocalError, directory_error
-from ..runtime.owned_directory import FILE_MODE, lock_directory, make_private_directory, own_directory
+from ..runtime.owned_directory import lock_directory, own_directory
+from ..runtime.private_files import make_private_directory, open_private
 from ..runtime.sqlite_log import find_log_damage
 from ..transports.interface import Position
 
@@ -97,7 +99,7 @@ class MirrorState:
         try:
             make_private_directory(directory)
             # SQLite gives its log the mode that this file has
-            (directory / DATABASE).touch(FILE_MODE)
+            os.close(open_private(directory / DATABASE, os.O_WRONLY | os.O_CREAT))
         except OSError as error:
             raise directory_error("the state directory", directory, error) from None
         self._path = directory / DATABASE

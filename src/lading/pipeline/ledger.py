@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import CorruptLog, LimitExceeded, LocalError
-from ..runtime.owned_directory import open_private
+from ..runtime.private_files import open_private
 from ..tables.commit.state import PipelineStateDirectory
 from ..tables.storage.files import make_local_directory, read_document, write_document
 from ..transports.topics import UnknownTopic

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..model.errors import LocalError, SettingError
-from ..runtime.owned_directory import open_private
+from ..runtime.private_files import open_private
 from ..tables.commit.state import PipelineStateDirectory
 from ..tables.commit.table_commit import StagedBatch, StagedRange, replace_ranges
 from ..tables.executor import Executor

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog
 from ..model.run import Decoded
-from ..runtime.owned_directory import open_private
+from ..runtime.private_files import open_private
 from ..tables.commit.state import PipelineStateDirectory
 from ..tables.commit.table_commit import staging_path
 from ..tables.formats.data_files import HashingFile

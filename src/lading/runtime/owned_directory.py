@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from ..model.errors import LocalError, directory_error
+from .private_files import make_private_directory, open_private
 
 LOG: Final = logging.getLogger("lading")
-DIRECTORY_MODE: Final = 0o700
-FILE_MODE: Final = 0o600
 DATA_LOCK_FILE: Final = "lock"
 """In a data directory, with the process id of the broker that has it."""
 WATCHED_NAMES: Final = ("topics", "catalog.sqlite")
@@ -23,21 +22,6 @@ WATCHED_NAMES: Final = ("topics", "catalog.sqlite")
 OWN_NAMES: Final = frozenset({DATA_LOCK_FILE, "access.json", *WATCHED_NAMES})
 """A directory with one of these is, or was, a data directory."""
 NAMES_SHOWN_MAX: Final = 3
-
-
-def make_private_directory(directory: Path) -> None:
-    """Create ``directory`` for its owner alone, whatever the umask is; one that exists stays as it is.
-
-    Missing parents are made in the same way: ``Path.mkdir`` would give them what the umask leaves.
-    """
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-
-
-def open_private(path: str | Path, flags: int) -> int:
-    """Open a file, or create it for its owner alone: an ``opener`` of ``open``."""
-    return os.open(path, flags, FILE_MODE)
 
 
 @contextmanager
@@ -50,7 +34,7 @@ def lock_directory(directory: Path, lock_file: str) -> Iterator[int]:
     """
     around = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        handle = os.open(directory / lock_file, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        handle = open_private(directory / lock_file, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _lock_around(around)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..model.cache_directory import find_cache_directory
 from ..model.errors import LocalError
-from ..runtime.owned_directory import make_private_directory
+from ..runtime.private_files import make_private_directory
 
 OLDEST = 17
 VERSION_TIMEOUT_S = 20

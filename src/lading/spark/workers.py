@@ -16,7 +16,7 @@ import traceback
 from typing import Any
 
 from ..model.cache_directory import find_cache_directory
-from ..runtime.owned_directory import make_private_directory
+from ..runtime.private_files import make_private_directory
 
 DAEMONS = ("pyspark.daemon", "lading.spark.daemon")
 """The modules that a process of Spark's workers was started as, before it forked."""

@@ -17,7 +17,8 @@ from ..log.partition import open_partition
 from ..log.retention import find_expired_end
 from ..model.errors import LocalError
 from ..model.names import DEFAULT_STREAM
-from ..runtime.owned_directory import make_private_directory, own_directory
+from ..runtime.owned_directory import own_directory
+from ..runtime.private_files import make_private_directory
 
 LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20

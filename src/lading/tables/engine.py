@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
 from ..model.errors import CorruptLog, LadingError, LocalError, directory_error
-from ..runtime.owned_directory import make_private_directory
+from ..runtime.private_files import make_private_directory
 from .commit.staging import schema_words
 from .commit.state import PipelineStateDirectory, table_in_state
 from .commit.table_commit import StagedBatch, check_schema, delete_uncommitted, find_changed_files, recover

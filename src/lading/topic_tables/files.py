@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..runtime.private_files import make_private_directory, open_private
 from .file_facts import FactCollector, FileFacts, find_splits
 from .table_schema import TableSchema
 
@@ -134,13 +135,14 @@ class FileCache:
             # not there yet, or cut short by a power cut: the same bytes are made again
             pass
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_directory(path.parent)
             fresh = path.with_suffix(f".{threading.get_ident()}.new")
             try:
-                with fresh.open("wb") as file:
+                with open(fresh, "wb", opener=open_private) as file:
                     facts = render(file)
                     facts.size_bytes = file.tell()
-                facts_path.write_text(json.dumps(facts.to_document()))
+                with open(facts_path, "w", encoding="utf-8", opener=open_private) as document:
+                    json.dump(facts.to_document(), document)
                 fresh.replace(path)
             finally:
                 fresh.unlink(missing_ok=True)

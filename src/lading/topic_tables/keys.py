@@ -11,13 +11,14 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from ..runtime.private_files import write_private_file
 
 LIFETIME_S: Final = 3_600
 SECRET_BYTES: Final = 32
@@ -118,13 +119,7 @@ def load_secret(path: Path) -> bytes:
         if len(held) == SECRET_BYTES:
             return held
     made = secrets.token_bytes(SECRET_BYTES)
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(made)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_private_file(path, made)
     return made
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import CorruptLog
+from ..runtime.private_files import make_private_directory, open_private
 from .layout import STEPS, RowRange, cut_rows
 from .table_schema import TableSchema, extend_schema
 
@@ -143,7 +144,7 @@ class TableHistory:
         """
         if not path.exists():
             made = cls(path, uuid, seal_rows)
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_directory(path.parent)
             made._rewrite()
             return made
         lines = path.read_bytes().splitlines(keepends=True)
@@ -270,7 +271,7 @@ class TableHistory:
             self._rewrite()
             return
         try:
-            with self.path.open("ab") as file:
+            with open(self.path, "ab", opener=open_private) as file:
                 file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
                 file.flush()
                 os.fdatasync(file.fileno())
@@ -311,7 +312,7 @@ class TableHistory:
         self._lines = len(rows) - 1
         fresh = self.path.with_suffix(".new")
         try:
-            with fresh.open("wb") as file:
+            with open(fresh, "wb", opener=open_private) as file:
                 file.write(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
                 file.flush()
                 os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ..model.checked_document import is_intact, pack_document
 from ..model.errors import LocalError
+from ..runtime.private_files import write_private_file
 from .side import DigestedRange, ResumePoint
 
 VERSION: Final = 1
@@ -81,10 +82,8 @@ class VerifyState:
             }
             for number, one in sorted(complete.items())
         ]  # fmt: skip
-        beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
-            beside.write_bytes(pack_document({"version": VERSION, "pair": self._pair, "partitions": rows}))
-            beside.replace(self._path)
+            write_private_file(self._path, pack_document({"version": VERSION, "pair": self._pair, "partitions": rows}))
         except OSError as error:
             raise LocalError(
                 f"{self._path}: the state cannot be written: {error.strerror}; name another file with --state"

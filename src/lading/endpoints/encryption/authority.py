@@ -6,7 +6,6 @@ Keys are on the curve P-256, which every client of Kafka, NSQ and Iggy takes (do
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-FILE_MODE: Final = 0o600
 CLOCK_DAYS: Final = 1
 """Certificates are valid from this long before their creation: clocks of other machines may be late."""
 _USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -114,15 +112,3 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, for its owner alone."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    with open(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(handle)
-    fresh.replace(path)

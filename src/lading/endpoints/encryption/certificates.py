@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...model.errors import LocalError
+from ...runtime.private_files import write_private_file
 from ...settings.sections import CertificateSettings
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,11 @@ def find_certificate(settings: CertificateSettings, data: Path) -> CertificateFi
     own = data / OWN_FILE
     if not own.exists():
         # takes 45 ms and 17 MB that brokers without a certificate of their own spare themselves
-        from .authority import make_certificate, own_names, write_file
+        from .authority import make_certificate, own_names
 
         try:
             made = make_certificate("lading", own_names(), VALID_DAYS)
-            write_file(own, made.to_pem() + made.key_to_pem())
+            write_private_file(own, made.to_pem() + made.key_to_pem())
         except OSError as error:
             raise LocalError(
                 f"certificate {own}: cannot be created: {error.strerror}; check space and rights of its directory"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ...model.errors import LocalError
-from ...runtime.owned_directory import open_private
+from ...runtime.private_files import open_private
 from ..formats.manifest import Manifests
 from ..plan.offsets import OffsetsDocument
 from ..storage.files import (

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from ...model.checked_document import FIELD as CHECKSUM
 from ...model.checked_document import is_checksum, is_intact, pack_document
 from ...model.errors import CorruptLog, NewerFormat, SettingError, directory_error
-from ...runtime.owned_directory import DIRECTORY_MODE, open_private
+from ...runtime.private_files import create_directory, open_private, sync_names
 from .object_path import SCHEMES, ObjectPath, ObjectWriter, TablePath
 
 OWN: Final = "_lading"
@@ -131,7 +131,10 @@ def make_local_directory(directory: Path) -> None:
     """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
-        path.mkdir(mode=DIRECTORY_MODE if OWN in path.parts else 0o777, exist_ok=True)
+        if OWN in path.parts:
+            create_directory(path, exist_ok=True)
+        else:
+            path.mkdir(exist_ok=True)
 
 
 def make_directory(what: str, directory: TablePath) -> None:
@@ -263,10 +266,5 @@ def read_document(path: TablePath) -> Any:
 
 def sync_directory(directory: TablePath) -> None:
     """Bring the names in a directory to disk; those of a store are there already."""
-    if isinstance(directory, ObjectPath):
-        return
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    if not isinstance(directory, ObjectPath):
+        sync_names(directory)
