@@ -58,6 +58,7 @@ def pages() -> dict[str, str]:
         "metrics.md": {
             "broker": table(("name", "type", "labels", "meaning"), asyncio.run(describe_metrics())),
             "pipeline": table(("name", "type", "labels", "meaning"), describe_pipeline_metrics()),
+            "mirrors": table(("name", "type", "labels", "meaning"), describe_mirror_metrics()),
         },
     }
     parts["kafka.md"] = {
@@ -349,6 +350,14 @@ def describe_pipeline_metrics() -> Iterator[Sequence[str]]:
     from lading.pipeline.metrics import PipelineMetrics
 
     for one in PipelineMetrics("")._sources:
+        yield _metric(one)
+
+
+def describe_mirror_metrics() -> Iterator[Sequence[str]]:
+    """Yield a row for each metric of a service of mirrors."""
+    from lading.mirror.service import MirrorService
+
+    for one in MirrorService([]).list_metrics():
         yield _metric(one)
 
 

@@ -27,8 +27,8 @@ from .conftest import Run
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 TIMEOUT_S = 60
 TABLE = re.compile(r"^## Exit codes\n\n\| code \| meaning \|\n\|---\|---\|\n((?:\|.*\n?)+)", re.MULTILINE)
-CHECKS = {"doctor", "pipeline check", "contract infer --against", "restore --check"}
-ENDED_BY_CTRL_C = {"serve", "console", "--follow"}
+CHECKS = {"doctor", "pipeline check", "contract infer --against", "restore --check", "mirror run --dry-run"}
+ENDED_BY_CTRL_C = {"serve", "console", "mirror run", "--follow"}
 
 
 def rows() -> dict[int, str]:
@@ -151,11 +151,14 @@ def test_1_a_check_failed(lading: Run, tmp_path: Path) -> None:
     contract.write_text('[headers]\ndelay = { type = "smallint", required = true }\n')
     pipeline = tmp_path / "pipeline.toml"
     pipeline.write_text('[source]\nfrom = "lading://127.0.0.1:1"\ntopic = "t"\n[good]\nto = "parquet:good"\n')
+    mirrors = tmp_path / "mirrors.toml"
+    mirrors.write_text("[mirror.a]\nsource = 'lading://127.0.0.1:1'\ntarget = 'kafka://127.0.0.1:1'\n")
     failing = {
         "doctor": ("doctor", "--data", "/proc/nowhere"),
         "pipeline check": ("pipeline", "check", str(pipeline)),
         "contract infer --against": ("contract", "infer", "coded", "--against", str(contract)),
         "restore --check": ("restore", str(backups), "--check"),
+        "mirror run --dry-run": ("mirror", "run", str(mirrors), "--dry-run"),
     }
     assert failing.keys() == CHECKS
     for words in failing.values():
@@ -194,9 +197,13 @@ def test_130_ctrl_c(broker: testing.BrokerProcess) -> None:
 @pytest.mark.turns(2, part=1)
 def test_0_what_ctrl_c_is_the_way_to_end(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     kafka = f"kafka://{broker.endpoints['kafka']}"
+    mirrors = tmp_path / "mirrors.toml"
+    mirror = f"[mirror.a]\nsource = '{broker.url}'\ntarget = '{kafka}'\ntopics = ['none-*']\n"
+    mirrors.write_text(f"[service]\nstate = 'states'\n{mirror}")
     ways = {
         "serve": ("serve", "--data", str(tmp_path / "data"), "--free-ports", "-o", "json"),
         "console": ("console", "--from", broker.url, "--address", "127.0.0.1:0", "-o", "json"),
+        "mirror run": ("mirror", "run", str(mirrors), "--address", "127.0.0.1:0", "-o", "json"),
         "--follow": ("mirror", broker.url, kafka, "--topic", "coded", "--rename", "coded=copy", "--follow", "-o",
                      "json", "--state", str(tmp_path / "mirror")),
     }  # fmt: skip

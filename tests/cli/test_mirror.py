@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,79 @@ def test_a_mirror_ends_in_order(broker: testing.BrokerProcess, lading: Run, tmp_
     assert running.returncode == 0, err
     assert json.loads(out)["messages"] == 3
     assert "stopping after the work in hand" in err
+
+
+def write_mirrors(directory: Path, broker: testing.BrokerProcess) -> Path:
+    file = directory / "mirrors.toml"
+    file.write_text(
+        f"""[service]
+address = "127.0.0.1:0"
+state = "states"
+
+[mirror.copied]
+source = "{broker.url}"
+target = "kafka://{broker.endpoints["kafka"]}"
+topics = ["many"]
+rename = {{ many = "many-copied" }}
+
+[mirror.lost]
+source = "lading://127.0.0.1:1"
+target = "kafka://{broker.endpoints["kafka"]}"
+"""
+    )
+    return file
+
+
+def test_a_dry_run_of_a_file_of_mirrors(broker: testing.BrokerProcess, lading: Run, tmp_path: Path) -> None:
+    lading("message", "send", "many", "one")
+    file = str(write_mirrors(tmp_path, broker))
+    rows = [
+        json.loads(row)
+        for row in lading("mirror", "run", file, "--dry-run", "-o", "json", code=1).stdout.split("\n")[:-1]
+    ]
+    assert rows[0] == {
+        "mirror": "copied", "topic": "many", "target": "many-copied", "partitions": 1, "is_created": True, "left": 1,
+    }  # fmt: skip
+    assert rows[1]["mirror"] == "lost" and "no broker is reachable" in rows[1]["problem"]
+    shown = lading("mirror", "run", file, "--dry-run", "--only", "copied")
+    assert "many-copied" in shown.stdout
+    assert not (tmp_path / "states").exists()
+    said = lading("mirror", "run", file, "--only", "copid", code=2).stderr
+    assert "--only 'copid': the file has no such mirror; there are copied, lost" in said
+    assert "cannot read the mirrors file" in lading("mirror", "run", str(tmp_path / "no.toml"), code=2).stderr
+
+
+def test_a_service_of_mirrors_ends_within_a_second(broker: testing.BrokerProcess, lading: Run, tmp_path: Path) -> None:
+    for number in range(3):
+        lading("message", "send", "many", f"m{number}")
+    file = str(write_mirrors(tmp_path, broker))
+    command = [sys.executable, "-m", "lading.cli.main", "mirror", "run", file, "--output", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            ready = json.loads(running.stdout.readline())
+            assert (ready["event"], ready["mirrors"]) == ("ready", ["copied", "lost"])
+            states: dict[str, str] = {}
+            while states != {"copied": "running", "lost": "away"}:
+                row = json.loads(running.stdout.readline())
+                states[row["mirror"]] = row["state"]
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                with urllib.request.urlopen(f"{ready['address']}/health", timeout=10) as response:
+                    health = json.load(response)
+                if health["mirrors"]["copied"]["lag_messages"] == 0:
+                    break
+            running.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            out, err = running.communicate(timeout=30)
+            took_s = time.monotonic() - began
+        finally:
+            running.kill()
+    assert running.returncode == 0, err
+    done = json.loads(out.splitlines()[-1])
+    assert (done["event"], done["unfinished"]) == ("done", [])
+    assert done["mirrors"]["copied"]["messages"] == health["mirrors"]["copied"]["messages"] >= 3
+    assert took_s < 2, took_s
 
 
 def test_sql(broker: testing.BrokerProcess, lading: Run) -> None:

@@ -95,8 +95,7 @@ def usage_error(arguments: list[str]) -> str:
 def test_a_mistyped_command_names_the_one_that_is_meant() -> None:
     known = {path.split()[-1] for path in COMMANDS}
     for path, name in choose_part([(path, name) for path, group in groups() for name in group.commands], 3):
-        if (wrong := mistype(name)) in known or path == "backup":
-            # `backup` takes what is no command for a directory
+        if (wrong := mistype(name)) in known:
             continue
         assert f"'{name}'" in usage_error([*path.split(), wrong]), (path, name)
 
@@ -156,7 +155,7 @@ PRINTING = {
     "table expire": "{dir}/table",
     "table vacuum": "{dir}/table",
     "table delete": "{dir}/table --where 'partition < 0' --yes",
-    "mirror": "{url} {url} --topic one --rename one=copy --state {dir}/mirror",
+    "mirror copy": "{url} {url} --topic one --rename one=copy --state {dir}/mirror",
     "verify": "{url}/one {url}/copy",
     "conformance": "{url} --random 5",
     "pipeline check": "{dir}/one.toml",
@@ -176,6 +175,7 @@ PRINTING = {
 ELSEWHERE = {
     "serve": "its ready line: by every broker of these tests", "console": "its ready line: tests/console",
     "tables": "its ready line: tests/topic_tables/test_command.py",
+    "mirror run": "runs until it is stopped: tests/cli/test_mirror.py",
     "message tail": "shows messages as message poll does", "pipeline package": "tests/spark/test_cluster.py",
 }  # fmt: skip
 """Commands that run until they are stopped, or for long, and where their output is looked at."""
@@ -201,7 +201,7 @@ NOTHING = {
     "table expire": "{dir}/table",
     "table vacuum": "{dir}/table",
     "table delete": "{dir}/table --where 'partition < 0' --yes",
-    "mirror": "{url} {url} --topic void --rename void=void-copy --state {dir}/mirror-void",
+    "mirror copy": "{url} {url} --topic void --rename void=void-copy --state {dir}/mirror-void",
     "verify": "{url}/void {url}/void-copy",
     "pipeline check": "{dir}/one.toml",
     "pipeline run": "{dir}/void.toml --local",

@@ -57,12 +57,18 @@ def metrics(text: str) -> dict[str, set[str]]:
     for name, labels in _rows():
         if name in found:
             found[name].update(labels)
+    # another process has these: tests/mirror/test_service.py
+    found.update((name, set(labels)) for name, labels in _parse_rows(PAGE.read_text().partition("## Of mirrors")[2]))
     return found
 
 
 def _rows() -> Iterator[tuple[str, list[str]]]:
     """Name and labels of each metric of the broker in the reference."""
-    for line in PAGE.read_text().partition("## Of a pipeline")[0].splitlines():
+    yield from _parse_rows(PAGE.read_text().partition("## Of a pipeline")[0])
+
+
+def _parse_rows(text: str) -> Iterator[tuple[str, list[str]]]:
+    for line in text.splitlines():
         if line.startswith("| `lading_"):
             _, name, *cells = line.split("|")
             yield name.strip(" `"), re.findall(r"\w+", cells[1]) if len(cells) > 3 else []

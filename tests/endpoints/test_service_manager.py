@@ -16,7 +16,7 @@ from lading import testing
 from lading.model.errors import LocalError
 from lading.serve.service_manager import ServiceManager
 
-UNIT = Path(__file__).parents[2] / "packaging" / "systemd" / "lading.service"
+UNITS = sorted((Path(__file__).parents[2] / "packaging" / "systemd").iterdir())
 
 
 class Manager:
@@ -101,9 +101,10 @@ def _analyze(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_unit_is_one_and_exposes_little(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/lading/bin/lading", "/bin/true"))
+@pytest.mark.parametrize("given", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_one_and_exposes_little(given: Path, tmp_path: Path) -> None:
+    unit = tmp_path / given.name
+    unit.write_text(given.read_text().replace("/opt/lading/bin/lading", "/bin/true"))
     assert _analyze("verify", str(unit)) == ""
     # 0 to 10; up to 2 is what systemd calls OK
     _analyze("security", "--offline=true", "--threshold=20", str(unit))

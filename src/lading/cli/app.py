@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from ..model.version import __version__
-from .nearest import CreatingGroup, NearestGroup
+from .nearest import CopyingGroup, CreatingGroup, NearestGroup
 from .plain_command import PlainCommand
 
 SPARK: Final = "Spark"
@@ -41,7 +41,7 @@ COMMANDS: Final = (
     CommandRow("doctor", "doctor", "First steps", "doctor"),
     CommandRow("headers", "headers", "Messages", "headers"),
     CommandRow("profile", "profile", "Messages", "profile"),
-    CommandRow("mirror", "mirror", "Messages", "mirror"),
+    CommandRow("mirror", "mirror", "Messages", group=CopyingGroup),
     CommandRow("verify", "verify", "Messages", "verify"),
     CommandRow("conformance", "conformance", "Messages", "conformance"),
     CommandRow("sql", "sql", "Messages", "sql"),

@@ -1,27 +1,38 @@
-"""``lading mirror``: topics copied from one system to another, with proof of what survived."""
+"""``lading mirror``: topics copied from one system to another, with proof of what survived; many as a service."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import typer
 
-from ..model.errors import LocalError, SettingError
-from .options import AsOutput, Shown, States, local_path, word
-from .output import Output, format_count, json_line, line, meter, print_note, print_table
+from ..model.errors import LadingError, LocalError, SettingError
+from .options import AsOutput, Shown, States, local_path, parse_listen_address, word
+from .output import Output, format_count, json_line, line, literal, meter, print_note, print_table
 
 if TYPE_CHECKING:
+    from ..mirror.mirrors_file import MirrorsFile, NamedMirror
     from ..mirror.run import MirrorProgress, MirrorReport
+    from ..mirror.service import MirrorService
     from ..mirror.settings import MirrorSettings
+    from ..model.address import Address
+    from .interruption import StopSignal
 
 OnOff = Literal["on", "off"]
 OnRefused = Literal["stop", "skip"]
 OnLoss = Literal["fail", "skip"]
 Start = Literal["earliest", "latest"]
+WAIT_S: Final = 0.1
+"""Interval at which a service looks whether it shall stop, and whether a mirror changed."""
+
+app = typer.Typer(help="Copy topics between systems, once or as a service.")
 
 
-def mirror(
+@app.command()
+def copy(
     source: Annotated[
         str, typer.Argument(metavar="SRC", help="Where from: kafka://, iggy://, nsq://, lading:// or a directory.")
     ],
@@ -109,7 +120,8 @@ def mirror(
     """Copy topics between systems, headers included. Rerun to continue; Ctrl-C stops after the work in hand.
 
     Topics are created with as many partitions as at the source. Header types that the target does not have travel by
-    carrier and are restored when Lading reads them. Options of a connection follow ? in its URL.
+    carrier and are restored when Lading reads them. Options of a connection follow ? in its URL. The word `copy` may be
+    left out.
 
     Examples:
 
@@ -144,6 +156,136 @@ def mirror(
     _print(done, output)
     if stop.is_requested and not follow:
         raise typer.Exit(130)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="TOML", parser=local_path, help="File of mirrors.")],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Run this mirror of the file; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what each mirror would copy; create, send and keep nothing.")
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="HOST:PORT",
+            help="Where /metrics and /health are served, instead of the file's; port 0 picks a free port.",
+        ),
+    ] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:  # fmt: skip
+    """Run all mirrors of a file until SIGTERM or Ctrl-C; each follows its source, and one that fails is tried again.
+
+    Examples:
+
+        lading mirror run mirrors.toml
+
+        lading mirror run mirrors.toml --dry-run
+
+        lading mirror run mirrors.toml --only to-kafka --output json
+    """
+    from ..mirror.mirrors_file import load_mirrors
+
+    loaded = load_mirrors(file)
+    for sentence in loaded.warnings:
+        print_note(sentence)
+    mirrors = _select(loaded, only or ())
+    if dry_run:
+        _show_plans(mirrors, output)
+        return
+    bound = loaded.address if address is None else parse_listen_address(address, "--address")
+    _serve_mirrors(mirrors, bound, output)
+
+
+def _select(loaded: MirrorsFile, only: Sequence[str]) -> list[NamedMirror]:
+    names = [one.name for one in loaded.mirrors]
+    for name in only:
+        if name not in names:
+            raise SettingError(f"--only {name!r}: the file has no such mirror; there are {', '.join(names)}")
+    return [one for one in loaded.mirrors if not only or one.name in only]
+
+
+def _show_plans(mirrors: Sequence[NamedMirror], output: Output) -> None:
+    """Show a row for each topic, or for the mirror that cannot run; exit with 1 if there is one."""
+    from ..mirror.plan import plan_mirror
+
+    rows: list[dict[str, Any]] = []
+    problems = 0
+    for one in mirrors:
+        try:
+            planned = plan_mirror(one.settings, source_options=one.source_options, target_options=one.target_options)
+        except LadingError as error:
+            rows.append({"mirror": one.name, "problem": str(error)})
+            problems += 1
+        else:
+            rows += [{"mirror": one.name, **topic.as_document()} for topic in planned]
+    if output is Output.JSON:
+        for row in rows:
+            json_line(row)
+    else:
+        columns = {
+            "mirror": "mirror", "topic": "topic", "target": "at the target", "partitions": "partitions",
+            "is_created": "created", "left": "to copy",
+        }  # fmt: skip
+        topics = [row for row in rows if "topic" in row]
+        if topics or not problems:
+            print_table(topics, columns, output=output, empty="no topic is chosen yet")
+        for row in rows:
+            if "problem" in row:
+                print_note(f"[bold]{literal(row['mirror'])}[/]: {literal(row['problem'])}")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _serve_mirrors(mirrors: Sequence[NamedMirror], address: Address, output: Output) -> None:
+    from ..mirror.service import MirrorService
+    from ..runtime.log_lines import logging_to_stderr
+    from ..runtime.status_server import serve_status
+    from ..serve.service_manager import ServiceManager
+    from .interruption import StopSignal
+
+    service = MirrorService(mirrors)
+    manager = ServiceManager()
+    with (
+        StopSignal().install() as stop,
+        logging_to_stderr("json" if output is Output.JSON else "text"),
+        serve_status(address, "a Lading mirror service", service.pages) as bound,
+    ):
+        service.start()
+        manager.tell_ready()
+        names = [one.name for one in mirrors]
+        if output is Output.JSON:
+            json_line({"event": "ready", "address": f"http://{bound}", "mirrors": names})
+        else:
+            print_note(f"{format_count(len(names), 'mirror')}: {', '.join(names)}; health: http://{bound}/health")
+        _wait_for_stop(service, stop, output)
+        manager.tell_stopping()
+        unfinished = service.stop()
+    if output is Output.JSON:
+        mirrors_by_name = {worker.name: worker.describe() for worker in service.workers}
+        json_line({"event": "done", "mirrors": mirrors_by_name, "unfinished": unfinished})
+        return
+    for worker in service.workers:
+        print_note(f"[bold]{worker.name}[/]: {format_count(worker.messages, 'message')}")
+    if unfinished:
+        print_note(f"not finished, and sent again by the next run: work of {', '.join(unfinished)}")
+
+
+def _wait_for_stop(service: MirrorService, stop: StopSignal, output: Output) -> None:
+    """Wait for a signal; meanwhile print a line of JSON for each mirror that changes its state."""
+    phases: dict[str, str] = {}
+    while not stop.is_requested:
+        for worker in service.workers:
+            if output is Output.JSON and phases.get(worker.name) != worker.phase:
+                phases[worker.name] = worker.phase
+                is_well = worker.phase in ("starting", "running")
+                json_line(
+                    {"event": "state", "mirror": worker.name, "state": worker.phase,
+                     "error": None if is_well else worker.last_error}
+                )  # fmt: skip
+        time.sleep(WAIT_S)
 
 
 def _to_states(states: str) -> Shown:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from typer.core import TyperGroup
@@ -31,6 +33,8 @@ SYNONYMS: Final = {
 }  # fmt: skip
 """Names that other tools have for our commands."""
 SHOWN_MAX: Final = 4
+MISTYPED_SIMILARITY: Final = 0.6
+"""From this similarity on a word of a group with a default command is one of its commands, mistyped."""
 
 
 class NearestGroup(TyperGroup):
@@ -78,17 +82,46 @@ class NearestGroup(TyperGroup):
             raise
 
 
-class CreatingGroup(NearestGroup):
-    """A group whose command ``create`` is meant if none of its commands is named."""
+class DefaultCommandGroup(NearestGroup):
+    """A group whose command ``default`` is meant if none of its commands is named."""
+
+    default: ClassVar[str]
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the command line, with ``create`` in front if need be."""
-        # a shell that asks what may follow has typed no word yet
-        if ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["create", *args]
+        """Parse the command line, with the default command in front if need be."""
+        # a shell that asks what may follow may have typed no word yet
+        is_named = bool(args) and (args[0] in ctx.help_option_names or self._names_command(args[0]))
+        if not is_named and (args or not ctx.resilient_parsing):
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def _names_command(self, word: str) -> bool:
+        """Return whether ``word`` is a command, or a mistyped one: nothing that the default command could take."""
+        if word in self.commands:
+            return True
+        return bool(get_close_matches(word, self.commands, 1, MISTYPED_SIMILARITY)) and not Path(word).exists()
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return what may follow: the commands, and the options of the default one."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            command = self.commands[self.default]
+            found += command.shell_complete(
+                command.make_context(self.default, [], ctx, resilient_parsing=True), incomplete
+            )
+        return found
+
+
+class CreatingGroup(DefaultCommandGroup):
+    """A group whose command ``create`` may be left out."""
+
+    default = "create"
+
+
+class CopyingGroup(DefaultCommandGroup):
+    """A group whose command ``copy`` may be left out."""
+
+    default = "copy"
 
 
 def _elsewhere(ctx: Any, word: str) -> Iterator[str]:

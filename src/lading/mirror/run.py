@@ -6,16 +6,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..client.patience import Patience
-from ..dialects.protocols import PROTOCOLS
 from ..model.errors import DataLoss, LadingError, LocalError, Reason, Refusal
 from ..transports.interface import ReconnectingTransport, TopicMeta, Transport
 from ..transports.losses import describe_other_topic
@@ -28,6 +26,7 @@ from .sending import TopicTarget, UnmirroredMessage
 from .settings import MirrorSettings, as_document, default_state
 from .source import LogSource, QueueSource, Stretch, TopicSource
 from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state, remove_if_unused, require_intact_log
+from .topics import choose_topics, find_at_target, require_partitions
 
 WORK_BYTES: Final = 32 << 20
 """A work has about this many bytes of messages in memory, if the target takes works as a whole."""
@@ -77,10 +76,12 @@ class TopicFigures:
 
 @dataclass(frozen=True, slots=True)
 class MirrorProgress:
-    """Progress of a mirror: messages sent since it began, and those known to be left."""
+    """Progress of a mirror since it began: messages sent, known to be left, refused by the target, and topics."""
 
     messages: int
     left: int
+    refused: int = 0
+    topics: int = 0
 
 
 @dataclass(slots=True)
@@ -153,10 +154,15 @@ def run_mirror(
     *,
     is_stopped: Callable[[], bool] = lambda: False,
     on_progress: Callable[[MirrorProgress], None] = lambda now: None,
+    on_look: Callable[[MirrorProgress], None] = lambda now: None,
+    on_away: Callable[[LadingError], None] = lambda error: None,
     source_options: dict[str, Any] | None = None,
     target_options: dict[str, Any] | None = None,
 ) -> MirrorReport:
     """Copy topics until their ends as they are now, or with ``follow`` until ``is_stopped``; return what was done.
+
+    ``on_progress`` is called after each work that was sent, ``on_look`` after each look at the ends of the topics and
+    whenever nothing is left to send, ``on_away`` before each wait for a server that is away.
 
     A run continues after the last one with the same state, however that one ended. Raises SettingError or LocalError if
     something cannot be mirrored, before any of it is sent. A run that is refused removes the state that it created.
@@ -179,7 +185,7 @@ def run_mirror(
         for transport in (source, target):
             if settings.follow and isinstance(transport, ReconnectingTransport):
                 transport.limit_reconnects(RECONNECTS_MAX)
-        run = _Run(settings, state, source, target, is_stopped, on_progress)
+        run = _Run(settings, state, source, target, _Callbacks(is_stopped, on_progress, on_look, on_away))
         held.callback(run.close)
         return run.run()
 
@@ -202,6 +208,13 @@ def _require_no_loop(settings: MirrorSettings) -> None:
         )
 
 
+class _Callbacks(NamedTuple):
+    is_stopped: Callable[[], bool]
+    on_progress: Callable[[MirrorProgress], None]
+    on_look: Callable[[MirrorProgress], None]
+    on_away: Callable[[LadingError], None]
+
+
 class _Run:
     def __init__(
         self,
@@ -209,20 +222,21 @@ class _Run:
         state: MirrorState,
         source: Transport,
         target: Transport,
-        is_stopped: Callable[[], bool],
-        on_progress: Callable[[MirrorProgress], None],
+        callbacks: _Callbacks,
     ) -> None:
         self._settings = settings
         self._state = state
         self._source = source
         self._target = target
-        self._is_stopped = is_stopped
-        self._on_progress = on_progress
+        self._is_stopped = callbacks.is_stopped
+        self._callbacks = callbacks
         self._reads_queue = is_queue(settings.source)
         self._fills_queue = is_queue(settings.target)
         self._topics: dict[str, _MirroredTopic] = {}
         self._fidelity = Fidelity()
-        self._patience = Patience("the source or target of the mirror", self._sleep)
+        self._patience = Patience(
+            f"source or target of the mirror from {settings.source_mark} to {settings.target_mark}", self._sleep
+        )
 
     def run(self) -> MirrorReport:
         began = look_at = time.monotonic()
@@ -234,18 +248,21 @@ class _Run:
                     was_away = False
                 if time.monotonic() >= look_at:
                     self._open_topics()
+                    self._callbacks.on_look(self._measure_progress())
                     look_at = time.monotonic() + LOOK_S
                 moved = self._round()
                 self._patience.reset()
             except LadingError as error:
                 if not self._settings.follow:
                     raise
+                self._callbacks.on_away(error)
                 self._patience.wait(error)
                 was_away, look_at = True, 0.0
                 continue
             if not moved and not self._settings.follow:
                 break
             if not moved:
+                self._callbacks.on_look(self._measure_progress())
                 self._wait()
         figures = [one.figures for one in self._topics.values()]
         return MirrorReport(figures, self._fidelity, time.monotonic() - began, self._settings)
@@ -263,56 +280,21 @@ class _Run:
     # topics
 
     def _open_topics(self) -> None:
-        metas = self._choose_topics()
+        metas = choose_topics(self._settings, self._source)
         fresh = [meta for meta in metas if meta.name not in self._topics]
         for meta in fresh:
-            self._require_name(meta)
+            find_at_target(self._settings, self._target, meta)
+        for meta in metas:
+            if meta.name in self._topics:
+                self._topics[meta.name].source.notice(meta)
         for meta in fresh:
             self._topics[meta.name] = self._open(meta)
-
-    def _choose_topics(self) -> list[TopicMeta]:
-        named = self._settings.named_topics
-        if named is not None:
-            return [self._source.topic(name) for name in named]
-        metas = self._source.topics()
-        chosen = [meta for meta in metas if self._settings.is_chosen(meta.name)]
-        if not chosen and not self._settings.follow:
-            names = [meta.name for meta in metas]
-            near = get_close_matches((list(self._settings.topics) or [""])[0], names, 3, 0.5) or names[:5]
-            there = f"there are {', '.join(near)}" if near else "there are no topics"
-            raise LocalError(f"{self._settings.source}: no topic is chosen by --topic and --exclude; {there}")
-        return chosen
-
-    def _require_name(self, meta: TopicMeta) -> None:
-        """Raise LocalError if the target cannot have the topic, or if it is the very same."""
-        name = self._settings.target_topic(meta.name)
-        scheme = self._settings.target.partition("://")[0].lower() if "://" in self._settings.target else "file"
-        row = next((one for one in PROTOCOLS if scheme in one.schemes), None)
-        why = None if row is None else row.topic_error(name, 1 if self._fills_queue else len(meta.partitions))
-        if why is not None:
-            raise LocalError(
-                f"topic {name!r}: {self._settings.target} cannot have it: {why}; name it there with "
-                f"--rename {meta.name}=NEW, or leave it out with --exclude {meta.name}"
-            )
-        try:
-            there = self._target.topic(name)
-        except UnknownTopic:
-            return
-        if meta.topic_id is not None and meta.topic_id == there.topic_id:
-            raise LocalError(
-                f"topic {meta.name!r}: {self._settings.source} and {self._settings.target} are the same topic of the "
-                f"same broker; name another target, or --rename {meta.name}=NEW"
-            )
 
     def _open(self, meta: TopicMeta, figures: TopicFigures | None = None) -> _MirroredTopic:
         name = self._settings.target_topic(meta.name)
         partitions = len(meta.partitions)
         there = self._target_topic(name, partitions)
-        if len(there.partitions) < partitions and not self._fills_queue:
-            raise LocalError(
-                f"topic {name!r}: {self._settings.target} has {len(there.partitions)} partitions of it, the source "
-                f"{partitions}; give it as many, or another name with --rename {meta.name}=NEW"
-            )
+        require_partitions(self._settings, meta, there)
         target = TopicTarget(self._target, there.name, self._settings, self._state.id, is_queue=self._fills_queue)
         figures = figures or TopicFigures(meta.name, there.name, partitions, target.promise)
         if self._reads_queue:
@@ -374,9 +356,13 @@ class _Run:
             moved = True
             work = self._begin(one, stretches)
             self._send(one, work, stretches, is_repeated=False)
-            sent = sum(each.figures.messages for each in self._topics.values())
-            self._on_progress(MirrorProgress(sent, sum(each.source.lag for each in self._topics.values())))
+            self._callbacks.on_progress(self._measure_progress())
         return moved
+
+    def _measure_progress(self) -> MirrorProgress:
+        topics = self._topics.values()
+        sent, refused = (sum(one.figures.messages for one in topics), sum(one.figures.refused for one in topics))
+        return MirrorProgress(sent, sum(one.source.lag for one in topics), refused, len(topics))
 
     def _gather(self, one: _MirroredTopic) -> list[Stretch]:
         """Return the content of one work: a stretch of one partition, or of several if they appear together."""

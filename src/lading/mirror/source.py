@@ -55,6 +55,10 @@ class TopicSource(Protocol):
         """Return how many messages are known to be left."""
         ...
 
+    def notice(self, meta: TopicMeta) -> None:
+        """Measure the lag from now on by the ends that the topic has here."""
+        ...
+
     def stretches(self) -> Iterator[Stretch]:
         """Yield what is there now, round about the partitions; ends when nothing is new."""
         ...
@@ -94,11 +98,11 @@ class LogSource:
         )
         begun = spans(transport, [meta], settings.start, None if settings.follow else "latest")
         self._readers: dict[int, PartitionReader] = {}
-        ends = {part.number: part.end_offset for part in meta.partitions}
+        self._ends = {part.number: part.end_offset for part in meta.partitions}
         for span in begun.values():
             position = known.get(span.partition)
-            if position is not None and position.offset > ends[span.partition]:
-                end = ends[span.partition]
+            if position is not None and position.offset > self._ends[span.partition]:
+                end = self._ends[span.partition]
                 raise DataLoss(
                     f"topic {meta.name!r}, partition {span.partition}: it ends at offset {end}, before "
                     f"{position.offset}, where the mirror stopped: the log was truncated, or is another one; to "
@@ -117,8 +121,11 @@ class LogSource:
     @property
     def lag(self) -> int:
         """Return how many offsets are left up to the end as it was last seen."""
-        ends = {part.number: part.end_offset for part in self._meta.partitions}
-        return sum(max(0, ends[number] - reader.position) for number, reader in self._readers.items())
+        return sum(max(0, self._ends[number] - reader.position) for number, reader in self._readers.items())
+
+    def notice(self, meta: TopicMeta) -> None:
+        """Measure the lag from now on by the ends that the topic has here."""
+        self._ends.update((part.number, part.end_offset) for part in meta.partitions)
 
     def stretches(self) -> Iterator[Stretch]:
         """Yield what is there now, round about the partitions; ends when no partition has anything new."""
@@ -188,6 +195,9 @@ class QueueSource:
         self._known = KnownMessages()
         self._at = self._queue.end
         self._quiet_ms = 0 if settings.follow else settings.quiet_ms
+
+    def notice(self, meta: TopicMeta) -> None:
+        """Do nothing: how much a channel still has is not asked for."""
 
     def stretches(self) -> Iterator[Stretch]:
         """Yield what the channel gives; ends when it gives nothing for a while."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..model.errors import LocalError
 from ..runtime.metrics import Counter, Gauge, Histogram
+from ..runtime.status_server import METRICS, render_metrics, serve_status
 from ..settings.settings import Address
 from ..tables.formats.manifest import Manifest
 from ..tables.plan.lag import TopicLag
@@ -110,21 +110,5 @@ def serve_metrics(figures: PipelineMetrics, address: Address) -> Iterator[Addres
 
     Raises LocalError if the address cannot be bound.
     """
-    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(figures)
-    ProcessCollector(registry=registry)
-    try:
-        server, thread = start_http_server(address.port, address.host, registry)
-    except OSError as error:
-        raise LocalError(
-            f"metrics cannot be served at {address}: {error.strerror or error}; name another address, with port 0 for "
-            "a free one"
-        ) from None
-    try:
-        yield Address(address.host, server.server_port)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_status(address, "a Lading pipeline", {METRICS: lambda: render_metrics(figures)}) as bound:
+        yield bound

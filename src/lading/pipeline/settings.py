@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..model.errors import SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.value_faults import describe_fault
 from ..registry.payload_form import KEY_PREFIX, inline_schema, parse_payload_form
-from ..settings.toml_text import find_toml_remedy
+from ..settings.toml_text import read_toml
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import OWN, has_scheme
 from ..tables.storage.storage import StorageReferences
@@ -279,26 +278,12 @@ def _parse_contract(
 
 def _read_document(file: Path) -> dict[str, Any]:
     """Return the content of a file, with the schema of payloads in it, which tasks elsewhere need too."""
-    document = _parse_document(file)
+    document = read_toml(file, "pipeline file")
     for name in ("payload", "key"):
         section = document.get(name)
         if isinstance(section, dict) and isinstance(section.get("schema"), str):
             document[name] = inline_schema(section, file.absolute().parent)
     return document
-
-
-def _parse_document(file: Path) -> dict[str, Any]:
-    try:
-        content = file.read_bytes()
-        return tomllib.loads(content.decode())
-    except OSError as error:
-        raise SettingError(
-            f"cannot read the pipeline file {file}: {error.strerror}; check its path and rights"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}; save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"pipeline file {file}: invalid TOML: {error}; {find_toml_remedy(error, content)}") from None
 
 
 def _sentence(error: ValidationError, single: Collection[str]) -> str:

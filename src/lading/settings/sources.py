@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
-from .toml_text import find_toml_remedy
+from .toml_text import read_toml
 
 ENVIRONMENT_PREFIX = "LADING__"
 ARGUMENT = "--set"
@@ -28,17 +27,7 @@ def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
     """Yield key, value and origin of each setting in a TOML file; nothing without a file."""
     if config is None:
         return
-    try:
-        content = config.read_bytes()
-        document = tomllib.loads(content.decode())
-    except OSError as error:
-        raise SettingError(
-            f"cannot read the settings file {config}: {error.strerror}; check its path and rights"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"settings file {config}: invalid TOML: {error}; {find_toml_remedy(error, content)}"
-        ) from None
+    document = read_toml(config, "settings file")
     yield from ((key, value, str(config)) for key, value in _leaves("", document))
 
 

@@ -1,9 +1,13 @@
-"""TOML that people write: the remedy for the usual slip, a text without quotes."""
+"""TOML that people write: files of it, and the remedy for the usual slip, a text without quotes."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from ..model.errors import SettingError
 
 _LINE: Final = re.compile(r"at line (\d+)")
 _ASSIGNMENT: Final = re.compile(r"""\s*([\w."'-]+)\s*=\s*([^\s"'\[{#].*)""")
@@ -26,3 +30,16 @@ def find_toml_remedy(error: ValueError, content: bytes) -> str:
     if value.strip().lower() in _BOOLEANS:
         return f"write {key} = {value.strip().lower()}"
     return f'text needs quotes: {key} = "…"'
+
+
+def read_toml(file: Path, kind: str) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises SettingError, in which ``kind`` ("pipeline file") names the file."""
+    try:
+        content = file.read_bytes()
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise SettingError(f"cannot read the {kind} {file}: {error.strerror}; check its path and rights") from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{kind} {file}: not valid UTF-8: {error.reason}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{kind} {file}: invalid TOML: {error}; {find_toml_remedy(error, content)}") from None

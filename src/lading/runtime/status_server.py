@@ -1,0 +1,118 @@
+"""The HTTP server of a process that is not a broker: metrics for Prometheus, and what ``GET /`` says of itself."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..model.address import Address
+from ..model.errors import LocalError
+from ..model.version import __version__
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+METRICS: Final = "/metrics"
+REQUEST_TIMEOUT_S: Final = 10.0
+"""A client that has not sent its request by then is disconnected: each has a thread."""
+
+
+class StatusPage(NamedTuple):
+    """The response of a path."""
+
+    content: bytes
+    content_type: str
+
+
+def render_json(document: Mapping[str, Any]) -> StatusPage:
+    """Return a page that is this document as JSON."""
+    return StatusPage(json.dumps(document, ensure_ascii=False).encode() + b"\n", "application/json")
+
+
+def render_metrics(collector: Collector) -> StatusPage:
+    """Return the page of ``/metrics``: the collector's metrics, and those of the process itself."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    return StatusPage(generate_latest(registry), CONTENT_TYPE_LATEST)
+
+
+@contextmanager
+def serve_status(address: Address, purpose: str, pages: Mapping[str, Callable[[], StatusPage]]) -> Iterator[Address]:
+    """Serve ``pages`` by path until the end of the block; give the address with its actual port.
+
+    ``GET /`` says in one line what the process is (``purpose``, such as "a Lading mirror service") and which pages it
+    has. Raises LocalError if the address cannot be bound.
+    """
+    sentence = (
+        f"{purpose}, Lading {__version__}. GET {', '.join(pages)}; its page of the docs: docs/reference/metrics.md"
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_TIMEOUT_S
+        server_version = f"lading/{__version__}"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            render = pages.get(path)
+            if render is not None:
+                self._respond(200, render())
+            elif path == "/":
+                self._respond(200, _render_text(f"{sentence}\n"))
+            else:
+                self._respond(404, _render_text(f"{path}: not here. This is {sentence}\n"))
+
+        do_HEAD = do_GET
+
+        def _respond(self, status: int, page: StatusPage) -> None:
+            self.send_response(status)
+            self.send_header("content-type", page.content_type)
+            self.send_header("content-length", str(len(page.content)))
+            self.send_header("x-content-type-options", "nosniff")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(page.content)
+
+        def log_message(self, format: str, *values: object) -> None:
+            """Write nothing: a scrape every few seconds would fill the log."""
+
+    try:
+        server = _open_server(address, Handler)
+    except OSError as error:
+        raise LocalError(
+            f"metrics cannot be served at {address}: {error.strerror or error}; name another address, with port 0 for "
+            "a free one"
+        ) from None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="status", daemon=True)
+    thread.start()
+    try:
+        yield Address(address.host, server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _open_server(address: Address, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    family, *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+
+    class Server(ThreadingHTTPServer):
+        address_family = family
+        daemon_threads = True
+        # a scraper that is slow to go away delays no stop
+        block_on_close = False
+
+    return Server((address.host, address.port), handler)
+
+
+def _render_text(text: str) -> StatusPage:
+    return StatusPage(text.encode(), "text/plain; charset=utf-8")
