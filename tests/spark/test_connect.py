@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ print("FOUND", json.dumps(found))
 """
 
 
+@pytest.mark.turns(5, part=3)
 def test_a_client_of_a_server_reads_streams_and_writes(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="grpcio is not installed")
     pytest.importorskip("grpc_status", reason="grpcio-status is not installed")
@@ -132,19 +133,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("grpc", reason="grpcio is not installed")
     pytest.importorskip("grpc_status", reason="grpcio-status is not installed")
     pytest.importorskip("yaml", reason="pyyaml is not installed")
-    place, (port,) = tmp_path_factory.mktemp("connect"), free_ports(1)
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH, "JAVA_HOME": str(require_java().home),
+        "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    with serve_connect(tmp_path_factory.mktemp("connect"), environment) as address:
+        yield address
+
+
+@contextmanager
+def serve_connect(place: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """Run PySpark's own server of Spark Connect with its files in ``place``; its address."""
+    (port,) = free_ports(1)
     settings = {
         "spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
         "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.master": "local[2]",
         "spark.sql.warehouse.dir": place / "warehouse", "spark.sql.session.timeZone": "UTC",
     }  # fmt: skip
-    environment = os.environ | {
-        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH, "JAVA_HOME": str(require_java().home),
-        "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1",
-    }  # fmt: skip
     command = [str(HOME / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    log = place / "log"
+    log = place / "server.txt"
     with log.open("wb") as out:
         child = subprocess.Popen(
             command, env=environment, cwd=place, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
@@ -181,6 +189,7 @@ def call(command: Sequence[str], directory: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.turns(5, part=4)
 def test_a_pipeline_runs_its_tasks_on_a_server(server: str, tmp_path: Path) -> None:
     import pyarrow as pa
     from deltalake import DeltaTable

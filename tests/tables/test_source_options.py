@@ -40,3 +40,9 @@ def test_other_names_of_the_place_lead_to_from_and_to(option: str) -> None:
         SinkOptions.parse({option: "lading://127.0.0.1:1", "topic": "t"})
     with pytest.raises(SettingError, match="unknown option 'xyz'; there are from, topic"):
         SourceOptions.parse({"xyz": "1", "topic": "t"})
+
+
+def test_options_that_spark_adds_to_a_stream_are_left_to_it() -> None:
+    # writeStream.queryName("q"), and the flow of a declarative pipeline (Spark 4.3), give the name of the query
+    given = {"to": "lading://h:1", "topic": "t", "queryName": "q", "checkpointLocation": "c", "path": "p"}
+    assert SinkOptions.parse(given) == SinkOptions("lading://h:1", "t")

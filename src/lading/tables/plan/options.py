@@ -206,7 +206,7 @@ BATCH_ONLY = dict.fromkeys(
     "of a stream by the option where, such as \"timestamp < '2026-02-01'\"",
 )
 """Remedies for options of ``spark.read`` that a stream cannot have, as Spark's Kafka source refuses them."""
-SPARKS_OWN = ("checkpointlocation", "path")
+SPARKS_OWN = ("checkpointlocation", "path", "queryname")
 """Options that Spark adds by itself."""
 
 
