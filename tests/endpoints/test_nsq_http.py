@@ -125,13 +125,12 @@ def test_vectors(web: httpx.Client, entry: dict[str, Any]) -> None:
     [
         ("POST", "/pub", b"x", 400, "MISSING_ARG_TOPIC"),
         ("POST", "/pub?topic=b@d", b"x", 400, "INVALID_TOPIC"),
-        ("POST", "/pub?topic=t", b"", 406, "MSG_EMPTY"),
+        ("POST", "/pub?topic=t", b"", 400, "MSG_EMPTY"),
         ("POST", "/pub?topic=t&partition=99", b"x", 404, "E_TOPIC_NOT_EXIST"),
         ("POST", "/pub?topic=t&partition=x", b"x", 400, "INVALID_ARG_TOPIC_PARTITION"),
         ("POST", "/pub?topic=t", b"x" * ((1 << 20) + 1), 413, "MSG_TOO_BIG"),
         ("POST", "/pub?topic=t&defer=soon", b"x", 400, "INVALID_DEFER"),
-        ("POST", "/mpub?topic=t", b"\n\n", 406, "MSG_EMPTY"),
-        ("POST", "/mpub?topic=t&binary=1", b"\0\0\0\2\0\0\0\1a", 413, "MSG_TOO_BIG"),
+        ("POST", "/mpub?topic=t&binary=1", b"\0\0\0\2\0\0\0\1a", 413, "BAD_MESSAGE"),
         ("POST", "/pub_ext?topic=t&ext={'k1':'v1'}", b"x", 400, "E_INVALID_JSON_HEADER"),
         ("POST", "/pub_ext?topic=t&ext=[1]", b"x", 400, "E_INVALID_JSON_HEADER"),
         ("POST", "/pub_ext?topic=t&ext=" + "[" * 4000, b"x", 400, "E_INVALID_JSON_HEADER"),
@@ -400,7 +399,8 @@ def test_what_nsqadmin_does_to_delete(
         assert lookup.post(path).status_code == 200
         assert web.post(path).status_code == 200
         assert web.post(path).status_code == 404
-        assert lookup.post(path).status_code == 404
+        # nsqlookupd forgets a topic that it does not know, but no such channel
+        assert lookup.post(path).status_code == (404 if "channel" in path else 200)
     web.post(f"/topic/create?topic={topic}")
     node = broker.endpoints["nsqd_http"]
     assert lookup.post(f"/topic/tombstone?topic={topic}").json() == {"message": "MISSING_ARG_NODE"}

@@ -84,7 +84,7 @@ def test_an_mpub_is_bounded_if_kernels_cannot_be_loaded(world: World, monkeypatc
     assert b"E_BAD_BODY" in client.ask(mpub("t", *longest, b"x"))
     http = cast("ScriptedHttpConnection", world.connect("nsqd_http"))
     body = mpub("t", *longest, b"x").partition(b"\n")[2][4:]
-    assert b" 400 " in http.ask(encode_request("POST", "/mpub?topic=t&binary=true", body)).partition(b"\r\n")[0]
+    assert b" 413 " in http.ask(encode_request("POST", "/mpub?topic=t&binary=true", body)).partition(b"\r\n")[0]
     assert _count_messages(world) == publishing.COMPILING_ITEMS_MAX
 
 

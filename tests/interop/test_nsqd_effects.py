@@ -1,4 +1,4 @@
-"""The table of `tests/endpoints/nsq_effects.py` on upstream's real nsqd, from which its expected values come."""
+"""The tables of `nsq_effects.py` and `nsq_requests.py` on the real nsqd, from which their expected values come."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.endpoints import nsq_requests
 from tests.endpoints.nsq_effects import CASES, ERRORS, Case, find_differences, read_answers
 from tests.interop import go_programs
 from tests.interop.go_programs import RunningNsq
@@ -29,3 +30,10 @@ def test_the_table_is_true_of_the_real_nsqd(nsqd: RunningNsq, case: Case) -> Non
 
 def test_its_errors_are_those_of_the_table(nsqd: RunningNsq) -> None:
     assert [(sent, read_answers(nsqd.nsqd_tcp, "errors", sent)) for sent, _ in ERRORS] == list(ERRORS)
+
+
+@pytest.mark.parametrize("name", ["PUBLISHING", "TOPICS", "CHANNELS", "OTHERS", "LOOKUP"])
+@pytest.mark.turns(4)
+def test_the_table_of_requests_is_true_of_the_real_servers(nsqd: RunningNsq, name: str) -> None:
+    run = nsq_requests.RequestRun(nsqd.nsqd_http, nsqd.nsqlookupd_http, name[:4].lower())
+    assert run.find_differences(getattr(nsq_requests, name), at_lookup=name == "LOOKUP") == []

@@ -13,8 +13,8 @@ NOT_SERVED: Final = (
         "AUTH with a token or `name:password`: [secure a broker](../how-to/secure.md)",
     ),
     NotServed(
-        "options that change while nsqd runs (`PUT /config/…`)",
-        "settings hold from one start to the next; `GET /config/…` shows them",
+        "options that change while nsqd runs (`PUT /config/…` is always `INVALID_OPTION`)",
+        "settings hold from one start to the next; `GET /config/…` shows those that have a counterpart here",
         "[settings](settings.md)",
     ),
     NotServed(
@@ -23,8 +23,8 @@ NOT_SERVED: Final = (
         "[metrics](metrics.md) of the broker",
     ),
     NotServed(
-        "statistics sent to statsd (`-statsd-address`), `/debug/pprof`",
-        "metrics are read, not sent; profiles of Go have no counterpart",
+        "statistics sent to statsd (`-statsd-address`), `/debug/pprof`, nsqlookupd's `/debug`, `memory` in `/stats`",
+        "metrics are read, not sent; profiles and memory of Go have no counterpart",
         "[metrics](metrics.md)",
     ),
     NotServed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -195,11 +195,11 @@ def endpoint(services: Services, name: str) -> Endpoint:
     return HttpEndpoint(NAME, router, services, (settings.address.host,), frozenset({HEALTH, LIVE, READY}))
 
 
-def _explain_missing(request: Request, status: int) -> Response:
+def _explain_missing(request: Request, allowed: Sequence[str]) -> Response:
     """Return 404 or 405 with a sentence: browsers are pointed at this port, which has no page."""
     text = (
         f"{request.method} {request.url.path}: not here. This is the admin endpoint of a Lading broker, which has no "
         "pages: GET /health, /metrics and /topics return what it reports. `lading console` shows topics and messages "
         "in a browser; `lading topic list` shows them in a terminal.\n"
     )
-    return PlainTextResponse(text, status_code=status)
+    return PlainTextResponse(text, status_code=405 if allowed else 404)

@@ -59,12 +59,13 @@ LINGER_BYTES_MAX: Final = 1 << 20
 _HEAD_END: Final = b"\r\n\r\n"
 
 
-class RequestTooLarge(httptools.HttpParserCallbackError):
-    """A limit of a head is passed; raised inside the parser's callbacks, which ends the parsing."""
+class RequestRefused(httptools.HttpParserCallbackError):
+    """A head that no route may see; raised inside the parser's callbacks, which ends the parsing."""
 
-    def __init__(self, status: HTTPStatus, sentence: str) -> None:
+    def __init__(self, status: HTTPStatus, sentence: str, reason: str = "head_too_large") -> None:
+        """``reason`` is what metrics call it."""
         super().__init__(sentence)
-        self.status = status
+        self.status, self.reason = status, reason
 
 
 @dataclass(slots=True)
@@ -266,9 +267,9 @@ class HttpConnection(HttpToolsProtocol):
                 self.cycle.keep_alive = False
                 break
             except httptools.HttpParserError as error:
-                cause = error if isinstance(error, RequestTooLarge) else error.__context__
-                if isinstance(cause, RequestTooLarge):
-                    self._refuse(cause.status, str(cause), "head_too_large")
+                cause = error if isinstance(error, RequestRefused) else error.__context__
+                if isinstance(cause, RequestRefused):
+                    self._refuse(cause.status, str(cause), cause.reason)
                 else:
                     other = None if self._requests_count else name_other_protocol(data, is_http=True)
                     why = other or "the request is not HTTP"
@@ -341,7 +342,7 @@ class HttpConnection(HttpToolsProtocol):
         """Begin a head."""
         super().on_message_begin()
         if len(self.pipeline) >= PIPELINED_MAX:
-            raise RequestTooLarge(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for responses")
+            raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for responses")
         self._events += 1
         self._is_in_message = self._is_in_head = True
         self._head_bytes = self._head_lines = self._body_left_bytes = 0
@@ -368,20 +369,25 @@ class HttpConnection(HttpToolsProtocol):
     def _count_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
         if self._head_bytes > self._context.head_bytes_max:
-            raise RequestTooLarge(_TOO_LARGE, f"a head has at most {self._context.head_bytes_max} bytes; send less")
+            raise RequestRefused(_TOO_LARGE, f"a head has at most {self._context.head_bytes_max} bytes; send less")
         if self._head_lines > LINES_MAX:
-            raise RequestTooLarge(_TOO_LARGE, f"a head has at most {LINES_MAX} lines; send fewer headers")
+            raise RequestRefused(_TOO_LARGE, f"a head has at most {LINES_MAX} lines; send fewer headers")
 
     def on_headers_complete(self) -> None:
         """Begin the request's work, or let it wait for that of the request before: the head is whole."""
         self._events += 1
         self._is_in_head = False
         self._give_back()
+        if b"#" in self.url:
+            # the parser drops it: a request for ``t#ephemeral`` would delete ``t``
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, "the URL of a request has no fragment; write # as %23", "invalid_request"
+            )
         path, _, query = self.url.partition(b"?")
         if len(path) > PATH_BYTES_MAX:
-            raise RequestTooLarge(HTTPStatus.REQUEST_URI_TOO_LONG, f"a path has at most {PATH_BYTES_MAX} bytes")
+            raise RequestRefused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a path has at most {PATH_BYTES_MAX} bytes")
         if query.count(b"&") >= QUERY_FIELDS_MAX:
-            raise RequestTooLarge(HTTPStatus.REQUEST_URI_TOO_LONG, f"a query has at most {QUERY_FIELDS_MAX} fields")
+            raise RequestRefused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a query has at most {QUERY_FIELDS_MAX} fields")
         super().on_headers_complete()
         if self._place is self._context.reserve:
             self.cycle.keep_alive = False

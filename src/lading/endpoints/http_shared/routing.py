@@ -59,6 +59,9 @@ class HttpRoute:
 Guard = Callable[[Request, HttpRoute | None, Parameters], Response | Awaitable[Response | None] | None]
 """Answers a request before its route does, or lets it pass; no route if none matches."""
 
+MissingResponder = Callable[[Request, Sequence[str]], Response]
+"""Responds if no route matches: with 404, or 405 if the path has a route for the methods that are given."""
+
 
 def parse_number(text: str, maximum: int) -> int | None:
     """Return ``text`` as a decimal number from 0 to ``maximum``, or None."""
@@ -78,7 +81,7 @@ class Router:
         refuse: Callable[[LadingError], Response],
         metrics: Metrics,
         guard: Guard = lambda request, route, path: None,
-        missing: Callable[[Request, int], Response] = lambda request, status: Response(status_code=status),
+        missing: MissingResponder = lambda request, allowed: Response(status_code=405 if allowed else 404),
     ) -> None:
         """``missing`` responds with 404 or 405 if no route matches path or method."""
         self._guard = guard
@@ -102,9 +105,9 @@ class Router:
         if refused is not None:
             name, response = "refused", refused
         elif route is None:
-            name, response = "unknown", self._missing(request, 405 if allowed else 404)
+            name, response = "unknown", self._missing(request, sorted(allowed))
             if allowed:
-                response.headers["allow"] = ", ".join(sorted(allowed))
+                response.headers.setdefault("allow", ", ".join(sorted(allowed)))
         else:
             name = route.name
             try:

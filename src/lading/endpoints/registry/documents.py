@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -85,9 +85,9 @@ def respond_error(error: LadingError) -> Response:
     return _error_response(status, _STORE_FAULT if is_store else status, str(error))
 
 
-def respond_missing(request: Request, status: int) -> Response:
+def respond_missing(request: Request, allowed: Sequence[str]) -> Response:
     """Return 404 or 405 in the registry's form."""
-    text = "HTTP 404 Not Found" if status == 404 else "HTTP 405 Method Not Allowed"
+    status, text = (405, "HTTP 405 Method Not Allowed") if allowed else (404, "HTTP 404 Not Found")
     return _error_response(status, status, text)
 
 

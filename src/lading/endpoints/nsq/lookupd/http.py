@@ -11,9 +11,10 @@ from ....runtime.turns import TurnCounter, Turns, finish_in_turns
 from ...http_shared.http_guard import principal_of
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION, takes_ext
-from ..nsqd.http_responses import HttpFault, make_handler, make_route, read_parameter
+from ..nsqd.http_responses import HttpFault, find_parameter, make_handler, make_route, read_parameter, respond_ping
 from ..nsqd.node import Node
-from ..nsqd.parameters import channel_name, channel_of, number, topic_name, topic_of
+from ..nsqd.parameters import channel_name, channel_of, number, require_parameter, topic_name, topic_of
+from ..nsqd.query import read_query
 from .lookup import Lookup
 
 NAME: Final = "nsqlookupd_http"
@@ -33,7 +34,6 @@ class LookupHttp:
         """Return the table of routes; the seed spells one of them in two ways."""
         creating = ("/topic/create", "/topic/creat")
         rows: list[tuple[str, str, Any]] = [
-            ("GET", "/ping", self._ping),
             ("GET", "/info", self._info),
             ("GET", "/lookup", self._where),
             ("GET", "/topics", self._topics),
@@ -48,18 +48,15 @@ class LookupHttp:
             ("POST", "/channel/delete", self._channel_delete),
         ]
         strict = self._node.strict
-        return [make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows]
-
-    async def _ping(self, request: Request, path: Parameters) -> str:
-        return "OK"
+        return [make_route(self._node, "GET", "/ping", respond_ping)] + [
+            make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows
+        ]
 
     async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
         return {"version": VERSION, "ha_support": False}
 
     async def _where(self, request: Request, path: Parameters) -> dict[str, Any]:
-        name = read_parameter(request, "topic")
-        if not name:
-            raise HttpFault("MISSING_ARG_TOPIC")
+        name = require_parameter(request, "topic")
         if read_parameter(request, "access") not in _ACCESS:
             raise HttpFault("INVALID_ACCESS_MODE")
         partition = number(request, "partition", "INVALID_ARG_TOPIC_PARTITION", -1)
@@ -88,7 +85,8 @@ class LookupHttp:
     async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
         names = await finish_in_turns(self._lookup.topics())
         document: dict[str, Any] = {"topics": names}
-        if read_parameter(request, "metaInfo") == "true":
+        # nsqlookupd takes an invalid query here, since it has no parameters
+        if read_query(request).values.get("metaInfo") == "true":
             document["meta_info"] = await finish_in_turns(self._describe(names))
         return document
 
@@ -101,7 +99,7 @@ class LookupHttp:
         return rows
 
     async def _channels(self, request: Request, path: Parameters) -> dict[str, Any]:
-        return {"channels": self._lookup.channels(topic_name(request))}
+        return {"channels": self._lookup.channels(require_parameter(request, "topic"))}
 
     async def _nodes(self, request: Request, path: Parameters) -> dict[str, Any]:
         return {"producers": await finish_in_turns(self._lookup.nodes())}
@@ -123,48 +121,45 @@ class LookupHttp:
             raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
         # a client that sends a number of partitions uses the fork's form, in which a topic is plain by default
         counted = bool(read_parameter(request, "partition_num"))
-        is_extended, is_plain = read_parameter(request, "extend") == "true", "extend" in request.query_params
+        is_extended, is_plain = (
+            read_parameter(request, "extend") == "true",
+            find_parameter(request, "extend") is not None,
+        )
         form = EXTENDED if is_extended else PLAIN if counted or is_plain else None
         await self._node.declare(name, partitions if counted else None, form, principal_of(request))
 
     async def _update(self, request: Request, path: Parameters) -> None:
-        topic = topic_of(self._node, request)
+        topic = topic_of(self._node, topic_name(request))
         if read_parameter(request, "upgradeext") == "true" and topic.settings.header_form != EXTENDED:
             await self._node.upgrade(topic)
 
     async def _delete(self, request: Request, path: Parameters) -> None:
         if self._node.strict and read_parameter(request, "partition") != "**":
             raise HttpFault("MISSING_ARG_TOPIC_PARTITION")
-        if self._lookup.forget(topic_name(request)) and not self._has(request):
+        name = require_parameter(request, "topic")
+        was_registered = self._lookup.forget(name)
+        if not self._node.exists(name) and (was_registered or not self._node.strict):
+            # upstream's nsqlookupd forgets a topic that it does not know
             return
-        topic = topic_of(self._node, request)
+        topic = topic_of(self._node, name)
         await self._node.delete(topic)
         self._node.record_deletion(topic.flat_name)
 
-    def _has(self, request: Request) -> bool:
-        try:
-            topic_of(self._node, request)
-        except HttpFault:
-            return False
-        return True
-
     async def _tombstone(self, request: Request, path: Parameters) -> None:
         """Leave this node out of lookups of the topic for a while; with ``restore`` put it back at once."""
-        name, address = topic_name(request), read_parameter(request, "node")
-        if not address:
-            raise HttpFault("MISSING_ARG_NODE")
+        name, address = require_parameter(request, "topic"), require_parameter(request, "node")
         (self._lookup.remove_tombstone if read_parameter(request, "restore") == "true" else self._lookup.tombstone)(
             name, address
         )
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
-        name = topic_name(request)
+        name, channel = topic_name(request), channel_name(request)
         try:
             topic = self._node.find(name)
         except LadingError:
             self._node.require_creation(principal_of(request), name)
             topic = await self._node.create(name)
-        self._node.open_channel(topic, channel_name(request))
+        self._node.open_channel(topic, channel)
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
         was_registered = self._lookup.forget(topic_name(request), channel_name(request))
@@ -174,6 +169,6 @@ class LookupHttp:
             # the channel of another node is deleted, even if the topic here lacks it
             if was_registered:
                 return
-            raise
+            raise HttpFault("CHANNEL_NOT_FOUND") from None
         self._node.channels.delete(channel)
         self._node.record_deletion(channel.topic.flat_name, channel.name)

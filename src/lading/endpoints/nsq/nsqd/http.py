@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from ....dialects.nsq import commands, json_text, limits, publishing
 from ....dialects.nsq.commands import COMMANDS, Command
 from ....dialects.nsq.errors import fault_of
 from ....dialects.nsq.identify import OUTPUT_BUFFER_BYTES_MAX, OUTPUT_BUFFER_MS_MAX
-from ....model.errors import LadingError
+from ....model.errors import LadingError, Reason, Refusal
 from ....runtime.turns import finish_in_turns
 from ...base.append_wait import wait_acknowledged
 from ...base.services import now_us
@@ -23,10 +24,11 @@ from ...http_shared.http import hold_body, read_body
 from ...http_shared.http_guard import principal_of
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION
-from .http_responses import HttpFault, make_handler, make_route, read_parameter
+from .http_responses import HttpFault, find_parameter, make_handler, make_route, read_parameter, respond_ping
 from .node import Node, TopicNeeded, wait_for_kernels
-from .parameters import channel_name, channel_of, topic_name, topic_of
+from .parameters import channel_name, channel_of, require_parameter, topic_name, topic_of
 from .publication import Publication
+from .publication_reader import BatchWalk
 from .publish import Publisher, PublishRoute
 from .statistics import statistics, statistics_text
 from .subscribe import parse_start, seek_channel
@@ -43,8 +45,11 @@ PIECE_BYTES: Final = 64 << 10
 EXT_HEADER: Final = b"x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _FALSE: Final = frozenset({"false", "0"})
+_BATCH_FAULTS: Final[Mapping[str, str]] = {"E_BAD_BODY": "BAD_BODY", "E_BAD_MESSAGE": "BAD_MESSAGE"}
+"""Words of nsqd, with 413, for what is wrong with a body in the form of MPUB."""
 _PLACE_BYTES_MAX: Final = 64
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
+_SIGNED: Final = re.compile(r"[+-]?[0-9]{1,32}")
 _U64_MAX: Final = (1 << 64) - 1
 _TOLD: Final = ("max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level")
 """Further members of upstream's ``/info``."""
@@ -87,12 +92,10 @@ class NsqdHttp:
             "unskip": lambda channel: channel.unskip(),
         }
         topic_work: dict[str, Callable[[Topic], Any]] = {
-            "empty": self._node.channels.empty_topic,
             "pause": lambda topic: self._node.channels.set_paused(topic, True),
             "unpause": lambda topic: self._node.channels.set_paused(topic, False),
         }
         rows: list[tuple[str, str, Any, bool]] = [
-            ("GET", "/ping", self._ping, False),
             ("GET", "/info", self._info, False),
             ("POST", "/pub", self._pub, False),
             ("POST", "/pub_ext", self._pub_ext, False),
@@ -110,15 +113,13 @@ class NsqdHttp:
             rows.append(("PUT", "/config/{option}", self._set_option, True))
             rows.append(("POST", "/topic/create", self._topic_create, True))
             rows.append(("POST", "/topic/delete", self._topic_delete, True))
+            rows.append(("POST", "/topic/empty", self._topic_empty, True))
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
-        return [
+        return [make_route(self._node, "GET", "/ping", respond_ping)] + [
             make_route(self._node, method, path, make_handler(work, strict=strict, always_v1=always))
             for method, path, work, always in rows
         ]
-
-    async def _ping(self, request: Request, path: Parameters) -> str:
-        return "OK"
 
     async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
         node = self._node
@@ -137,8 +138,9 @@ class NsqdHttp:
     # -- publishing
 
     async def _pub(self, request: Request, path: Parameters) -> str:
-        command = COMMANDS[b"DPUB" if "defer" in request.query_params and not self._node.strict else b"PUB"]
-        await self._publish_body(request, command, await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG"))
+        body = await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG")
+        is_deferred = find_parameter(request, "defer") is not None and not self._node.strict
+        await self._publish_body(request, COMMANDS[b"DPUB" if is_deferred else b"PUB"], body)
         return "OK"
 
     async def _pub_ext(self, request: Request, path: Parameters) -> Any:
@@ -158,10 +160,21 @@ class NsqdHttp:
         return await self._publish_body(request, COMMANDS[b"PUB_TRACE"], int(text).to_bytes(8, "big") + body)
 
     async def _mpub(self, request: Request, path: Parameters) -> str:
-        body = await self._body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
-        if read_parameter(request, "binary").lower() in ("", "false", "0"):
+        command, strict = COMMANDS[b"MPUB"], self._node.strict
+        _require_bytes_max(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
+        # as nsqd does: the topic is there whatever becomes of the body
+        await self._route_of(request, command)
+        binary = find_parameter(request, "binary")
+        is_binary = binary is not None and (strict or binary not in _FALSE)
+        body = await self._read_body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
+        if not is_binary:
             body = await self._node.services.run_in_worker(len(body), INLINE_BYTES_MAX, frame_lines, body)
-        command = COMMANDS[b"MPUB"]
+        if not body and is_binary:
+            raise self._empty_fault() if strict else HttpFault("BAD_BODY", 413)
+        if not body:
+            if strict:
+                raise self._empty_fault()
+            return "OK"
         if publishing.needs_kernels(int.from_bytes(body[:4], "big"), len(body), command.form):
             # what waits has memory of its own until then, as what arrives has
             with hold_body(len(body), self._node.services.receive):
@@ -195,32 +208,31 @@ class NsqdHttp:
         told += [json_text.quote(name) + b":" + json_text.quote(value) for name, value in sorted(added.items())]
         return b"{" + b",".join(told) + b"}"
 
-    async def _body(self, request: Request, most: int, fault: str) -> bytes:
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > most:
-            raise HttpFault(fault)
-        body = await read_body(request, most, self._node.services.receive)
+    async def _body(self, request: Request, bytes_max: int, fault: str) -> bytes:
+        _require_bytes_max(request, bytes_max, fault)
+        body = await self._read_body(request, bytes_max, fault)
         if not body:
-            raise HttpFault("MSG_EMPTY")
+            raise self._empty_fault()
         return body
+
+    async def _read_body(self, request: Request, bytes_max: int, fault: str) -> bytes:
+        try:
+            return await read_body(request, bytes_max, self._node.services.receive)
+        except Refusal as refusal:
+            raise HttpFault(fault) if refusal.reason is Reason.REQUEST_TOO_LARGE else refusal from None
+
+    def _empty_fault(self) -> HttpFault:
+        return HttpFault("MSG_EMPTY", 406 if self._node.strict else 400)
 
     async def _publish_body(self, request: Request, command: Command, body: bytes) -> Any:
         """Publish a command's body; the response when it lasts."""
-        number = _partition(request)
-        name = read_parameter(request, "topic")
-        if not name and not self._node.strict:
-            raise HttpFault("MISSING_ARG_TOPIC")
-        if not limits.is_name(name):
-            raise HttpFault("E_TOPIC_NOT_EXIST" if self._node.strict else "INVALID_TOPIC")
+        route = await self._route_of(request, command)
         try:
-            route = self._publisher.to(await self._publishable(name, number), command, number)
             taken = self._take(request, route, command, body)
             assert taken.append is not None
             await wait_acknowledged(taken.append)
-        except HttpFault:
-            raise
         except LadingError as error:
-            raise fault_of(error, command.failure_code) from None
+            raise self._failure_of(command, error) from None
         answer = commands.read_trace_answer(taken.answers[8:])
         if answer is None or command.batch:
             return "OK"
@@ -232,6 +244,29 @@ class NsqdHttp:
             "rawsize": answer.raw_bytes,
         }
 
+    async def _route_of(self, request: Request, command: Command) -> PublishRoute:
+        """Return the route of a publication, to a topic that is created if it is missing."""
+        number = _partition(request)
+        if self._node.strict:
+            name = read_parameter(request, "topic")
+            if not limits.is_name(name):
+                raise HttpFault("E_TOPIC_NOT_EXIST")
+        else:
+            name = topic_name(request, "INVALID_TOPIC")
+        try:
+            return self._publisher.to(await self._publishable(name, number), command, number)
+        except LadingError as error:
+            raise self._failure_of(command, error) from None
+
+    def _failure_of(self, command: Command, error: LadingError) -> LadingError:
+        """Return why a publication failed."""
+        if isinstance(error, HttpFault):
+            return error
+        fault = fault_of(error, command.failure_code)
+        if command.batch and not self._node.strict and fault.code in _BATCH_FAULTS:
+            return HttpFault(_BATCH_FAULTS[fault.code], 413)
+        return fault
+
     async def _publishable(self, name: str, number: int) -> Topic:
         try:
             return self._node.publishable(name, number)
@@ -242,7 +277,9 @@ class NsqdHttp:
     def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
         if command.batch:
             source = np.frombuffer(body, np.uint8)
-            return self._publisher.publish(route, source, 0, 0, source.size, source.size, now_us=now_us())
+            # nsqd passes over what follows the last item
+            end = BatchWalk().find_end(source, 0, source.size) or source.size
+            return self._publisher.publish(route, source, 0, 0, end, end, now_us=now_us())
         data = commands.write(command.name, body=body)
         source, body_at = np.frombuffer(data, np.uint8), len(data) - len(body)
         delay_us = _delay_us(request) if command.lacking else 0
@@ -253,22 +290,25 @@ class NsqdHttp:
     # -- topics, channels, figures
 
     async def _topic_create(self, request: Request, path: Parameters) -> None:
-        name = topic_name(request)
+        name = topic_name(request, "INVALID_TOPIC")
         told = read_parameter(request, "extend").lower()
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
         await self._node.declare(name, None, form, principal_of(request))
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
-        work(topic_of(self._node, request))
+        work(topic_of(self._node, require_parameter(request, "topic")))
 
-    async def _channel_create(self, request: Request, path: Parameters) -> None:
-        topic_name(request)
-        name = channel_name(request)
-        self._node.open_channel(topic_of(self._node, request), name)
+    async def _topic_empty(self, request: Request, path: Parameters) -> None:
+        self._node.channels.empty_topic(topic_of(self._node, topic_name(request, "INVALID_TOPIC")))
 
     async def _topic_delete(self, request: Request, path: Parameters) -> None:
-        if not self._node.was_deleted(topic_name(request)):
-            await self._node.delete(topic_of(self._node, request))
+        name = require_parameter(request, "topic")
+        if not self._node.was_deleted(name):
+            await self._node.delete(topic_of(self._node, name))
+
+    async def _channel_create(self, request: Request, path: Parameters) -> None:
+        topic, name = topic_name(request), channel_name(request)
+        self._node.open_channel(topic_of(self._node, topic), name)
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
         if not self._node.was_deleted(topic_name(request), channel_name(request)):
@@ -306,8 +346,10 @@ class NsqdHttp:
         wanted = read_parameter(request, "include_clients", read_parameter(request, "needClients", "true"))
         topic, channel = read_parameter(request, "topic"), read_parameter(request, "channel")
         work = statistics(self._node, topic, channel, clients=wanted.lower() not in ("false", "0"))
-        found = await finish_in_turns(work)
-        return found if read_parameter(request, "format") == "json" else statistics_text(found)
+        document = await finish_in_turns(work)
+        if read_parameter(request, "format") == "json":
+            return document
+        return await finish_in_turns(statistics_text(document, time.time()))
 
 
 def _name_of(name: bytes) -> bytes:
@@ -318,7 +360,7 @@ def frame_lines(body: bytes) -> bytes:
     """Return lines as the body of an MPUB; empty ones are left out. From any thread.
 
     Piece by piece: millions of lines at once take 40 times their bytes, and no other thread has the interpreter until
-    they are split. Raises HttpFault if a line is too long, or the body has no line.
+    they are split. Empty without lines. Raises HttpFault if a line is too long.
     """
     parts, count, at = [b""], 0, 0
     while at < len(body):
@@ -329,7 +371,7 @@ def frame_lines(body: bytes) -> bytes:
         parts.append(b"".join(len(line).to_bytes(4, "big") + line for line in lines))
         count, at = count + len(lines), end
     if not count:
-        raise HttpFault("MSG_EMPTY")
+        return b""
     parts[0] = count.to_bytes(4, "big")
     return b"".join(parts)
 
@@ -338,9 +380,16 @@ def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 
 
+def _require_bytes_max(request: Request, bytes_max: int, fault: str) -> None:
+    """Raise HttpFault ``fault`` if a request says that its body is larger."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:20]) > bytes_max:
+        raise HttpFault(fault)
+
+
 def _delay_us(request: Request) -> int:
     text = read_parameter(request, "defer")
-    if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
+    if _SIGNED.fullmatch(text) is None or not 0 <= int(text) <= limits.DEFER_MS_MAX:
         raise HttpFault("INVALID_DEFER")
     return int(text) * 1_000
 

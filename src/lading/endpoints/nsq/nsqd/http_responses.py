@@ -7,7 +7,7 @@ The style of today (V1): JSON, plain text or nothing, and errors with their own 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -19,8 +19,9 @@ from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ....runtime.turns import finish_in_turns
 from ...http_shared.documents import encode_in_turns
 from ...http_shared.http import InPieces
-from ...http_shared.routing import Access, Handler, HttpRoute, Parameters
+from ...http_shared.routing import Access, Handler, HttpRoute, MissingResponder, Parameters
 from .node import Node
+from .query import read_query
 
 USED: Final = frozenset({"create", "creat"})
 """Changes to topics and channels that take nothing from other clients."""
@@ -33,7 +34,6 @@ _TEXT: Final = "text/plain; charset=utf-8"
 STATUS: Final = {
     "MSG_TOO_BIG": 413,
     "BODY_TOO_BIG": 413,
-    "MSG_EMPTY": 406,
     "E_TOPIC_NOT_EXIST": 404,
     "E_UNAUTHORIZED": 403,
     "TOPIC_NOT_FOUND": 404,
@@ -108,10 +108,18 @@ OF_NODE: Final = frozenset({"/topics", "/nodes", "/listlookup", "/config/{option
 """Paths that show or change the whole node whatever the query names, so that their right is asked on the cluster."""
 
 
+def find_parameter(request: Request, name: str) -> str | None:
+    """Return a parameter of the query, or None if it is missing. Raises HttpFault if the query is invalid."""
+    query = read_query(request)
+    if not query.is_valid:
+        raise HttpFault("INVALID_REQUEST")
+    return query.values.get(name)
+
+
 def read_parameter(request: Request, name: str, default: str = "") -> str:
-    """Return a parameter of the query: the first one if it appears twice, as in Go's servers."""
-    values = request.query_params.getlist(name)
-    return values[0] if values else default
+    """Return a parameter of the query, or the default. Raises HttpFault if the query is invalid."""
+    value = find_parameter(request, name)
+    return default if value is None else value
 
 
 def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRoute:
@@ -121,7 +129,8 @@ def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRout
     """
 
     def find_resource(request: Request, parameters: Parameters) -> Resource:
-        name = "" if path in OF_NODE else read_parameter(request, "topic")
+        # of an invalid query too: its handler refuses it
+        name = "" if path in OF_NODE else read_query(request).values.get("topic", "")
         return node.resource_of(name) if name else CLUSTER
 
     right = _RIGHTS.get(path, Right.ADMINISTRATE)
@@ -154,6 +163,11 @@ def make_handler(work: Work, *, strict: bool, always_v1: bool = False) -> Handle
     return handle
 
 
+async def respond_ping(request: Request, parameters: Parameters) -> Response:
+    """Return the response of ``/ping``, which has no style."""
+    return Response("OK", media_type=_TEXT)
+
+
 async def make_response(data: Any, modern: bool) -> Response:
     """Success; others have their turn while a long document is encoded and sent."""
     headers = _V1_HEADERS if modern else None
@@ -178,12 +192,20 @@ def refuse(error: LadingError) -> Response:
     return error_response(fault_of(error), True)
 
 
-def missing(strict: bool) -> Callable[[Request, int], Response]:
-    """Return the response for a path or method that does not exist."""
-    return lambda request, status: error_response(HttpFault(_MISSING[status]), is_v1(request, strict))
+def missing(strict: bool) -> MissingResponder:
+    """Return the response for a path or method that does not exist; OPTIONS names the methods of a path."""
 
+    def respond(request: Request, allowed: Sequence[str]) -> Response:
+        if not allowed:
+            return error_response(HttpFault("NOT_FOUND"), is_v1(request, strict))
+        if request.method == "OPTIONS":
+            response = Response(b"", media_type=None)
+        else:
+            response = error_response(HttpFault("METHOD_NOT_ALLOWED"), is_v1(request, strict))
+        response.headers["allow"] = ", ".join(sorted((*allowed, "OPTIONS")))
+        return response
 
-_MISSING: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+    return respond
 
 
 def fault_of(error: LadingError) -> HttpFault:

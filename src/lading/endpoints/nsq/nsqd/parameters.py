@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ....dialects.nsq import limits
 from ....model.errors import Refusal
-from .http_responses import HttpFault, read_parameter
+from .http_responses import HttpFault, find_parameter, read_parameter
 
 if TYPE_CHECKING:
     from ....broker.channels import Channel
@@ -18,29 +18,32 @@ if TYPE_CHECKING:
 _NUMBER_DIGITS_MAX: Final = 9
 
 
-def topic_name(request: Request) -> str:
-    """Return the ``topic`` parameter. Raises HttpFault if it is missing or not a name."""
-    name = read_parameter(request, "topic")
-    if not name:
-        raise HttpFault("MISSING_ARG_TOPIC")
+def require_parameter(request: Request, name: str) -> str:
+    """Return a parameter as it is, empty too. Raises HttpFault MISSING_ARG_… if it is missing."""
+    value = find_parameter(request, name)
+    if value is None:
+        raise HttpFault(f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+def topic_name(request: Request, fault: str = "INVALID_ARG_TOPIC") -> str:
+    """Return the ``topic`` parameter. Raises HttpFault if it is missing, ``fault`` if it is not a name."""
+    name = require_parameter(request, "topic")
     if not limits.is_name(name):
-        raise HttpFault("INVALID_TOPIC")
+        raise HttpFault(fault)
     return name
 
 
 def channel_name(request: Request) -> str:
     """Return the ``channel`` parameter."""
-    name = read_parameter(request, "channel")
-    if not name:
-        raise HttpFault("MISSING_ARG_CHANNEL")
+    name = require_parameter(request, "channel")
     if not limits.is_name(name):
         raise HttpFault("INVALID_ARG_CHANNEL")
     return name
 
 
-def topic_of(node: Node, request: Request) -> Topic:
-    """Return the topic that a request names. Raises HttpFault if it does not exist."""
-    name = topic_name(request)
+def topic_of(node: Node, name: str) -> Topic:
+    """Return the topic of a name. Raises HttpFault if it does not exist."""
     try:
         return node.find(name)
     except Refusal:
@@ -50,9 +53,8 @@ def topic_of(node: Node, request: Request) -> Topic:
 def channel_of(node: Node, request: Request) -> Channel:
     """Return the channel that a request names."""
     # as nsqd does: both names are checked before either is looked for
-    topic_name(request)
-    name = channel_name(request)
-    channel = node.find_channel(topic_of(node, request), name)
+    topic, name = topic_name(request), channel_name(request)
+    channel = node.find_channel(topic_of(node, topic), name)
     if channel is None:
         raise HttpFault("CHANNEL_NOT_FOUND")
     return channel

@@ -19,6 +19,8 @@ _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING:
 _NS_PER_MS = 1_000_000
 ROWS_AT_ONCE: Final = 5
 """Topics, channels and clients that are listed between two looks at the clock: each has twenty members."""
+LINES_AT_ONCE: Final = 50
+"""Lines of the text between two looks at the clock."""
 
 
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:
@@ -157,27 +159,69 @@ def _client(connection: NodeClient) -> dict[str, Any]:
     }
 
 
-def statistics_text(document: dict[str, Any]) -> str:
-    """Return the statistics as text for people."""
+def statistics_text(document: dict[str, Any], now_s: float) -> Turns[str]:
+    """Return the statistics as nsqd's text, in turns, without what only Go has: its version and its memory."""
+    turn = TurnCounter(LINES_AT_ONCE)
     lines = [
         f"nsqd v{document['version']}",
         f"start_time {time.strftime('%FT%TZ', time.gmtime(document['start_time']))}",
+        f"uptime {format_duration(now_s - document['start_time'])}",
+        "",
+        f"Health: {document['health']}",
+        "",
+        "Topics:" if document["topics"] else "Topics: None",
     ]
-    lines += ["", f"Health: {document['health']}", ""]
     for topic in document["topics"]:
-        state = "*P " if topic["paused"] else "   "
-        lines.append(f"{state}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} msgs: {topic['message_count']}")
+        lines.append(_TOPIC_LINE.format("*P " if topic["paused"] else "   ", **topic))
         for channel in topic["channels"]:
-            counts = " ".join(f"{name}: {channel[f'{key}_count']:<5}" for name, key in _COLUMNS)
-            state = "*P " if channel["paused"] else "   "
-            lines.append(f"      {state}[{channel['channel_name']:<20}] depth: {channel['depth']:<5} {counts}")
+            lines.append(_CHANNEL_LINE.format("   *P " if channel["paused"] else "      ", **channel))
+            for client in channel["clients"]:
+                lines.append(f"        {_describe_client(client, now_s)}")
+                if turn.is_over(1):
+                    yield
+        if turn.is_over(1 + len(topic["channels"])):
+            yield
+        # nsqd has an empty line before each topic but the first
+        lines.append("")
+    if not document["topics"]:
+        lines.append("")
+    lines.append("Producers:" if document["producers"] else "Producers: None")
+    for client in document["producers"]:
+        lines.append(f"   {_describe_client(client, now_s)}")
+        if turn.is_over(1):
+            yield
     return "\n".join(lines) + "\n"
 
 
-_COLUMNS = (
-    ("inflt", "in_flight"),
-    ("def", "deferred"),
-    ("re-q", "requeue"),
-    ("timeout", "timeout"),
-    ("msgs", "message"),
+def _describe_client(client: dict[str, Any], now_s: float) -> str:
+    """Return the line of a client: a producer's if it has published."""
+    name = f"{client['hostname']}:{client['remote_address'].rpartition(':')[2]} {client['user_agent']}"
+    counts = client["pub_counts"]
+    if counts:
+        topics = ",".join(f"{one['topic']}={one['count']}" for one in counts)
+        figures = f"msgs: {sum(one['count'] for one in counts):<8} topics: {topics}"
+    else:
+        figures = _CONSUMER_FIGURES.format(**client)
+    connected = format_duration(int(now_s - client["connect_ts"]))
+    return f"[{client['version']} {name:<21}] {figures} connected: {connected}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time as Go writes one, such as ``1h2m3.5s``."""
+    minutes, rest = divmod(max(seconds, 0.0), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{rest:.9f}".rstrip("0").rstrip(".") + "s"
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
+
+
+_TOPIC_LINE: Final = (
+    "{}[{topic_name:<15}] depth: {depth:<5} be-depth: {backend_depth:<5} msgs: {message_count:<8} e2e%: "
+)
+_CHANNEL_LINE: Final = (
+    "{}[{channel_name:<25}] depth: {depth:<5} be-depth: {backend_depth:<5} inflt: {in_flight_count:<4} "
+    "def: {deferred_count:<4} re-q: {requeue_count:<5} timeout: {timeout_count:<5} msgs: {message_count:<8} e2e%: "
+)
+_CONSUMER_FIGURES: Final = (
+    "state: {state} inflt: {in_flight_count:<4} rdy: {ready_count:<4} fin: {finish_count:<8} "
+    "re-q: {requeue_count:<8} msgs: {message_count:<8}"
 )
