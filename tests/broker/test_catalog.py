@@ -12,6 +12,7 @@ import pytest
 from lading.log.catalog import CHECKPOINT_COMMITS, Catalog
 from lading.log.catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow
 from lading.log.catalog_schema import SYNC_LEVEL, CatalogRecordKind, Level
+from lading.log.group_filter_table import GroupFilterKey, GroupFilterTable
 from lading.model.errors import CorruptLog, Reason, Refusal
 
 TOPIC = b"t" * 16
@@ -41,6 +42,10 @@ WRITES: list[tuple[CatalogRecordKind, Callable[[Catalog], object]]] = [
     (CatalogRecordKind.TRANSACTION, lambda c: c.begin("", 0)),
     (CatalogRecordKind.COMMIT_KEY, lambda c: c.settle("key", [], [], 0)),
     (CatalogRecordKind.WRITER, lambda c: c.add_writer_partition(TOPIC, 0)),
+    (
+        CatalogRecordKind.GROUP_FILTER,
+        lambda c: GroupFilterTable(c).put(GroupFilterKey("nsq", TOPIC, "c"), {"where": "a = 1"}),
+    ),
 ]
 
 

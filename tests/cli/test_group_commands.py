@@ -188,3 +188,27 @@ def test_what_cannot_be_reset(lading: Run, broker: testing.BrokerProcess, topic:
     lading("group", "reset", "few", "--to", "latest", "--topic", topic)
     assert committed(kafka(broker, "few"), topic) == [4, 3]
     assert "not a terminal" in lading("group", "delete", "few", code=2).stderr.lower()
+
+
+def test_a_filter_is_previewed_set_explained_and_removed(lading: Run, topic: str) -> None:
+    lading("message", "send", topic, "--lines", "--partition", "0", "--header", "tenant=a", stdin="g\nh\n")
+    where = ("filter", "tenants", "--where", "tenant = 'a'")
+    preview = lading("group", *where, "--preview", "--topic", topic, "-o", "json")
+    rows = [(row["partition"], row["messages"], row["selected"]) for row in documents(preview)]
+    assert rows == [(0, 6, 2), (1, 2, 0)]
+    assert "2 of 8 messages selected" in preview.stderr
+    assert "has no filter" in lading("group", "filter", "tenants", code=2).stderr
+    said = lading("group", *where, "--client-id", "worker").stderr
+    assert "'tenants', 'consumer-tenants-N', 'worker'" in said
+    assert lading("group", "filter", "tenants").stderr == said
+    assert (
+        "rdkafka" in lading("group", "filter", "tenants", "--where", "a = 1", "--client-id", "rdkafka", code=2).stderr
+    )
+    assert "--where" in lading("group", "filter", "tenants", "--preview", code=2).stderr
+    assert "128" in lading("group", "filter", "tenants", "--where", " or ".join(["a = 1"] * 65), code=2).stderr
+    lading("group", "filter", "tenants", "--remove")
+    assert "has no filter" in lading("group", "filter", "tenants", "--remove", code=2).stderr
+    assert (
+        "groups of native have no filters"
+        in lading("group", "filter", "any", "--where", "a = 1", "--protocol", "native", code=2).stderr
+    )

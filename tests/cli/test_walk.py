@@ -141,6 +141,7 @@ PRINTING = {
     "token list": "--user ann",
     "acl list": "",
     "group reset": "readers --to earliest",
+    "group filter": "filtered --where 'a = 1'",
     "topic set": "one message_bytes_max=1MB",
     "topic columns": "one",
     "topic retention": "one",
@@ -187,7 +188,8 @@ LISTS = frozenset(
 )  # fmt: skip
 """What prints an object for each thing that there is, and none if there is none; text has the heads of a table."""
 ALWAYS = frozenset(
-    ("table show", "profile", "topic show", "topic set", "topic columns", "group show", "group reset", "config show",
+    ("table show", "profile", "topic show", "topic set", "topic columns", "group show", "group reset", "group filter",
+     "config show",
      "doctor", "conformance", "quarantine show", "backup create", "restore", "cert")
 )  # fmt: skip
 """What shows or makes something, and is an error if that is not there."""

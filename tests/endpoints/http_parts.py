@@ -71,6 +71,10 @@ def _terms(count: int) -> dict[str, str]:
     return {"state": "poisoned", "where": " or ".join(["offset = 0"] * count)}
 
 
+def _conditions(count: int) -> dict[str, str]:
+    return {"where": _terms(count)["where"]}
+
+
 def _headers(count: int) -> dict[str, Any]:
     return {f"key-{number}": {"kind": "string", "value": "eA=="} for number in range(count)}
 
@@ -88,7 +92,8 @@ ADMIN: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
             "health", "live", "ready", "metrics", "users.list", "tokens.list", "rules.list", "quotas.list",
             "group.list", "group.show", "position.get", "streams.list", "topics.list", "topic.get", "topic.states.get",
             "topic.retention", "states.get", "chunks.get", "batches.get", "offset.at", "stream.delete", "topic.delete",
-            "user.delete", "token.delete", "group.delete",
+            "user.delete", "token.delete", "group.delete", "group.filter.remove",
+            "group.filter.show",
         ),
         NO_BODY,
     ),
@@ -127,6 +132,14 @@ ADMIN: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
     ),
     "group.reset": (HttpPart("positions", _rows("positions", _position)), *UNKNOWN),
     "group.join": (HttpPart("topics", _rows("topics", lambda number: f"row-{number}", member="m")), *UNKNOWN),
+    "group.filter": (
+        HttpPart("client ids", _rows("client_ids", lambda number: f"row-{number}", where="offset = 0")),
+        HttpPart("terms of a filter", _conditions), *UNKNOWN,
+    ),
+    "group.filter.preview": (
+        HttpPart("topics", _rows("topics", lambda number: f"row-{number}", where="offset = 0")),
+        HttpPart("terms of a filter", _conditions), *UNKNOWN,
+    ),
     "group.heartbeat": UNKNOWN,
     "group.leave": UNKNOWN,
     "position.store": UNKNOWN,

@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from lading import testing
 from lading.dialects.carrier import Carried, carry
 from lading.dialects.kafka import layout
+from lading.dialects.kafka.batch_slicing import slice_holding
 from lading.dialects.kafka.errors import (
     GROUP_NOT_EMPTY,
     GROUP_NOT_FOUND,
@@ -266,7 +267,7 @@ def test_a_message_that_cannot_be_converted_holds_up_no_other(tmp_path: Path) ->
             raise MalformedMessage("message 5 is damaged")
         return carry(batch, RECORDS)
 
-    parts, unreadable = list_parts(fit, [(reader.deliveries[0].page, np.arange(8))])
+    parts, unreadable = list_parts(fit, slice_holding, [(reader.deliveries[0].page, np.arange(8))])
     assert unreadable.tolist() == [5]
     tables = [read_batches(np.frombuffer(part, np.uint8), 0, len(part)).table for part in parts]
     assert [int(row[layout.COUNT]) for table in tables for row in table] == [4, 1, 2]

@@ -88,6 +88,7 @@ BODIES: Final[dict[str, Any]] = {
     "topic.alter": {"attempts_max": 3}, "group.join": {"member": "m", "topics": [SECRET]},
     "group.heartbeat": {"member": "m"}, "group.leave": {"member": "m"}, "position.store": {"offset": 0},
     "group.reset": {"positions": [{"topic": SECRET, "partition": 0, "offset": 0}]},
+    "group.filter": {"where": "a = 1"}, "group.filter.preview": {"where": "a = 1", "topics": [SECRET]},
     "transaction.commit": {"key": "k", "transactions": []}, "transaction.abort": {"transactions": []},
     "quota.set": {"producer_byte_rate": 1e12}, "states.set": {"state": "unavailable", "first": 0, "end": 1},
     "rules.change": {"add": [{"user": SECRET, "kind": "topic", "pattern": "any", "name": "*", "operation": "all"}]},

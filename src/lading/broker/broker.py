@@ -17,6 +17,7 @@ from ..log.access_record import AccessRecord
 from ..log.disk import DISKS, Disk
 from ..log.found_files import FoundFiles
 from ..log.group_commit import GroupCommit, WriteOnly
+from ..log.group_filter_table import GroupFilterTable
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.kafka_config_table import KafkaConfigTable
 from ..log.producer_table import ProducerTable
@@ -48,6 +49,7 @@ from .core.upkeep.damages import Damages
 from .core.upkeep.retention import RetentionEnforcer
 from .core.upkeep.upkeep import CatalogUpkeep, IdleLogs, LogUpkeep, TransactionMemory
 from .group_changes import GroupChanges
+from .group_filters import GroupFilters
 from .group_view import GroupRegistries, GroupViews
 from .iggy.groups import IggyGroups
 from .iggy.poll import IggyPoller
@@ -59,6 +61,7 @@ from .native.append import NativeAppender
 from .native.groups import NativeGroups
 from .native.transactions import NativeTransactions
 from .schemas.registry import SchemaRegistry
+from .schemas.stored_schemas import choose_form
 from .share_sessions import ShareSessions
 
 SEGMENT_BYTES_MIN: Final = 1 << 16
@@ -141,6 +144,9 @@ class Broker:
         self.share_sessions = ShareSessions(
             self.coordinated_groups.share, self.channels, self.kafka_configs, self.topology.topic_by_uuid
         )
+        self.group_filters = GroupFilters(
+            GroupFilterTable(self.catalog), self.channels, self.share_sessions, partial(choose_form, self.schemas)
+        )
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels,
             self.share_sessions,
@@ -172,6 +178,7 @@ class Broker:
             self.damages,
             self.postponed,
             self.channels,
+            self.group_filters,
             self.retention,
             self.compaction,
             TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us),

@@ -270,6 +270,8 @@ class ShareSessions:
         self._readers_count = 0
         self._config_of: dict[str, ShareGroupConfig] = {}
         self._config_version = -1
+        self.on_channel_opened: Callable[[str, Channel], None] = ignore
+        """Called with a group and its queue in a topic when a member begins to read it."""
 
     def find_config(self, group: str) -> ShareGroupConfig:
         """Return the configs of a group."""
@@ -378,6 +380,7 @@ class ShareSessions:
         if channel.attempts_max != config.attempts_max:
             channel.set_attempts_max(config.attempts_max)
         self.groups.note_topic(group, topic.uuid)
+        self.on_channel_opened(group, channel)
         return channel
 
     def find_channel(self, group: str, topic: Topic) -> Channel | None:

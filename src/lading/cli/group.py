@@ -21,6 +21,10 @@ PARTITION_COLUMNS = {
 }  # fmt: skip
 
 
+PREVIEW_COLUMNS = {
+    "topic": "topic", "partition": "partition", "first": "first", "end": "end", "messages": "messages",
+    "selected": "selected",
+}  # fmt: skip
 PLANNED_COLUMNS = {"topic": "topic", "partition": "partition", "position": "position", "new_position": "new position"}
 GroupName = Annotated[str, typer.Argument(help="Group, as `lading group list` shows it; of Iggy and NSQ, TOPIC/GROUP.")]
 ProtocolName = Annotated[
@@ -73,6 +77,8 @@ def show(
     print_note(f"{group['protocol']} group: {group['state']}{generation}, lag {group['lag']}")
     for member in group["members"]:
         print_note(f"member {member}")
+    if "filter" in group:
+        print_filter(group["protocol"], name, group["filter"])
 
 
 @app.command()
@@ -130,6 +136,95 @@ def reset(
         print_note(f"the group has {format_count(len(group['members']), 'member')}; stop them before it is reset")
 
 
+@app.command("filter")
+def filter_group(
+    name: GroupName,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", help="Condition on headers and fields of the messages.")
+    ] = None,
+    client_id: Annotated[
+        list[str] | None,
+        typer.Option("--client-id", help="A client.id of the Kafka group's members, besides NAME. May be repeated."),
+    ] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Count what it would select; change nothing.")] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="Preview: a topic that the group is to read. May be repeated."),
+    ] = None,
+    messages: Annotated[
+        int, typer.Option("--messages", min=1, max=10_000, help="Preview: messages of each partition.")
+    ] = 1_000,
+    remove: Annotated[bool, typer.Option("--remove", help="Have members get all messages again.")] = False,
+    protocol: ProtocolName = None,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Have members of a group get only messages that meet a condition; without --where explain the group's filter.
+
+    Members are unmodified clients. Those of a Kafka group set client.id to the group's name, or to one of --client-id.
+
+    Examples:
+
+        lading group filter shop --where "tenant = 'a'" --preview --topic orders
+
+        lading group filter shop --where "tenant = 'a'"
+
+        lading group filter orders/audit --where "amount > 100"
+
+        lading group filter shop --remove
+    """
+    from ..model.errors import LocalError
+    from .connection import admin
+
+    if remove and where is not None:
+        raise LocalError("--remove and --where exclude each other; leave one of them out")
+    if preview and where is None:
+        raise LocalError("--preview counts what a condition selects; give it as --where")
+    with admin(server) as transport:
+        protocol = protocol or _find_protocol(transport, name, must_be_one=True)
+        if remove:
+            transport.remove_group_filter(protocol, name)
+            print_note(f"{protocol} group {name}: filter removed, members get all messages")
+            return
+        if where is not None and preview:
+            rows = transport.preview_group_filter(protocol, name, where, topic or (), messages)
+            print_table(
+                rows, PREVIEW_COLUMNS, output=output, title=name,
+                empty="the group has read nothing yet; name what it is to read with --topic",
+            )  # fmt: skip
+            looked_at, selected = (sum(row[column] for row in rows) for column in ("messages", "selected"))
+            print_note(f"{selected} of {format_count(looked_at, 'message')} selected; nothing was changed")
+            return
+        if where is not None:
+            found = transport.set_group_filter(protocol, name, where, client_id or ())
+        elif (stored := transport.find_group_filter(protocol, name)) is not None:
+            found = stored
+        else:
+            raise LocalError(f"{protocol} group {name!r} has no filter; set one with --where")
+    if output is Output.JSON:
+        json_line(found)
+        return
+    print_filter(protocol, name, found)
+
+
+def print_filter(protocol: str, name: str, found: dict[str, Any]) -> None:
+    """Print what a group's filter is, what it reads, and whom it is for."""
+    print_note(f"filter of {protocol} group {name}: {found['where']}")
+    read = [*(f"header {key!r}" for key in found["headers"]), *(f"field {key!r}" for key in found["fields"])]
+    print_note(f"it reads {', '.join(read) or 'nothing'} of a message")
+    if protocol != "kafka":
+        return
+    ids = ", ".join(repr(one) for one in [name, f"consumer-{name}-N", *found["client_ids"]])
+    print_note(f"it is for members with client.id {ids}, and for all members of a share group")
+    if found["suspended_by"] is not None:
+        print_note(
+            f"suspended: a member of group {found['suspended_by']!r} has such a client.id; "
+            "change that, then set the filter again"
+        )
+    for member in found["unfiltered_members"]:
+        print_note(f"member {member} gets all messages: its client.id is none of these")
+
+
 @app.command()
 def delete(
     name: GroupName,
@@ -156,14 +251,20 @@ def _find(
     transport: GroupAdministration, name: str, protocol: str | None, *, must_be_one: bool = False
 ) -> dict[str, Any]:
     """Return a group by name; if several protocols have one, that of the first, or LocalError if it ``must_be_one``."""
+    if protocol is None:
+        protocol = _find_protocol(transport, name, must_be_one=must_be_one)
+    return transport.group(protocol, name)
+
+
+def _find_protocol(transport: GroupAdministration, name: str, *, must_be_one: bool) -> str:
+    """Return the protocol that has a group of a name, or Kafka."""
     from ..model.errors import LocalError
 
-    if protocol is None:
-        known = [row["protocol"] for row in transport.groups() if row["group"] == name]
-        protocol = known[0] if known else "kafka"
-        if len(known) > 1:
-            several = f"{' and '.join(known)} have a group {name!r}"
-            if must_be_one:
-                raise LocalError(f"{several}; say which with --protocol")
-            print_note(f"{several}; this is the one of {protocol}, see --protocol")
-    return transport.group(protocol, name)
+    known = [row["protocol"] for row in transport.groups() if row["group"] == name]
+    protocol: str = known[0] if known else "kafka"
+    if len(known) > 1:
+        several = f"{' and '.join(known)} have a group {name!r}"
+        if must_be_one:
+            raise LocalError(f"{several}; say which with --protocol")
+        print_note(f"{several}; this is the one of {protocol}, see --protocol")
+    return protocol

@@ -20,6 +20,7 @@ _DOCUMENTS: Final = (
     ("markings", "ranges", list),
     ("registry_settings", "document", dict),
     ("kafka_configs", "document", dict),
+    ("group_filters", "document", dict),
 )
 """Table, column, and the type of the JSON in it."""
 _STATES: Final = {

@@ -33,6 +33,7 @@ class CatalogRecordKind(Enum):
     ACCESS = "access"
     SCHEMA = "registry_schemas"
     KAFKA_CONFIG = "kafka_configs"
+    GROUP_FILTER = "group_filters"
 
 
 SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
@@ -51,6 +52,7 @@ SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
     CatalogRecordKind.PRODUCER: Level.FULL,
     CatalogRecordKind.SCHEMA: Level.NORMAL,
     CatalogRecordKind.KAFKA_CONFIG: Level.NORMAL,
+    CatalogRecordKind.GROUP_FILTER: Level.FULL,
 }
 """Durability of each kind; the table of docs/reference/catalog."""
 
@@ -130,7 +132,13 @@ REGISTRY_SCHEMA: Final = (
 KAFKA_CONFIG_SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kafka_configs (
     kind INTEGER NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL, PRIMARY KEY (kind, name)
 ) WITHOUT ROWID"""
-LATER_SCHEMAS: Final = (MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA, *REGISTRY_SCHEMA, KAFKA_CONFIG_SCHEMA)
+GROUP_FILTER_SCHEMA: Final = """CREATE TABLE IF NOT EXISTS group_filters (
+    protocol TEXT NOT NULL, topic BLOB NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY (protocol, topic, name)
+) WITHOUT ROWID"""
+LATER_SCHEMAS: Final = (
+    MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA, *REGISTRY_SCHEMA, KAFKA_CONFIG_SCHEMA, GROUP_FILTER_SCHEMA,
+)  # fmt: skip
 """Tables that a catalog of an older Lading lacks; each is created by the module that uses it."""
 PUT_POSITION: Final = (
     "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.group_condition import GroupCondition
 from ..core.topology import Topic
 from .partition_dispatcher import PartitionDispatcher
 from .statistics import ChannelStatistics
@@ -54,6 +55,7 @@ class Channel:
         self.ordered = False
         self.deleted = False
         self.attempts_max: int | None = None
+        self.condition: GroupCondition | None = None
         self.is_uncommitted = False
         self._owner = owner
         self._everywhere: list[Subscriber] = []
@@ -164,6 +166,12 @@ class Channel:
         for lane in self.lanes:
             lane.attempts_max = attempts_max
 
+    def set_condition(self, condition: GroupCondition | None) -> None:
+        """Deliver only the messages that meet a condition, or all; those that subscribers have stay with them."""
+        self.condition = condition
+        for lane in self.lanes:
+            lane.condition = condition
+
     def set_uncommitted(self, is_uncommitted: bool) -> None:
         """Set whether messages of transactions that are open, or were aborted, are delivered.
 
@@ -264,6 +272,7 @@ class Channel:
         lane = make(self._counts)
         lane.ordered = self.ordered
         lane.attempts_max = self.attempts_max
+        lane.condition = self.condition
         lane.is_uncommitted = self.is_uncommitted
         self.lanes.append(lane)
         for subscriber in self._everywhere:

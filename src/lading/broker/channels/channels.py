@@ -80,6 +80,8 @@ class Channels(Component):
         self.on_exhausted = on_exhausted
         self.on_unused: Callable[[Topic], None] = _ignore_unused
         """Called when the last channel of an ephemeral topic is gone."""
+        self.on_deleted: Callable[[Channel], None] = ignore
+        """Called with a channel that was deleted by itself, not with its topic."""
         self._catalog = catalog
         self._store = ChannelStore(catalog)
         self._counters = counters
@@ -203,6 +205,7 @@ class Channels(Component):
         if not channel.ephemeral:
             self._store.remove(channel.topic, channel.name)
         self._close(channel, f"channel {channel.name!r} of topic {channel.topic.flat_name!r} was deleted")
+        self.on_deleted(channel)
         left = self._channels[channel.topic]
         del left[channel.name]
         if not left:

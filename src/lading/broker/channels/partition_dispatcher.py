@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..core.callbacks import ignore
 from ..core.counters import Counters
+from ..core.group_condition import GroupCondition, select_offsets
 from ..core.read import ReadResult, newest, read
 from ..core.topology import Partition
 from .in_flight import InFlightTracker, Wake
@@ -84,6 +85,8 @@ class PartitionDispatcher(InFlightTracker):
         self.omissions = Omissions()
         self.is_uncommitted = False
         """Whether messages of transactions that are open, or were aborted, are delivered."""
+        self.condition: GroupCondition | None = None
+        """The condition on messages; those that do not meet it are done before any subscriber gets them."""
         self.read_limit = NO_LIMIT
         """The offset at which the topic's own queue begins, while that is paused."""
 
@@ -158,8 +161,8 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _decodes(self) -> bool:
-        """Whether any subscriber asks for what only decoding shows: a tag or a header."""
-        return bool(self.points.tags) or self._filters > 0
+        """Whether only decoding shows who gets a message, or whether anyone does: by tag, header or condition."""
+        return bool(self.points.tags) or self._filters > 0 or self.condition is not None
 
     def _lacks_steps(self) -> bool:
         """Whether the pass has no time left for the patterns of filters."""
@@ -234,7 +237,7 @@ class PartitionDispatcher(InFlightTracker):
             return
         if count > 1 and count * page.message_bytes > DELIVERY_BYTES:
             count = max(DELIVERY_BYTES // page.message_bytes, 1)
-        if subscriber.header_filter is None and not subscriber.sample_percent:
+        if subscriber.header_filter is None and not subscriber.sample_percent and self.condition is None:
             offsets = portion.take(count)
         else:
             offsets = self._take_matching(subscriber, portion, count)
@@ -263,10 +266,12 @@ class PartitionDispatcher(InFlightTracker):
         """Return up to ``count`` messages that pass the subscriber's filter; those before that do not pass are done."""
         rest = portion.rest[:PAGE_MESSAGES]
         mask = np.ones(len(rest), np.bool_)
+        if self.condition is not None:
+            mask = self._find_conforming(portion.page, rest, self.condition)
         if subscriber.header_filter is not None:
             places = np.searchsorted(portion.page.offsets, rest)
-            mask = subscriber.header_filter.match(portion.page, places, self._pattern_budget)
-            rest = rest[: len(mask)]
+            matched = subscriber.header_filter.match(portion.page, places, self._pattern_budget)
+            mask, rest = mask[: len(matched)] & matched, rest[: len(matched)]
         if subscriber.sample_percent:
             mask &= select_sample(rest, subscriber.sample_percent)
         wanted = np.flatnonzero(mask)[:count]
@@ -276,6 +281,14 @@ class PartitionDispatcher(InFlightTracker):
         self._statistics.filtered += len(passed)
         self._drop(passed)
         return taken[mask[:looked_at]]
+
+    def _find_conforming(self, page: Page, offsets: NDArray[np.int64], condition: GroupCondition) -> NDArray[np.bool_]:
+        """Return for each message of a page whether it meets the condition."""
+        if condition not in page.columns:
+            found = condition.find_filter(self.partition.topic)
+            page.columns[condition] = select_offsets(page.run, page.first, page.end, found)
+        selected = page.columns[condition]
+        return np.ones(len(offsets), np.bool_) if selected is None else np.isin(offsets, selected)
 
     # -- reading
 

@@ -199,6 +199,15 @@ class KafkaGroupCoordinator(Component):
         """Return a group of either protocol, to be looked at."""
         return self._groups.get(name)
 
+    def list_client_ids(self, name: str) -> dict[str, str]:
+        """Return the client.id of each member of a group of consumers, by member; empty for a share group."""
+        group = self._groups.get(name)
+        if isinstance(group, KafkaGroup):
+            return {member.id: member.call.client_id for member in group.members.values()}
+        if isinstance(group, ConsumerGroup):
+            return {member.id: member.client_id for member in group.members.values()}
+        return {}
+
     def _find_classic(self, name: str) -> KafkaGroup | None:
         group = self._groups.get(name)
         return group if isinstance(group, KafkaGroup) else None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET
+from lading.model.errors import MalformedMessage
 from lading.model.run import Run
 from lading.model.scan_request import ScanRequest
 
@@ -25,8 +26,11 @@ from .layout import (
     ATTRIBUTES_AT,
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
+    COUNT_AT,
     CRC_AT,
     FRAME_BYTES,
+    LAST_DELTA_AT,
+    LENGTH_AT,
     LOG_APPEND_TIME,
     MAGIC,
     TRANSACTIONAL,
@@ -145,6 +149,31 @@ def _cut(
             yield made
 
 
+def slice_selected(run: Run, first: int, end: int, offsets: NDArray[np.int64]) -> Iterator[Bytes]:
+    """Return the messages from ``first`` to ``end`` that are among these rising offsets; control batches whole.
+
+    A batch of which all messages are wanted, or that cannot be decoded, is not copied; of any other, a new one holds
+    those that are wanted.
+    """
+
+    def select(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.filter(pa.array(np.isin(rows.column("offset").to_numpy(), offsets)))
+
+    for chunk in run.chunks:
+        start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
+        for batch in read_batches(run.region, start, stop, first=first, last=end, verify=False).table:
+            low, high = np.searchsorted(offsets, (batch[layout.BASE], batch[layout.LAST] + 1)).tolist()
+            if high - low == batch[layout.COUNT] or batch[layout.ATTRIBUTES] & layout.CONTROL:
+                yield run.region.data[int(batch[layout.START]) : int(batch[layout.END])]
+            elif high > low:
+                wanted = int(offsets[low]), int(offsets[high - 1]) + 1
+                try:
+                    yield from list(_cut(run, chunk, batch, *wanted, select))
+                except MalformedMessage:
+                    # its client reports it, as it would without a filter
+                    yield run.region.data[int(batch[layout.START]) : int(batch[layout.END])]
+
+
 def empty(first: int, end: int) -> bytes:
     """Return a batch without records that covers the offsets first <= offset < end, as far as one can."""
     delta = min(end - 1 - first, DELTA_MAX)
@@ -152,6 +181,26 @@ def empty(first: int, end: int) -> bytes:
     made = bytearray(BATCH_HEADER.pack(first, size, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))
     made[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(made[ATTRIBUTES_AT:])).to_bytes(4, "big")
     return bytes(made)
+
+
+def split_batches(data: bytes) -> Iterator[Bytes]:
+    """Return the batches in encoded messages, one after another."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        end = at + FRAME_BYTES + int.from_bytes(view[at + LENGTH_AT : at + LENGTH_AT + 4], "big")
+        yield view[at:end]
+        at = end
+
+
+def find_batch_end(batch: Bytes) -> int:
+    """Return the offset after the last one that a batch covers."""
+    base = int.from_bytes(batch[:8], "big")
+    return base + int.from_bytes(batch[LAST_DELTA_AT : LAST_DELTA_AT + 4], "big") + 1
+
+
+def count_records(batch: Bytes) -> int:
+    """Return how many records a batch says that it has."""
+    return int.from_bytes(batch[COUNT_AT : COUNT_AT + 4], "big")
 
 
 def slice_holding(run: Run, offsets: NDArray[np.int64]) -> list[Bytes]:

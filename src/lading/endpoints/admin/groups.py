@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.access.rights import Resource, ResourceKind, Right, flat_topic_resource, topic_resource
+from ...broker.core.access.rights import Right, flat_topic_resource
 from ...broker.group_changes import GroupPosition
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
@@ -34,6 +34,7 @@ from ..http_shared.documents import (
 from ..http_shared.http_guard import group_in_path, principal_of
 from ..http_shared.partitions import partition_of
 from ..http_shared.routing import HttpRoute, Parameters
+from .group_filters import AdminGroupFilters, describe_filter, find_resource
 from .topics import require_name
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class AdminGroups:
             HttpRoute("GET", "/groups/{protocol}/{group}", "group.show", self._show, right=None),
             HttpRoute("PUT", "/groups/{protocol}/{group}/positions", "group.reset", self._reset, right=None),
             HttpRoute("DELETE", "/groups/{protocol}/{group}", "group.delete", self._delete, right=None),
+            *AdminGroupFilters(self._services, self._find).routes(),
             HttpRoute(
                 "POST", "/groups/{group}/join", "group.join", self._join, right=Right.READ, resource=group_in_path
             ),
@@ -98,7 +100,7 @@ class AdminGroups:
 
         turn, visible = Turn(), []
         for view in views:
-            if access.allows(principal, Right.DESCRIBE, _resource(view)):
+            if access.allows(principal, Right.DESCRIBE, find_resource(view)):
                 visible.append(view._replace(progress=[one for one in view.progress if is_visible(one.topic)]))
             await turn.give_way()
         return visible
@@ -106,6 +108,7 @@ class AdminGroups:
     async def _show(self, request: Request, path: Parameters) -> Response:
         view = await self._find(request, path)
         document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
+        document |= describe_filter(self._broker, view)
         return await answer_document(_summary(view) | document)
 
     async def _reset(self, request: Request, path: Parameters) -> Response:
@@ -114,7 +117,7 @@ class AdminGroups:
         rows = await parse_rows(GroupPositionDocument, wanted.positions, "positions")
         access, topology, principal = self._broker.access, self._broker.topology, principal_of(request)
         # as who stores a position with the protocol itself
-        access.require(principal, Right.READ, _resource(view))
+        access.require(principal, Right.READ, find_resource(view))
         turn = Turn()
         for name in dict.fromkeys(row.topic for row in rows):
             access.require(principal, Right.READ, flat_topic_resource(topology, name))
@@ -128,7 +131,7 @@ class AdminGroups:
 
     async def _delete(self, request: Request, path: Parameters) -> Response:
         view = await self._find(request, path)
-        self._broker.access.require(principal_of(request), Right.ADMINISTRATE, _resource(view))
+        self._broker.access.require(principal_of(request), Right.ADMINISTRATE, find_resource(view))
         changes = self._broker.changes
         await self._services.changes.make(changes.write_all_to_catalog(self._broker.group_changes.delete(view)))
         return Response(status_code=204)
@@ -226,13 +229,6 @@ def _gauges(broker: Broker) -> Iterator[Gauge]:
         lag,
     )
     yield Gauge("lading_group_members", "Members of a group.", group, members)
-
-
-def _resource(view: GroupView) -> Resource:
-    """Return what rights on a group are asked of: the name of one that belongs to a topic names that too."""
-    if view.topic is None:
-        return Resource(ResourceKind.GROUP, view.name)
-    return topic_resource(view.topic.stream.name, view.topic.name)
 
 
 def _summary(view: GroupView) -> dict[str, Any]:

@@ -119,6 +119,21 @@ class NewGroupPositions(RequestModel):
     """Each a GroupPositionDocument; see ``parse_rows``."""
 
 
+class NewGroupFilter(RequestModel):
+    """PUT /groups/{protocol}/{group}/filter"""
+
+    where: Annotated[str, Field(min_length=1, max_length=4096)]
+    client_ids: Annotated[list[str], Field(max_length=100), FailFast()] = []
+
+
+class GroupFilterPreview(RequestModel):
+    """POST /groups/{protocol}/{group}/filter/preview: of at most ``messages`` of each partition."""
+
+    where: Annotated[str, Field(min_length=1, max_length=4096)]
+    messages: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    topics: Annotated[list[str], Field(max_length=100), FailFast()] = []
+
+
 class ChunksQuery(RequestModel):
     """GET …/chunks"""
 

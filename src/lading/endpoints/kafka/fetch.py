@@ -20,13 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.append.pass_through import Ahead
-from ...dialects.kafka.errors import (
-    FENCED_LEADER_EPOCH,
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_LEADER_EPOCH,
-    UNKNOWN_SERVER_ERROR,
-    UNKNOWN_TOPIC,
-)
+from ...dialects.kafka.errors import UNKNOWN_SERVER_ERROR
 from ...dialects.kafka.fetch import FetchedPartition, FetchPartition, FetchRequest, fetch_answer, parse_fetch_request
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
@@ -36,7 +30,8 @@ from ..base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation
 from ..base.responses import Slot
 from ..base.services import now_us
 from .fetch_reader import ConvertedBatches, PartitionRecords
-from .fetcher import Fetcher
+from .fetcher import Fetcher, Place
+from .filtered_fetch import FilteredFetch
 from .request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -48,8 +43,6 @@ SESSION_NOT_FOUND: Final = 70
 WAIT_MS_MAX: Final = 300_000
 ROWS_UNWEIGHED: Final = 4
 """A fetch that waits for this many partitions takes no more memory than its connection."""
-Place = tuple[bytes, "Topic | None", list[FetchPartition]]
-"""Partitions of a topic that are wanted, under the name by which they were asked for."""
 FRAME_BYTES_INLINE: Final = 4 << 10
 """A longer request has more than a hundred partitions."""
 
@@ -65,6 +58,11 @@ def answer_fetch(fetcher: Fetcher, connection: RequestContext, frame: memoryview
     if request.session_id != 0 and request.session_epoch > 0:
         refuse_session(connection, slot, request)
         return
+    if fetcher.filters.of_clients:
+        condition = fetcher.find_condition(connection, head.client_id)
+        if condition is not None:
+            FilteredFetch(fetcher, connection, slot, request, condition).begin()
+            return
     by_id, topics = request.by_id, connection.fetch_topics
     places = [
         (name, topics.get((by_id, name)) or fetcher.find_topic(connection, name, by_id=by_id), wanted)
@@ -143,8 +141,9 @@ class DelayedFetch:
     def _gather(self, rows: list[FetchedPartition], topic: Topic | None, wanted: Sequence[FetchPartition]) -> None:
         """Add the rows of some partitions of the last topic."""
         committed, fetcher = self._request.committed, self._fetcher
+        name, by_id = self._topics[-1][0], self._request.by_id
         for one in wanted:
-            error, partition = self._partition(topic, one)
+            error, partition = fetcher.find_partition(self._connection, by_id, name, topic, one)
             if partition is None or error:
                 self._is_refused = True
                 rows.append(FetchedPartition(one.partition, error))
@@ -159,22 +158,6 @@ class DelayedFetch:
             if batches.make is not None:
                 self._to_make.append((len(self._topics) - 1, len(rows), batches))
             rows.append(self._describe_fetched(one, partition, batches))
-
-    def _partition(self, topic: Topic | None, wanted: FetchPartition) -> tuple[int, Partition | None]:
-        if topic is None:
-            name = self._topics[-1][0]
-            return self._fetcher.missing_error(self._connection, name, by_id=self._request.by_id), None
-        if not 0 <= wanted.partition < len(topic.partitions):
-            return UNKNOWN_TOPIC, None
-        partition = topic.partitions[wanted.partition]
-        epoch = partition.log.epoch
-        if 0 <= wanted.epoch < epoch:
-            return FENCED_LEADER_EPOCH, partition
-        if wanted.epoch > epoch:
-            return UNKNOWN_LEADER_EPOCH, partition
-        if not partition.log.first_offset <= wanted.offset <= partition.log.high_watermark:
-            return OFFSET_OUT_OF_RANGE, partition
-        return 0, partition
 
     def _describe_fetched(
         self, wanted: FetchPartition, partition: Partition, batches: PartitionRecords
@@ -351,7 +334,8 @@ def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryvi
     # what was received is overwritten by what comes next
     parse = partial(parse_fetch_request, memoryview(bytes(frame)), head, ROWS_MAX)
     connection.hold(True)
-    connection.run_in_worker(parse, partial(_on_parsed, fetcher, connection, slot, reservation))
+    on_parsed = partial(_on_parsed, fetcher, connection, slot, reservation, head.client_id)
+    connection.run_in_worker(parse, on_parsed)
 
 
 def _on_parsed(
@@ -359,6 +343,7 @@ def _on_parsed(
     connection: RequestContext,
     slot: Slot,
     reservation: MemoryReservation,
+    client_id: str | None,
     parsed: Future[FetchRequest],
 ) -> None:
     try:
@@ -366,6 +351,9 @@ def _on_parsed(
         if request.session_id != 0 and request.session_epoch > 0:
             connection.release(reservation)
             refuse_session(connection, slot, request)
+        elif (condition := fetcher.find_condition(connection, client_id)) is not None:
+            connection.release(reservation)
+            FilteredFetch(fetcher, connection, slot, request, condition).begin()
         else:
             rows_count = len(request.topics) + sum(len(wanted) for _, wanted in request.topics)
             reservation.shrink(ROW_BYTES * rows_count)

@@ -131,6 +131,10 @@ class FetchReader:
 
         return PartitionRecords((), reading.size_bytes, reading.end_offset, reading.count, make, key)
 
+    def fit(self, topic: Topic) -> Fit:
+        """Return what brings messages of other dialects into the form of a Kafka consumer."""
+        return self._carrying.fit(topic)
+
     def keep(self, key: Key, made: ConvertedBatches) -> None:
         """Keep what was made; the least recently used goes."""
         if made.size_bytes > CACHE_BYTES // 4 or key in self._made:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...broker.core.access.rights import Right, flat_topic_resource, topic_resource
+from ...broker.core.access.rights import Resource, ResourceKind, Right, flat_topic_resource, topic_resource
 from ...broker.core.append.pass_through import Ahead
-from ...dialects.kafka.errors import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID
-from ...dialects.kafka.fetch import FetchPartition
+from ...dialects.kafka.errors import (
+    FENCED_LEADER_EPOCH,
+    OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_ID,
+)
+from ...dialects.kafka.fetch import FetchPartition, FetchRequest
 from ...dialects.kafka.protocol import RECORDS
 from ...model.errors import LadingError
 from ..base.carrying import Carrying
@@ -19,7 +26,11 @@ from .internal_topics import KafkaTopicView
 from .request_context import RequestContext
 
 if TYPE_CHECKING:
+    from ...broker.core.group_condition import GroupCondition
     from ...broker.core.topology import Partition, Topic
+
+Place = tuple[bytes, "Topic | None", list[FetchPartition]]
+"""Partitions of a topic that are wanted, under the name by which they were asked for."""
 
 
 class Fetcher:
@@ -28,6 +39,7 @@ class Fetcher:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.broker = context.broker
+        self.filters = context.broker.group_filters
         self.batcher = FetchReader(
             context.broker, Carrying(context.services, context.name, RECORDS, default=context.settings.carrier)
         )
@@ -50,6 +62,40 @@ class Fetcher:
             return None
         connection.fetch_topics.add((by_id, name), found)
         return found
+
+    def find_places(self, connection: RequestContext, request: FetchRequest) -> list[Place]:
+        """Return the topics of a request, each with the name that it has there and the partitions that are wanted."""
+        by_id, known = request.by_id, connection.fetch_topics
+        return [
+            (name, known.get((by_id, name)) or self.find_topic(connection, name, by_id=by_id), wanted)
+            for name, wanted in request.topics
+        ]
+
+    def find_partition(
+        self, connection: RequestContext, by_id: bool, name: bytes, topic: Topic | None, wanted: FetchPartition
+    ) -> tuple[int, Partition | None]:
+        """Return the partition of a row, and an error if it cannot be read there; ``topic`` is what ``name`` names."""
+        if topic is None:
+            return self.missing_error(connection, name, by_id=by_id), None
+        if not 0 <= wanted.partition < len(topic.partitions):
+            return UNKNOWN_TOPIC, None
+        partition = topic.partitions[wanted.partition]
+        epoch = partition.log.epoch
+        if 0 <= wanted.epoch < epoch:
+            return FENCED_LEADER_EPOCH, partition
+        if wanted.epoch > epoch:
+            return UNKNOWN_LEADER_EPOCH, partition
+        if not partition.log.first_offset <= wanted.offset <= partition.log.high_watermark:
+            return OFFSET_OUT_OF_RANGE, partition
+        return 0, partition
+
+    def find_condition(self, connection: RequestContext, client_id: str | None) -> GroupCondition | None:
+        """Return the condition on what a client gets: of the group that its client.id names, if it may read that."""
+        found = self.filters.find_for_client(client_id or "")
+        if found is None:
+            return None
+        group = Resource(ResourceKind.GROUP, found.key.name)
+        return found.condition if self.broker.access.allows(connection.principal, Right.READ, group) else None
 
     def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
         """Return the error for a topic that ``find_topic`` has not found.

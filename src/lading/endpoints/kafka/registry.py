@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from ...dialects.kafka import versions
 from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
 from . import (
     acls,
@@ -28,7 +29,7 @@ from . import (
     transactions,
 )
 from .authorizer import Authorizer
-from .handling import Context, Handler
+from .handling import Answer, Context, Handler, Request, Session
 
 HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
     metadata.handlers,
@@ -58,9 +59,40 @@ def handlers(context: Context) -> dict[int, Handler]:
     found: dict[int, Handler] = {}
     authorizer = Authorizer(context)
     for room in HANDLER_MODULES:
-        found |= {key: authorizer.guard(key, handler) for key, handler in room(context).items()}
+        found |= {
+            key: authorizer.guard(key, note_groups(context, handler) if key in _OF_MEMBERS else handler)
+            for key, handler in room(context).items()
+        }
     found |= api_versions.handlers(list_advertised_keys(found))
     return found
+
+
+_OF_MEMBERS: Final = frozenset(
+    (
+        versions.JOIN_GROUP,
+        versions.CONSUMER_GROUP_HEARTBEAT,
+        versions.OFFSET_COMMIT,
+        versions.OFFSET_FETCH,
+        versions.TXN_OFFSET_COMMIT,
+    )
+)
+"""Requests by which a consumer says what its group is."""
+
+
+def note_groups(context: Context, handler: Handler) -> Handler:
+    """Return the handler of requests of members, which has filters know of the groups and client.ids first."""
+    filters = context.broker.group_filters
+
+    def handle(session: Session, request: Request) -> Answer:
+        if filters.of_clients and request.client_id:
+            body = request.body
+            several = getattr(body, "groups", None)
+            names = [one.group_id for one in several] if several else [body.group_id]
+            for name in names:
+                filters.note_member(name, request.client_id)
+        return handler(session, request)
+
+    return handle
 
 
 def list_advertised_keys(found: Collection[int]) -> list[int]:

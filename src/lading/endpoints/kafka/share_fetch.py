@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +46,7 @@ from ...dialects.kafka.protocol import RECORDS
 from ...model.batch import FIELDS_WITH_ORIGIN
 from ...model.errors import MalformedMessage, Reason, Refusal
 from ...model.ranges import ranges_of_rising
+from ...model.run import Run
 from ...model.scan_request import ScanRequest
 from ...runtime.turns import Turn, TurnCounter, Turns, finish_in_turns
 from ..base.carrying import Carrying, Fit
@@ -352,10 +353,12 @@ class ShareHandlers:
         some = [(page, np.sort(np.concatenate(offsets))) for page, offsets in pages.values()]
         some.sort(key=lambda piece: int(piece[1][0]))
         fit = self._carrying.fit(reader.channel.topic)
-        if all(page.run.dialect == codes.KAFKA for page, _ in some):
-            parts, unreadable = list_parts(fit, some)
+        has_condition = reader.lane.condition is not None
+        slice_batches = _slice_wanted if has_condition else batch_slicing.slice_holding
+        if all(page.run.dialect == codes.KAFKA for page, _ in some) and not has_condition:
+            parts, unreadable = list_parts(fit, slice_batches, some)
         else:
-            work = partial(list_parts, fit)
+            work = partial(list_parts, fit, slice_batches)
             parts, unreadable = await self._context.services.run_in_worker(1, 0, work, some)
         offsets = np.concatenate([delivery.offsets for delivery in deliveries])
         attempts = np.concatenate([delivery.attempts for delivery in deliveries])
@@ -414,7 +417,13 @@ class ShareRows:
 _NO_LEADER: Final[Fields] = {"current_leader": {"leader_id": -1, "leader_epoch": -1}}
 
 
-def list_parts(fit: Fit, pages: Sequence[tuple[Page, NDArray[np.int64]]]) -> tuple[list[Bytes], NDArray[np.int64]]:
+SliceBatches = Callable[[Run, NDArray[np.int64]], Iterable[Bytes]]
+"""Returns the batches of a Run that hold some messages."""
+
+
+def list_parts(
+    fit: Fit, slice_batches: SliceBatches, pages: Sequence[tuple[Page, NDArray[np.int64]]]
+) -> tuple[list[Bytes], NDArray[np.int64]]:
     """Return batches with the wanted messages of some pages, and the offsets of messages that cannot be converted."""
     parts: list[Bytes] = []
     unreadable: list[int] = []
@@ -423,8 +432,13 @@ def list_parts(fit: Fit, pages: Sequence[tuple[Page, NDArray[np.int64]]]) -> tup
             for first, end in ranges_of_rising(offsets).tolist():
                 parts += _convert(page, first, end, fit, unreadable)
             continue
-        parts += batch_slicing.slice_holding(page.run, offsets)
+        parts += slice_batches(page.run, offsets)
     return parts, np.array(unreadable, np.int64)
+
+
+def _slice_wanted(run: Run, offsets: NDArray[np.int64]) -> Iterable[Bytes]:
+    """Return batches with these messages alone: of those that a filter selects whole ones would hold all others too."""
+    return batch_slicing.slice_selected(run, int(offsets[0]), int(offsets[-1]) + 1, offsets)
 
 
 def _convert(page: Page, first: int, end: int, fit: Fit, unreadable: list[int]) -> list[Bytes]:

@@ -325,6 +325,32 @@ class LadingTransport(UserAdministration):
         rows = [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in positions]
         self._http.request("PUT", "groups", protocol, name, "positions", again=True, document={"positions": rows})
 
+    def find_group_filter(self, protocol: str, name: str) -> dict[str, Any] | None:
+        """Return the filter of a group as ``group`` does, or None; one of Kafka need not have had a member."""
+        found: dict[str, Any] = self._http.get("groups", protocol, name, "filter").json()
+        return found.get("filter")
+
+    def set_group_filter(self, protocol: str, name: str, where: str, client_ids: Sequence[str]) -> dict[str, Any]:
+        """Have members of a group get only messages that meet a condition; return the filter."""
+        document = {"where": where, "client_ids": list(client_ids)}
+        response = self._http.request("PUT", "groups", protocol, name, "filter", again=True, document=document)
+        found: dict[str, Any] = response.json()["filter"]
+        return found
+
+    def remove_group_filter(self, protocol: str, name: str) -> None:
+        """Have members of a group get all messages."""
+        self._http.request("DELETE", "groups", protocol, name, "filter", again=False)
+
+    def preview_group_filter(
+        self, protocol: str, name: str, where: str, topics: Sequence[str], messages: int
+    ) -> list[dict[str, Any]]:
+        """Return for each partition how many of its next messages a filter would select."""
+        document = {"where": where, "topics": list(topics), "messages": messages}
+        path = ("groups", protocol, name, "filter", "preview")
+        response = self._http.request("POST", *path, again=True, document=document)
+        rows: list[dict[str, Any]] = response.json()
+        return rows
+
     def delete_group(self, protocol: str, name: str) -> None:
         """Delete a group without members, with its positions."""
         self._http.request("DELETE", "groups", protocol, name, again=False)

@@ -36,7 +36,13 @@ function groups(found, context) {
   if (!context.about.has_groups) return h("p", { class: "empty" }, "Groups are shown for a broker of Lading and for a Kafka cluster.");
   if (!found.groups.length) return h("p", { class: "empty" }, "No group has read this topic yet.");
   return table(["group", "protocol", "state", ["members", "n"], ["lag", "n"], "by partition"], found.groups.map((one) => [
-    visible(one.group), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), one.lag === null ? h("span", { class: "soft" }, "reads nothing: keeps which transactions were decided") : lagBars(one.partitions)]));
+    h("span", {}, visible(one.group), filterOf(one)), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), one.lag === null ? h("span", { class: "soft" }, "reads nothing: keeps which transactions were decided") : lagBars(one.partitions)]));
+}
+
+function filterOf(group) {
+  if (!group.filter) return null;
+  const suspended = group.filter.suspended_by === null ? "" : `, suspended: a member of group ${group.filter.suspended_by} has the same client.id`;
+  return h("div", { class: "soft" }, "only ", visible(group.filter.where), suspended);
 }
 
 function lagBars(partitions) {

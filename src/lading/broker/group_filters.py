@@ -1,0 +1,227 @@
+"""Filters of groups and channels: members get the messages that meet a condition, and the group passes over the rest.
+
+A channel, and so a share group, and a group of Iggy are named in the requests of their members. A Fetch of Kafka names
+no group: it is of the group that its ``client.id`` names, which is that of the group itself, the one that Java's client
+makes of the group's name, or one that the filter lists. If a member of another group uses such a client.id, the filter
+is suspended until an operator sets it again: no message is kept from another group.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..log.group_filter_table import GroupFilterKey, GroupFilterTable
+from ..model.errors import Reason, Refusal, SettingError
+from ..model.lazy_dataclass import lazy_dataclass
+from ..payloads.form import PayloadForm
+from .channels import Channel, Channels
+from .core.component import Component
+from .core.group_condition import GroupCondition
+from .core.topology import Topic
+from .group_view import CHANNEL, GroupView
+from .kafka.group import KAFKA
+from .share_sessions import ShareSessions
+
+LOG: Final = logging.getLogger("lading.broker")
+FILTERED: Final = frozenset((KAFKA, CHANNEL))
+"""The protocols whose groups have filters."""
+CLIENT_IDS_MAX: Final = 100
+_OF_JAVA: Final = re.compile(r"consumer-(.+)-\d+")
+_DEFAULT_CLIENT_ID: Final = re.compile(
+    r"|rdkafka|sarama|kgo|aiokafka-.*|kafka-python-.*|confluent-kafka.*|consumer-\d+"
+)
+"""Ids that clients have whose users have set none: any reader may have them."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """The filter of one group."""
+
+    key: GroupFilterKey
+    condition: GroupCondition
+    client_ids: tuple[str, ...] = ()
+    """Those of a Kafka group's members, besides the group's name."""
+    suspended_by: str | None = None
+    """Another Kafka group, a member of which has a client.id of this one's."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """Return what is stored, and shown."""
+        return {
+            "where": self.condition.text,
+            "client_ids": list(self.client_ids),
+            "suspended_by": self.suspended_by,
+        }
+
+
+class GroupFilters(Component):
+    """The filters of all groups."""
+
+    def __init__(
+        self,
+        table: GroupFilterTable,
+        channels: Channels,
+        share: ShareSessions,
+        choose_form: Callable[[Topic], PayloadForm],
+    ) -> None:
+        """``choose_form`` returns how conditions read the payloads of a topic."""
+        self._table = table
+        self._channels = channels
+        self._share = share
+        self._choose_form = choose_form
+        self._filters: dict[GroupFilterKey, GroupFilter] = {}
+        self.of_clients: dict[str, GroupFilter] = {}
+        """Those of Kafka groups, by client.id."""
+        channels.on_deleted = self._on_channel_deleted
+        share.on_channel_opened = self._on_channel_opened
+
+    def load(self, topics: Sequence[Topic]) -> None:
+        """Load the stored filters."""
+        by_uuid = {topic.uuid: topic for topic in topics}
+        for key, document in self._table.list_all():
+            condition = GroupCondition(document["where"], self._choose_form)
+            self._take(GroupFilter(key, condition, tuple(document["client_ids"]), document["suspended_by"]))
+            topic = by_uuid.get(key.topic)
+            self._apply(key, [] if topic is None else [topic])
+
+    def on_topic_deleted(self, topic: Topic) -> None:
+        """Forget the filters of the topic's groups and channels."""
+        for key in [key for key in self._filters if key.topic == topic.uuid]:
+            self._forget(key)
+
+    def find(self, key: GroupFilterKey) -> GroupFilter | None:
+        """Return the filter of a group."""
+        return self._filters.get(key)
+
+    def parse(self, where: str) -> GroupCondition:
+        """Return a condition for a group. Raises FilterError if it is invalid. Callable from any thread."""
+        return GroupCondition(where, self._choose_form)
+
+    def set(
+        self,
+        key: GroupFilterKey,
+        condition: GroupCondition,
+        client_ids: Iterable[str] = (),
+        topic: Topic | None = None,
+    ) -> GroupFilter:
+        """Set the filter of a group, or replace it; it is on disk on return.
+
+        ``topic`` is the one that the group belongs to, if it belongs to one. Raises SettingError.
+        """
+        ids = tuple(dict.fromkeys(client_ids))
+        if ids and key.protocol != KAFKA:
+            raise SettingError(
+                f"{key.protocol} groups name themselves in each request; leave out the client ids, Kafka's need them"
+            )
+        for client_id in ids:
+            if _DEFAULT_CLIENT_ID.fullmatch(client_id):
+                raise SettingError(
+                    f"client.id {client_id!r} is a client's default, which readers of any group have; "
+                    "give the members a client.id of their own"
+                )
+            other = self.of_clients.get(client_id)
+            if other is not None and other.key != key:
+                raise SettingError(
+                    f"client.id {client_id!r} is one of the filter of group {other.key.name!r}; use another"
+                )
+        if len(ids) > CLIENT_IDS_MAX:
+            raise SettingError(f"{len(ids)} client ids; a filter has at most {CLIENT_IDS_MAX}, list fewer")
+        made = GroupFilter(key, condition, ids)
+        self._table.put(key, made.document)
+        self._take(made)
+        self._apply(key, [] if topic is None else [topic])
+        return made
+
+    def remove(self, key: GroupFilterKey, topic: Topic | None = None) -> None:
+        """Remove the filter of a group: from now on its members get everything. Raises GROUP_NOT_FOUND without one."""
+        if key not in self._filters:
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"{key.protocol} group {key.name!r} has no filter; set one first")
+        self._forget(key)
+        self._apply(key, [] if topic is None else [topic])
+
+    def _take(self, made: GroupFilter) -> None:
+        self._drop_client_ids(made.key)
+        self._filters[made.key] = made
+        if made.key.protocol == KAFKA:
+            self.of_clients |= dict.fromkeys((made.key.name, *made.client_ids), made)
+
+    def _forget(self, key: GroupFilterKey) -> None:
+        self._table.remove(key)
+        self._drop_client_ids(key)
+        del self._filters[key]
+
+    def _drop_client_ids(self, key: GroupFilterKey) -> None:
+        for client_id in [client_id for client_id, one in self.of_clients.items() if one.key == key]:
+            del self.of_clients[client_id]
+
+    # -- Kafka's clients
+
+    def find_claim(self, client_id: str) -> GroupFilter | None:
+        """Return the filter of the Kafka group that a client.id names, suspended or not."""
+        found = self.of_clients.get(client_id)
+        if found is None and (of_java := _OF_JAVA.fullmatch(client_id)) is not None:
+            found = self._filters.get(GroupFilterKey(KAFKA, b"", of_java[1]))
+        return found
+
+    def find_for_client(self, client_id: str) -> GroupFilter | None:
+        """Return the filter of what a client fetches, or None. Members of share groups send no Fetch."""
+        found = self.find_claim(client_id)
+        if found is None or found.suspended_by is not None or self._share.groups.find(found.key.name) is not None:
+            return None
+        return found
+
+    def note_member(self, group: str, client_id: str) -> None:
+        """Note a request of a Kafka group's member; it suspends the filter of another group that has its client.id."""
+        found = self.find_claim(client_id)
+        if found is None or found.key.name == group or found.suspended_by is not None:
+            return
+        LOG.warning(
+            "the filter of Kafka group %r is suspended: a member of group %r has its client.id %r",
+            found.key.name, group, client_id,
+        )  # fmt: skip
+        suspended = replace(found, suspended_by=group)
+        self._take(suspended)
+        self._table.put(suspended.key, suspended.document)
+
+    # -- channels
+
+    def _apply(self, key: GroupFilterKey, topics: Sequence[Topic]) -> None:
+        """Have the channels of a group, or the channel that this is, follow its filter."""
+        if key.protocol == KAFKA:
+            channels = self._share.list_channels(key.name)
+        elif key.protocol == CHANNEL:
+            found = [self._channels.find(topic, key.name) for topic in topics]
+            channels = [channel for channel in found if channel is not None]
+        else:
+            return
+        for channel in channels:
+            self._set_condition(channel)
+
+    def _on_channel_opened(self, group: str, channel: Channel) -> None:
+        self._set_condition(channel)
+
+    def _set_condition(self, channel: Channel) -> None:
+        """Have a channel follow its own filter, or else that of the share group that reads it."""
+        found = self._filters.get(GroupFilterKey(CHANNEL, channel.topic.uuid, channel.name))
+        if found is None and self._share.find_channel(channel.name, channel.topic) is channel:
+            found = self._filters.get(GroupFilterKey(KAFKA, b"", channel.name))
+        condition = None if found is None else found.condition
+        if channel.condition is not condition:
+            channel.set_condition(condition)
+            channel.wake()
+
+    def _on_channel_deleted(self, channel: Channel) -> None:
+        key = GroupFilterKey(CHANNEL, channel.topic.uuid, channel.name)
+        if key in self._filters:
+            self._forget(key)
+
+
+def to_filter_key(view: GroupView) -> GroupFilterKey:
+    """Return the key of a group's filter."""
+    if view.topic is None:
+        return GroupFilterKey(view.protocol, b"", view.name)
+    return GroupFilterKey(view.protocol, view.topic.uuid, view.name.removeprefix(f"{view.topic.flat_name}/"))
