@@ -145,8 +145,9 @@ class Broker:
             self.coordinated_groups.share, self.channels, self.kafka_configs, self.topology.topic_by_uuid
         )
         self.group_filters = GroupFilters(
-            GroupFilterTable(self.catalog), self.channels, self.share_sessions, partial(choose_form, self.schemas)
-        )
+            GroupFilterTable(self.catalog), self.channels, self.share_sessions, self.groups, self.poller.filtered,
+            partial(choose_form, self.schemas),
+        )  # fmt: skip
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels,
             self.share_sessions,
