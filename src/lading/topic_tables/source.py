@@ -109,12 +109,15 @@ class TableSource:
             self._loaded[found.uuid] = (time.monotonic(), found)
         return found
 
-    def find_uuid(self, wanted: str) -> TopicTable | None:
-        """Return the table with an id, or None if it does not exist; a list of a moment ago counts."""
+    def find_uuid(self, wanted: str, *, is_open: bool = False) -> TopicTable | None:
+        """Return the table with an id, or None if it does not exist; a list of a moment ago counts.
+
+        With ``is_open`` it exists, as another caller loaded it: a list without it is too old.
+        """
         listed_s, tables = self._listed
         age_s = time.monotonic() - listed_s
         is_known = wanted in tables or wanted in self._loaded
-        if age_s > LISTED_S or (not is_known and age_s > MISSED_S):
+        if age_s > LISTED_S or (not is_known and (is_open or age_s > MISSED_S)):
             begun_s = time.monotonic()
             tables = {table.uuid: table for table in self.list_tables()}
             with self._lock:
