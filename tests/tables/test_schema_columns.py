@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import date
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,20 +13,24 @@ import pytest
 
 from lading import Producer, testing
 from lading.cli.main import main
+from lading.client.bulk import read_arrow
 from lading.columns.assemble import assemble
 from lading.columns.contract import FIELD_TYPES, Projection
 from lading.model.errors import LocalError
 from lading.model.run import Decoded
 from lading.payloads.avro_from_json import encode_json
 from lading.payloads.form import PayloadForm, SchemaText, find_message
+from lading.payloads.paths import write_path
 from lading.pipeline.settings import load_contract
 from lading.registry.client import RegistryAddress, RegistryClient
 from lading.schemas.avro import parse_avro
+from lading.schemas.json_schema import parse_json_schema
 from lading.schemas.protobuf import parse_protobuf
 from lading.tables.schema_columns import (
     COLUMNS_MAX,
     FieldSchema,
     fetch_field_schema,
+    find_field_schema,
     find_type_word,
     list_schema_columns,
     read_field_schema,
@@ -222,3 +228,99 @@ def test_infer_takes_the_schema_of_a_registry_and_reports_a_new_version(
         assert found["payload.old", "not in schema"].startswith("is declared, and version 2 of inferred-value does not")
         with pytest.raises(LocalError, match=r"'nothing-value': registry .* does not have it; name a subject or an id"):
             fetch_field_schema(url, "nothing-value")
+
+
+JSON_ORDER = {
+    "$defs": {
+        "line": {"type": "object", "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}}},
+        "node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}},
+    },
+    "type": "object",
+    "properties": {
+        "order_id": {"type": "string"}, "amount": {"type": ["number", "null"]}, "count": {"type": "integer"},
+        "paid": {"anyOf": [{"type": "null"}, {"type": "boolean"}]}, "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"}, "state": {"enum": ["new", "sent", None]},
+        "grade": {"enum": [1, "a"]},
+        "buyer": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}}, "tags": {"type": "array"}, "any": {},
+        "limits": {"type": "object", "additionalProperties": {"type": "integer"}}, "tree": {"$ref": "#/$defs/node"},
+        "either": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+        "both": {"allOf": [{"properties": {"x": {"type": "number"}}}, {"properties": {"y": {}}, "required": ["x"]}]},
+    },
+    "required": ["order_id", "amount", "buyer", "both"],
+}  # fmt: skip
+
+
+def test_the_columns_of_a_json_schema_read_what_it_describes(tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(JSON_ORDER))
+    fields = {write_path(path): (word, required) for path, word, required in read_field_schema(file).list_fields()}
+    assert fields == {
+        "payload.order_id": ("string", True), "payload.amount": ("double", False), "payload.count": ("bigint", False),
+        "payload.paid": ("boolean", False), "payload.at": ("timestamp", False), "payload.day": ("date", False),
+        "payload.state": ("string", False), "payload.grade": ("json", False), "payload.buyer.name": ("string", True),
+        "payload.lines": ("array<struct<sku:string,n:bigint>>", False), "payload.tags": ("json", False),
+        "payload.any": ("json", False), "payload.limits": ("map<string,bigint>", False),
+        "payload.tree.next": ("json", False), "payload.either": ("json", False), "payload.both.x": ("double", True),
+        "payload.both.y": ("json", False),
+    }  # fmt: skip
+    document: dict[str, object] = {
+        "order_id": "a", "amount": None, "count": 2, "paid": True, "at": "2026-01-31T12:00:00Z", "day": "2026-01-31",
+        "state": "new", "grade": 1, "buyer": {"name": "b"}, "lines": [{"sku": "s", "n": 1}], "tags": ["t"],
+        "any": {"z": 1}, "limits": {"l": 3}, "tree": {"next": {}}, "either": "e", "both": {"x": 1.5, "y": [2]},
+    }  # fmt: skip
+    columns = list_schema_columns(read_field_schema(file), {name.lower() for name in FIELD_TYPES})
+    with testing.broker() as broker:
+        with Producer(broker.url) as producer:
+            producer.send("orders", json.dumps(document).encode())
+        text = ", ".join(f"{column.name} {column.word} from {column.text}" for column in columns)
+        (row,) = read_arrow(broker.url, "orders", columns=text).to_pylist()
+    assert (row["count"], row["day"], row["name"]) == (2, date(2026, 1, 31), "b")
+    assert (row["lines"], row["limits"], row["x"]) == ([{"sku": "s", "n": 1}], [("l", 3)], 1.5)
+    assert [json.loads(row[name]) for name in ("grade", "tags", "any", "either", "y")] == [1, ["t"], {"z": 1}, "e", [2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ({"type": "string"}, None), (True, None), ({"type": "object"}, None), ({"$ref": "#"}, None),
+        ({"allOf": [{"$ref": "#"}, {"properties": {"a": {"type": "null"}}}]}, ["payload.a"]),
+        ({"anyOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, None),
+        ({"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}}, ["payload.a"]),
+        ({"properties": {"a": {"anyOf": []}, "b": False}}, ["payload.a", "payload.b"]),
+    ],
+)  # fmt: skip
+def test_a_json_schema_without_properties_has_no_fields(text: object, paths: list[str] | None) -> None:
+    found = find_field_schema(parse_json_schema(json.dumps(text)), None)
+    assert paths == (None if found is None else [write_path(path) for path, _, _ in found.list_fields()])
+
+
+def test_json_schemas_that_refer_to_each_other_do_not_grow_without_bound() -> None:
+    names = [f"t{number}" for number in range(12)]
+    properties = {name: {"$ref": f"#/$defs/{name}"} for name in names}
+    schema = {"$defs": {name: {"type": "object", "properties": properties} for name in names}, "properties": properties}
+    found = find_field_schema(parse_json_schema(json.dumps(schema)), None)
+    assert found is not None
+    listed = list(islice(found.list_fields(), COLUMNS_MAX))
+    assert len(listed) == COLUMNS_MAX and max(len(word) for _, word, _ in listed) < 100_000
+
+
+def test_infer_takes_the_message_that_a_topic_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = 'syntax = "proto3"; message Line { string sku = 1; } message Order { string order_id = 1; }'
+    with testing.broker(tmp_path / "data") as running:
+        url = f"http://{running.endpoints['schema_registry']}"
+        schema_id = RegistryClient(RegistryAddress(url)).register("shop-value", "PROTOBUF", text)
+        with Producer(running.url) as producer:
+            # the second message of the file: one index, 1, as zigzag numbers
+            producer.send("shop", b"\0" + schema_id.to_bytes(4, "big") + b"\x02\x02" + b"\x0a\x03A-1")
+        with pytest.raises(SystemExit) as left:
+            main(["contract", "infer", "shop", "--registry", url, "--from", running.url])
+        said = capsys.readouterr().out
+        assert not left.value.code and 'order_id = "string required from payload"' in said and "sku" not in said
+        (tmp_path / "shop.toml").write_text(said)
+        with pytest.raises(SystemExit) as left:
+            main(["contract", "infer", "shop", "--against", str(tmp_path / "shop.toml"), "--from", running.url])
+        assert not left.value.code, capsys.readouterr().out

@@ -5,12 +5,15 @@ from __future__ import annotations
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, From, States, TopicName, word
 from .output import Output, format_count, json_line, meter, print_document, print_note, print_table
+
+if TYPE_CHECKING:
+    from ..payloads.form import PayloadForm
 
 Form = Literal["odcs"]
 app = typer.Typer(name="contract", help="Infer, check and export header contracts.", no_args_is_help=True)
@@ -41,7 +44,8 @@ def infer(
         typer.Option(
             "--schema",
             metavar="FILE|SUBJECT|ID",
-            help="Take columns of the payload from a schema: an .avsc, .proto or .desc file, or one of --registry.",
+            help="Take columns of the payload from a schema: an .avsc, .json, .proto or .desc file, or one of "
+            "--registry.",
         ),
     ] = None,
     registry: Annotated[
@@ -54,7 +58,11 @@ def infer(
     ] = None,
     schema_message: Annotated[
         str | None,
-        typer.Option("--schema-message", metavar="NAME", help="The message of a .proto file. Default: its first."),
+        typer.Option(
+            "--schema-message",
+            metavar="NAME",
+            help="The message of Protobuf. Default: of a file its first, of a registry the one that messages are.",
+        ),
     ] = None,
     from_: From = DEFAULT_SERVER,
     states: States = "available",
@@ -79,7 +87,7 @@ def infer(
     from ..model.errors import LocalError
     from ..pipeline.contract import compare_newest_schema, drift, headers_section, profile_topic
     from ..pipeline.settings import load_contract
-    from ..tables.schema_columns import fetch_field_schema, read_field_schema, write_schema_section
+    from ..tables.schema_columns import fetch_field_schema, find_used_message, read_field_schema, write_schema_section
     from .connection import open_source
 
     if against is not None and (schema is not None or registry is not None):
@@ -88,8 +96,12 @@ def infer(
         )
     contract = None if against is None else load_contract(against)
     parsed, source, words = None, {}, ""
+
+    def find_used(form: PayloadForm) -> str:
+        return schema_message or find_used_message(from_, topic, form, states)
+
     if registry is not None and not (schema is not None and Path(schema).is_file()):
-        parsed, words = fetch_field_schema(registry, schema or f"{topic}-value")
+        parsed, words = fetch_field_schema(registry, schema or f"{topic}-value", find_used)
         source = {"registry": registry}
     elif schema is not None:
         parsed = read_field_schema(Path(schema), schema_message or "")
@@ -120,7 +132,7 @@ def infer(
             for sentence in found.members.describe():
                 print_note(sentence)
         return
-    differences = [*drift(found, contract), *compare_newest_schema(contract, topic)]
+    differences = [*drift(found, contract), *compare_newest_schema(contract, topic, find_used)]
     if differences:
         print_table([asdict(one) for one in differences], DRIFT, output=output)
     if differences and output is Output.TEXT:

@@ -33,10 +33,10 @@ from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import convert_column
 from ..model.toml import toml_key, toml_text
-from ..payloads.form import find_fields, find_message
+from ..payloads.form import PayloadForm, find_fields, find_message
 from ..payloads.paths import PAYLOAD, write_path
 from ..registry.payload_form import RegistrySchemas
-from ..tables.schema_columns import COLUMNS_MAX, find_field_schema
+from ..tables.schema_columns import COLUMNS_MAX, PROTOBUF, find_field_schema
 from ..transports.fetched import States
 
 COMMENT_AT = 40
@@ -207,11 +207,17 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
             yield Drift(text, "undeclared", one.present, sentence, effect)
 
 
-def compare_newest_schema(contract: Projection, topic: str) -> list[Drift]:
-    """Return the differences of a contract and the newest schema of the topic's subject; none without a registry."""
+def compare_newest_schema(
+    contract: Projection, topic: str, find_used: Callable[[PayloadForm], str] = lambda form: ""
+) -> list[Drift]:
+    """Return the differences of a contract and the newest schema of the topic's subject; none without a registry.
+
+    ``find_used`` is as for ``fetch_field_schema``.
+    """
     source, subject = contract.form.source, f"{topic}-value"
     newest = source.find_newest(subject) if isinstance(source, RegistrySchemas) else None
-    schema = None if newest is None else find_field_schema(newest[1], find_message(newest[1], ""))
+    used = find_used(contract.form) if newest is not None and newest[1].kind == PROTOBUF else ""
+    schema = None if newest is None else find_field_schema(newest[1], find_message(newest[1], used))
     if newest is None or schema is None:
         return []
     words, found = f"version {newest[0]} of {subject}", []

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from ..client.bulk import read_arrow, read_batches
-from ..columns.assemble import to_decoded
 from ..columns.contract import did_you_mean
 from ..columns.field_names import field_meant
 from ..columns.seen_members import PayloadStatistics
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..model.extras import describe_install
-from ..payloads.form import PayloadForm, list_schemas
+from ..payloads.form import PayloadForm
 from ..payloads.paths import Path, write_path
 from ..registry.payload_form import parse_payload_form
 from ..transports.fetched import States
@@ -28,7 +27,7 @@ from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.partitions import parse_value
 from .formats.registry import split_target
 from .query_payloads import PayloadFunctions, PayloadUse, find_payload_uses
-from .schema_columns import COLUMNS_MAX, FieldSchema, find_field_schema, find_type_word
+from .schema_columns import COLUMNS_MAX, FieldSchema, find_type_word, sample_field_schemas
 from .storage.files import has_scheme, table_location
 from .storage.object_path import ObjectPath, TablePath, storage_options
 from .storage.storage import StorageReferences
@@ -43,7 +42,6 @@ BYTES: Final = ("key", "payload")
 """Those of them that are bytes."""
 SAMPLE_MESSAGES: Final = 20_000
 """At most this many messages are read to find the columns of a topic."""
-SCHEMA_MESSAGES: Final = 1_000
 """At most this many messages are read to find the schemas of a topic's payloads."""
 MEMORY: Final = "1GB"
 _UNKNOWN_COLUMN: Final = re.compile(r'Referenced column "([^"]+)" not found')
@@ -263,16 +261,7 @@ class _Samples:
 
     def _list_schemas(self, topic: str, form: PayloadForm) -> list[FieldSchema]:
         if topic not in self._schemas:
-            options: dict[str, Any] = {"limit": SCHEMA_MESSAGES, "verify_checksum": False}
-            sample = read_arrow(self._source.url, topic, "payload, headers", states=self._source.states, **options)
-            found: dict[int, FieldSchema] = {}
-            for batch in sample.to_batches():
-                located = to_decoded(batch, form.header_keys).located
-                for schema, message in list_schemas(form, batch.column("payload"), located):
-                    one = find_field_schema(schema, message)
-                    if one is not None:
-                        found[id(one.root)] = one
-            self._schemas[topic] = list(found.values())
+            self._schemas[topic] = sample_field_schemas(self._source.url, topic, form, self._source.states)
         return self._schemas[topic]
 
     def of_topic(self, topic: str) -> tuple[HeaderStatistics, PayloadStatistics]:

@@ -1,13 +1,15 @@
-"""Columns straight from a schema of Avro or Protobuf: each field as a member of the payload, with its type."""
+"""Columns straight from a schema: fields of Avro, Protobuf or JSON Schema as members of the payload, with types."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from ..client.bulk import read_arrow
+from ..columns.assemble import to_decoded
 from ..columns.contract import PayloadColumn, parse_payload_type, write_field_name
 from ..columns.field_names import choose_column_name
 from ..model.errors import LocalError, SettingError
@@ -15,7 +17,7 @@ from ..model.lazy_dataclass import lazy_dataclass
 from ..model.toml import toml_key, toml_text
 from ..payloads.avro_datum import find_scale
 from ..payloads.avro_program import is_record
-from ..payloads.form import SchemaText, find_message
+from ..payloads.form import KINDS, PayloadForm, SchemaText, find_message, list_schemas
 from ..payloads.paths import PAYLOAD, Path
 from ..payloads.protobuf_json import WELL_KNOWN
 from ..registry.payload_form import (
@@ -26,6 +28,7 @@ from ..registry.payload_form import (
     read_schema_file,
 )
 from ..schemas.avro import AvroSchema, AvroType
+from ..schemas.json_schema import JsonPart, JsonSchema
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from ..schemas.protobuf_types import FieldType, MessageType
 
@@ -39,6 +42,9 @@ _LOGICAL: Final = {
 _DIGITS_MAX: Final = 38
 _FIELD_NAME: Final = re.compile(r"[^,<>()]+")
 COLUMNS_MAX: Final = 1_000
+SAMPLE_MESSAGES: Final = 1_000
+"""The first messages of a topic, whose schemas are looked at."""
+PROTOBUF: Final = KINDS["protobuf"]
 TYPE_FIELDS_MAX: Final = 1_000
 """Fields of structs in the type of one column; above it is JSON text. Types that refer to each other have far more."""
 LEVELS_MAX: Final = 50
@@ -51,47 +57,47 @@ Field = tuple[Path, str, bool]
 
 @lazy_dataclass(frozen=True, slots=True)
 class FieldSchema:
-    """A schema whose fields become columns: a record of Avro, or a message of Protobuf."""
+    """A schema whose fields become columns: a record of Avro, a message of Protobuf, or an object of JSON Schema."""
 
-    root: AvroType | MessageType
+    root: AvroType | MessageType | JsonPart
     format: str
 
     def list_fields(self, wanted: Path = ()) -> Iterator[Field]:
         """Yield the fields that are not records themselves, and those of records; with ``wanted`` those on its way."""
-        if isinstance(self.root, AvroType):
-            return _list_fields(self.root, (), True, (), wanted)
-        return _list_message_fields(self.root, (), True, (), wanted)
+        return _LIST_FIELDS[self.format](self.root, (), True, (), wanted)
 
 
 def read_field_schema(file: FilePath, message: str = "") -> FieldSchema:
-    """Return the schema of an .avsc, .proto or .desc file; ``message`` is the one of Protobuf, by default the first.
+    """Return the schema of an .avsc, .json, .proto or .desc file; ``message`` is one of Protobuf, else the first.
 
     Raises LocalError if it cannot be read, or has no fields.
     """
-    is_protobuf = SUFFIXES.get(file.suffix.lower()) == "protobuf"
+    kind = KINDS[SUFFIXES.get(file.suffix.lower(), "avro")]
     try:
         text, imports = read_schema_file(file, message)
-        schema = SchemaText("PROTOBUF" if is_protobuf else "AVRO", text, parse_schema_imports(imports)).parse()
+        schema = SchemaText(kind, text, parse_schema_imports(imports)).parse()
         schema.require_valid()
         found = find_field_schema(schema, find_message(schema, message))
     except SettingError as error:
         raise LocalError(f"--schema {file}: {error}") from None
     except InvalidSchema as error:
-        raise LocalError(
-            f"--schema {file}: {error}; name a schema of {'Protobuf' if is_protobuf else 'Avro'}"
-        ) from None
+        raise LocalError(f"--schema {file}: {error}; name a schema of {kind.capitalize()}") from None
     if found is None:
         what = f"a {schema.root.kind}" if isinstance(schema, AvroSchema) else "it"
-        raise LocalError(f"--schema {file}: {what} has no fields; name the schema of a record")
+        raise LocalError(f"--schema {file}: {what} has no fields; name the schema of a record or object")
     return found
 
 
-def fetch_field_schema(registry: str, name: str) -> tuple[FieldSchema, str]:
+def fetch_field_schema(
+    registry: str, name: str, find_used: Callable[[PayloadForm], str] = lambda form: ""
+) -> tuple[FieldSchema, str]:
     """Return a schema of a registry, by its id or its subject, whose newest version counts, and the schema in words.
 
-    Raises LocalError if it does not exist, or has no fields.
+    ``find_used`` returns the message of a schema of Protobuf, as ``find_used_message``; by default the first.
+    Raises LocalError if the schema does not exist, or has no fields.
     """
-    source = parse_payload_form({"format": "schema", "registry": registry}).source
+    form = parse_payload_form({"format": "schema", "registry": registry})
+    source = form.source
     assert isinstance(source, RegistrySchemas)
     words, schema = f"id {name}", None
     if name.isascii() and name.isdigit():
@@ -102,10 +108,35 @@ def fetch_field_schema(registry: str, name: str) -> tuple[FieldSchema, str]:
         raise LocalError(
             f"schema {name!r}: registry {registry} does not have it; name a subject or an id with --schema"
         )
-    found = find_field_schema(schema, find_message(schema, ""))
+    found = find_field_schema(schema, find_message(schema, find_used(form) if schema.kind == PROTOBUF else ""))
     if found is None:
-        raise LocalError(f"schema {name!r}: it is of {schema.kind} and has no fields; name one of Avro or Protobuf")
+        raise LocalError(
+            f"schema {name!r}: it is of {schema.kind} and has no fields; name the schema of a record or object"
+        )
     return found, words
+
+
+def sample_field_schemas(
+    url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]
+) -> list[FieldSchema]:
+    """Return the schemas with fields of the first messages of a topic, each once."""
+    sample = read_arrow(
+        url, topic, "payload, headers", states=states, limit=SAMPLE_MESSAGES, verify_checksum=False
+    )  # fmt: skip
+    found: dict[int, FieldSchema] = {}
+    for batch in sample.to_batches():
+        located = to_decoded(batch, form.header_keys).located
+        for schema, message in list_schemas(form, batch.column("payload"), located):
+            one = find_field_schema(schema, message)
+            if one is not None:
+                found[id(one.root)] = one
+    return list(found.values())
+
+
+def find_used_message(url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]) -> str:
+    """Return the name of the message of Protobuf that the first messages of a topic are; empty if they are none."""
+    roots = (schema.root for schema in sample_field_schemas(url, topic, form, states))
+    return next((root.name for root in roots if isinstance(root, MessageType)), "")
 
 
 def find_field_schema(schema: ParsedSchema, message: MessageType | None) -> FieldSchema | None:
@@ -114,6 +145,8 @@ def find_field_schema(schema: ParsedSchema, message: MessageType | None) -> Fiel
         return FieldSchema(message, "protobuf")
     if isinstance(schema, AvroSchema) and is_record(schema.root):
         return FieldSchema(schema.root, "avro")
+    if isinstance(schema, JsonSchema) and _list_properties(schema.root):
+        return FieldSchema(_list_choices(schema.root)[0][0], "json")
     return None
 
 
@@ -267,3 +300,110 @@ def _propose(type_: AvroType, above: tuple[AvroType, ...], room: Iterator[int], 
     if scale is not None and attributes["precision"] <= _DIGITS_MAX:
         return f"decimal({attributes['precision']},{scale})"
     return _LOGICAL.get((inner.kind, str(attributes.get("logicalType"))), _WORDS[inner.kind])
+
+
+_JSON_FORMATS: Final = {"date-time": "timestamp", "date": "date"}
+"""Texts whose ``format`` is one of these have the form that columns of this type read (RFC 3339)."""
+_JSON_VALUES: Final = {str: "string", bool: "boolean", int: "bigint", float: "double"}
+_CHOICES: Final = ("anyOf", "oneOf")
+
+
+def _list_json_fields(
+    part: JsonPart, path: Path, required: bool, above: tuple[JsonPart, ...], wanted: Path
+) -> Iterator[Field]:
+    """Yield the same of the properties of an object; one that is not required, or may be null, is not always there."""
+    objects = (*above, part)
+    for name, (inner, is_needed) in _list_properties(part).items():
+        place = (*path, name)
+        if wanted and wanted[: len(place)] != place:
+            continue
+        choices, is_optional = _list_choices(inner)
+        needed = required and is_needed and not is_optional
+        only = choices[0] if len(choices) == 1 else None
+        is_outside = not any(only is one for one in objects) and len(objects) < LEVELS_MAX
+        if only is not None and is_outside and _list_properties(only):
+            yield from _list_json_fields(only, place, needed, objects, wanted)
+        else:
+            room = iter(range(TYPE_FIELDS_MAX))
+            word = _propose_of_json(inner, objects, room, nested=False)
+            yield place, "json" if next(room, None) is None else word, needed
+
+
+def _list_properties(part: JsonPart) -> dict[str, tuple[JsonPart, bool]]:
+    """Return the properties of an object by name, and whether they are required; of ``allOf`` those of all parts."""
+    properties, required = _collect_properties(part, ())
+    return {name: (inner, name in required) for name, inner in properties.items()}
+
+
+def _collect_properties(part: JsonPart, above: tuple[JsonPart, ...]) -> tuple[dict[str, JsonPart], set[str]]:
+    choices, _ = _list_choices(part)
+    if len(choices) != 1 or any(choices[0] is one for one in above):
+        return {}, set()
+    (only,) = choices
+    if only.kind == "object":
+        return dict(only.properties), set(only.required)
+    properties: dict[str, JsonPart] = {}
+    required: set[str] = set()
+    for one in only.parts if only.kind == "combined" else ():
+        inner, needed = _collect_properties(one, (*above, only))
+        properties, required = inner | properties, required | needed
+    return properties, required
+
+
+def _list_choices(part: JsonPart) -> tuple[list[JsonPart], bool]:
+    """Return what a value may be besides null, and whether it may be null."""
+    found: list[JsonPart] = []
+    left, seen, is_optional = [part], set[int](), False
+    while left:
+        one = left.pop().resolve()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if one.kind == "combined" and one.criterion in _CHOICES:
+            left += reversed(one.parts)
+        elif one.kind == "null":
+            is_optional = True
+        else:
+            found.append(one)
+    return found, is_optional
+
+
+def _propose_of_json(part: JsonPart, above: tuple[JsonPart, ...], room: Iterator[int], *, nested: bool) -> str:
+    """Return the word of a column type; values of several types are JSON text, which inside others is a string."""
+    choices, _ = _list_choices(part)
+    text = "string" if nested else "json"
+    if len(above) >= LEVELS_MAX or any(one is known for one in choices for known in above):
+        return text
+    words = {_propose_of_choice(one, above, room, nested) for one in choices}
+    return words.pop() if len(words) == 1 else text
+
+
+def _propose_of_choice(part: JsonPart, above: tuple[JsonPart, ...], room: Iterator[int], nested: bool) -> str:
+    text = "string" if nested else "json"
+    below = (*above, part)
+    if part.kind == "number":
+        return "bigint" if part.is_integer else "double"
+    if part.kind in ("enum", "const"):
+        values = part.get("enum") if part.kind == "enum" else [part.get("const")]
+        types = {type(value) for value in values if value is not None}
+        return _JSON_VALUES.get(types.pop(), text) if len(types) == 1 else text
+    if part.kind == "array" and part.item is not None:
+        return f"array<{_propose_of_json(part.item, below, room, nested=True)}>"
+    properties = _list_properties(part)
+    if properties and all(map(_FIELD_NAME.fullmatch, properties)):
+        fields = (
+            f"{write_field_name(name)}:{_propose_of_json(inner, below, room, nested=True)}"
+            for (name, (inner, _)), _ in zip(properties.items(), room, strict=False)
+        )
+        return f"struct<{','.join(fields)}>"
+    if part.kind == "object" and part.additional is not None and not properties and not part.patterns:
+        return f"map<string,{_propose_of_json(part.additional, below, room, nested=True)}>"
+    if part.kind == "string":
+        return _JSON_FORMATS.get(str(part.get("format")), "string")
+    return "boolean" if part.kind == "boolean" else text
+
+
+_LIST_FIELDS: Final[Mapping[str, Callable[[Any, Path, bool, tuple[Any, ...], Path], Iterator[Field]]]] = {
+    "avro": _list_fields, "protobuf": _list_message_fields, "json": _list_json_fields,
+}  # fmt: skip
+"""By the format of a schema."""
