@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -176,3 +177,25 @@ def test_a_condition_on_payloads_that_are_not_json_says_so(lading: Run) -> None:
         assert sentence.format("with_ids", "as they seem to have ids of schemas") in " ".join(asked.split())
         asked = lading("message", "poll", "with_texts", *words).stderr
         assert sentence.format("with_texts", "or --payload-schema FILE") in " ".join(asked.split())
+
+
+def test_poll_shows_payloads_as_their_schemas_say(lading: Run, tmp_path: Path) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text('{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}')
+    with testing.broker(tmp_path / "data") as broker:
+        url = f"http://{broker.endpoints['schema_registry']}"
+        lading("message", "send", "decoded", '{"id": 7}', "--schema", str(file), "--registry", url, "-s", broker.url)
+        with Producer(broker.url) as producer:
+            producer.send("decoded", b"\0\0\0\x03\xe7\x0e")
+            producer.send("decoded", b"\0\0\0\0\x01")
+            producer.send("decoded", b"plain")
+        words = ("message", "poll", "decoded", "--from", broker.url)
+        shown = lading(*words, "--registry", url).stdout
+        for part in (
+            '  AVRO by schema id 1\n  {"id":7}\n', "  schema id 999: the schema does not exist", "\n  plain\n",
+            "  schema id 1: the payload is empty (byte 5)",
+        ):  # fmt: skip
+            assert part in shown
+        assert "AVRO" not in lading(*words).stdout
+        # what is sent again from it has the bytes
+        assert "AVRO" not in lading(*words, "--registry", url, "-o", "json").stdout

@@ -27,6 +27,7 @@ from .units import parse_bound
 
 if TYPE_CHECKING:
     from ..model.message import Message
+    from ..payloads.form import PayloadForm
 
 app = typer.Typer(help="Send and read messages.", no_args_is_help=True)
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition (from 0).")]
@@ -338,11 +339,11 @@ def _printer(
     output: Output, form: str | None, headers_only: bool, payload: Mapping[str, str] | None
 ) -> Callable[[Message], None]:
     """Return what prints a message: as ``--format`` says, or as text or JSON, with ``--headers-only`` less of it."""
+    from ..registry.payload_form import parse_payload_form
+
     if form is not None:
         if output is Output.JSON or headers_only:
             raise LocalError("--format says all that is printed; leave --output json and --headers-only out")
-        from ..registry.payload_form import parse_payload_form
-
         to_text = compile_format(form, parse_payload_form(payload))
 
         def print_message(message: Message) -> None:
@@ -350,11 +351,15 @@ def _printer(
             sys.stdout.flush()
 
         return print_message
-    return lambda message: show(message, output, headers_only=headers_only)
+    schemas = None if payload is None else parse_payload_form(payload)
+    return lambda message: show(message, output, headers_only=headers_only, schemas=schemas)
 
 
-def show(message: Message, output: Output, *, headers_only: bool = False) -> None:
-    """Print one message to stdout, ``headers_only`` without its payload."""
+def show(message: Message, output: Output, *, headers_only: bool = False, schemas: PayloadForm | None = None) -> None:
+    """Print one message to stdout, ``headers_only`` without its payload.
+
+    As text a payload that names a schema, which ``schemas`` finds, is JSON; as JSON it is what was sent.
+    """
     if output is Output.JSON:
         document = to_json(message)
         if headers_only:
@@ -380,15 +385,35 @@ def show(message: Message, output: Output, *, headers_only: bool = False) -> Non
     if message.payload is None:
         console.print("  [dim]no payload[/]")
         return
-    indented = indent_json(message.payload, JSON_LINES) if len(message.payload) > JSON_LINE_BYTES else None
+    payload, note = message.payload, ""
+    if schemas is not None:
+        payload, note = _decode_payload(message, payload, schemas)
+    if note:
+        console.print(f"  [dim]{literal(note)}[/]")
+    indented = indent_json(payload, JSON_LINES) if len(payload) > JSON_LINE_BYTES else None
     if indented is None:
-        console.print(f"  {literal(_text(message.payload))}")
+        console.print(f"  {literal(_text(payload))}")
         return
     lines, count = indented
     for line in lines:
         console.print(f"  {literal(_text(line))}")
     if count > JSON_LINES:
         console.print(f"  [dim]… ({count:,} lines; --output json shows all)[/]")
+
+
+def _decode_payload(message: Message, payload: bytes, schemas: PayloadForm) -> tuple[bytes, str]:
+    """Return a payload as JSON, and the schema that it names; what was sent, and why, if it cannot be decoded."""
+    from ..payloads.decoded import decode_payload
+    from ..payloads.form import ID_HEADER
+
+    value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
+    found = decode_payload(schemas, payload, value)
+    if found is None:
+        return payload, ""
+    name = f"id {found.name}" if isinstance(found.name, int) else f"GUID {found.name}"
+    if found.text is None:
+        return payload, f"schema {name}: {found.problem}"
+    return found.text.encode(), f"{found.kind} by schema {name}"
 
 
 def _text(value: Any, most: int = 500) -> str:

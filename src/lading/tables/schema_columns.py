@@ -134,7 +134,7 @@ def sample_field_schemas(
 
 
 def find_used_message(url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]) -> str:
-    """Return the name of the message of Protobuf that the first messages of a topic are; empty if they are none."""
+    """Return the name of the message of Protobuf of the first messages of a topic; empty without any."""
     roots = (schema.root for schema in sample_field_schemas(url, topic, form, states))
     return next((root.name for root in roots if isinstance(root, MessageType)), "")
 
