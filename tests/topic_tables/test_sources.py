@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -106,6 +107,30 @@ def test_a_table_that_is_made_while_others_are_listed_is_found(monkeypatch: pyte
     monkeypatch.setattr(transport, "topics", list_while_one_is_made)
     assert source.find_uuid(by_name["old"]) is not None
     found = source.find_uuid(by_name["made"])
+    assert found is not None and found.name == "made"
+
+
+class IdentifiedTransport(MemoryTransport):
+    """One whose topics have ids of their own."""
+
+    def topic(self, name: str) -> TopicMeta:
+        return replace(super().topic(name), topic_id=name.encode().ljust(16))
+
+
+def test_a_table_that_another_caller_has_loaded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object that is asked for without a key, 80 ms after a list that had no such topic yet: 403."""
+    for name in ("LISTED_S", "MISSED_S"):
+        # a list never gets old
+        monkeypatch.setattr(f"lading.topic_tables.source.{name}", 3_600.0)
+    transport = IdentifiedTransport(old=1)
+    source, other = (TableSource("lading://127.0.0.1:1", {}, lambda: transport) for _ in range(2))
+    (old,) = source.list_tables()
+    assert source.find_uuid(old.uuid) is not None
+    transport.create_topic("made", 1)
+    opened = other.find_table("default", "made")
+    assert opened is not None and source.find_uuid(opened.uuid) is None
+    assert source.find_uuid(opened.uuid, old) is None, "the topic of another id"
+    found = source.find_uuid(opened.uuid, opened)
     assert found is not None and found.name == "made"
 
 

@@ -109,15 +109,19 @@ class TableSource:
             self._loaded[found.uuid] = (time.monotonic(), found)
         return found
 
-    def find_uuid(self, wanted: str, *, is_open: bool = False) -> TopicTable | None:
+    def find_uuid(self, wanted: str, opened: TopicTable | None = None) -> TopicTable | None:
         """Return the table with an id, or None if it does not exist; a list of a moment ago counts.
 
-        With ``is_open`` it exists, as another caller loaded it: a list without it is too old.
+        ``opened`` is what another caller has loaded by this id: it may be newer than the list of this one.
         """
         listed_s, tables = self._listed
         age_s = time.monotonic() - listed_s
         is_known = wanted in tables or wanted in self._loaded
-        if age_s > LISTED_S or (not is_known and (is_open or age_s > MISSED_S)):
+        if not is_known and opened is not None:
+            found = self.find_table(opened.namespace, opened.name)
+            if found is not None and found.uuid == wanted:
+                return found
+        if age_s > LISTED_S or (not is_known and age_s > MISSED_S):
             begun_s = time.monotonic()
             tables = {table.uuid: table for table in self.list_tables()}
             with self._lock:
