@@ -87,6 +87,14 @@ def test_http_1_0_without_a_host_passes_and_two_hosts_do_not(broker: BrokerProce
 
     assert b" 200 " in ask(b"GET /ping HTTP/1.0\r\n\r\n")
     assert b" 403 " in ask(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n")
+    # of a target in absolute form, its own host counts (RFC 9112 3.2.2), as a proxy sends it
+    end = b"\r\nconnection: close\r\n\r\n"
+    for target in (b"http://evil.example", b"http://evil.example:80", b"http://localhost@evil.example", b"http://"):
+        assert b" 200 " not in ask(b"GET %s/ping HTTP/1.1\r\nhost: localhost%s" % (target, end)), target
+        assert b" 200 " not in ask(b"GET %s/ping HTTP/1.0%s" % (target, end)), target
+    assert b" 200 " in ask(b"GET http://localhost/ping HTTP/1.1\r\nhost: localhost" + end)
+    assert b" 200 " in ask(b"GET http://localhost:1/ping HTTP/1.1\r\nhost: evil.example" + end)
+    assert b" 403 " in ask(b"GET http://localhost/ping HTTP/1.1\r\nhost: localhost\r\nhost: evil.example" + end)
 
 
 @pytest.fixture(scope="module")

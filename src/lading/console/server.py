@@ -74,7 +74,7 @@ def run(
         print_note(f"the console of {source.shown}: http://{address}/{f'#key={key}' if key else ''}")
 
     try:
-        serve(make_app(settings, source, bound, key), bound, announce)
+        serve(NAME, make_app(settings, source, bound, key), bound, announce)
     finally:
         source.close()
         bound.close()

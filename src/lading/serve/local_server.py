@@ -13,14 +13,18 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from ..endpoints.http_shared.http_connection import HttpConnection, make_process_context
+from ..endpoints.http_shared.https_connection import HttpsConnection
 from ..model.address import Address
 from ..model.errors import LocalError
 from ..model.version import __version__
+from ..runtime.open_files import raise_open_files_limit
 
 BACKLOG: Final = 128
 END_S: Final = 1
@@ -42,21 +46,34 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    app: ASGIApp, listener: socket.socket, announce: Callable[[], None], tls: ssl.SSLContext | None = None
+    name: str,
+    app: ASGIApp,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve an application on a bound socket until SIGTERM or Ctrl-C; ``announce`` prints the ready line."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        app, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=END_S,
-    )  # fmt: skip
-    config.load()
-    config.ssl = tls
-    server = _Server(config)
+    raise_open_files_limit()
+    server = _Server(make_config(name, app, tls))
     # before the ready line: its reader may end the process at once
     with server.capture_signals():
         announce()
         asyncio.run(server.serve([listener]))
+
+
+def make_config(name: str, app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Config:
+    """Return the configuration of a server, whose connections and requests are bounded as those of a broker."""
+    context = make_process_context(name)
+    connection: Callable[..., HttpConnection] = partial(HttpConnection, context)
+    if tls is not None:
+        connection = partial(HttpsConnection, lambda: tls, context)
+    config = uvicorn.Config(
+        app, http=connection, ws="none", lifespan="off", log_config=None, access_log=False,  # type: ignore[arg-type]
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=END_S,
+    )  # fmt: skip
+    config.load()
+    return config
 
 
 def listen(address: Address, name: str, option: str = "--address", *, is_public: bool = False) -> socket.socket:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -92,7 +92,9 @@ class HttpEndpoint:
         section = services.settings.endpoints.section(name)
         assert isinstance(section, TlsEndpointSection)
         tls = find_tls(services, name, section)
-        new_connection = partial(HttpConnection, context) if tls is None else partial(HttpsConnection, tls, context)
+        new_connection: Callable[..., HttpConnection] = partial(HttpConnection, context)
+        if tls is not None:
+            new_connection = partial(HttpsConnection, partial(getattr, tls, "context"), context)
         self._server = _Server(
             uvicorn.Config(
                 CrossSiteGuard(app, self._hosts, name, services.metrics),

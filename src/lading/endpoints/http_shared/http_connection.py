@@ -22,13 +22,16 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from ...runtime.metrics import Metrics
+from ...runtime.open_files import open_files_limit, share_open_files
+from ...settings.settings import ConnectionSettings, HttpSettings, Settings
 from ..base.admission import Places
 from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
 from ..base.peer import close_sending, name_other_protocol, origin_of
-from ..base.turn_queue import SMALL_BYTES
+from ..base.receive_budget import ReceiveBudget
+from ..base.turn_queue import SMALL_BYTES, TurnQueue
 
 if TYPE_CHECKING:
-    from ...settings.settings import ConnectionSettings, Settings
     from ..base.services import Services
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,8 @@ PIPELINED_MAX: Final = 64
 """Requests in one packet after a chunked body, whose end cannot be found without reading on."""
 RESERVED_PLACES: Final = 32
 """Connections beyond all places, for health."""
+PROCESS_RECEIVE_BYTES_MAX: Final = 64 << 20
+"""Memory for requests that are not whole, of a server that is a process of its own."""
 LINGER_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
 """How much is read and dropped after a refusal: closing on unread bytes would take the refusal back (RST)."""
@@ -73,7 +78,9 @@ class HttpContext:
     """State shared by the connections of one HTTP endpoint."""
 
     name: str
-    services: Services
+    turns: TurnQueue
+    receive: ReceiveBudget
+    metrics: Metrics
     places: Places
     reserve: Places
     watch: DeadlineWatch
@@ -83,7 +90,7 @@ class HttpContext:
 
     def drop(self, reason: str) -> None:
         """Count a connection that was closed, or a request that was refused before any route saw it."""
-        self.services.metrics.dropped.values[self.name, reason] += 1
+        self.metrics.dropped.values[self.name, reason] += 1
 
 
 def make_context(name: str, services: Services, reserved_paths: frozenset[str]) -> HttpContext:
@@ -100,12 +107,34 @@ def make_context(name: str, services: Services, reserved_paths: frozenset[str]) 
     services.limits_callbacks.append(set_limits)
     return HttpContext(
         name,
-        services,
+        services.turns,
+        services.receive,
+        services.metrics,
         places,
         Places(RESERVED_PLACES, 1.0),
         watch,
         reserved_paths,
         services.settings.http.head_bytes_max,
+    )
+
+
+def make_process_context(name: str) -> HttpContext:
+    """Return the context of an HTTP server that is a process of its own, with the limits that a broker has by default.
+
+    It bounds the same as a broker's: strangers reach such a server before any login.
+    """
+    settings = ConnectionSettings()
+    places = Places(share_open_files(open_files_limit(), None).connections, settings.peer_share)
+    return HttpContext(
+        name,
+        TurnQueue(),
+        ReceiveBudget(PROCESS_RECEIVE_BYTES_MAX, settings.peer_share),
+        Metrics(),
+        places,
+        Places(RESERVED_PLACES, 1.0),
+        DeadlineWatch(_http_timeouts_of(settings)),
+        frozenset(),
+        HttpSettings().head_bytes_max,
     )
 
 
@@ -126,7 +155,7 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._context = context
-        self._turns = context.services.turns
+        self._turns = context.turns
         self._place: Places | None = None
         self._requests_count = 0
         self._is_parting = False
@@ -145,7 +174,7 @@ class HttpConnection(HttpToolsProtocol):
         self._loose_bytes = self._head_bytes = self._head_lines = 0
         self._body_left_bytes = 0
         self._granted_bytes = 0
-        self._account = context.services.receive.open()
+        self._account = context.receive.open()
 
     # -- the connection
 
@@ -154,7 +183,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         context = self._context
         peer = self.client[0] if self.client else ""
-        self._account = context.services.receive.open(peer, self._give_way)
+        self._account = context.receive.open(peer, self._give_way)
         if context.places.admit(self, peer):
             self._place = context.places
         elif context.reserve.admit(self, ""):
@@ -180,7 +209,7 @@ class HttpConnection(HttpToolsProtocol):
         self._account.close()
 
     def _tell_count(self) -> None:
-        self._context.services.metrics.connections[self._context.name] = len(self._context.places)
+        self._context.metrics.connections[self._context.name] = len(self._context.places)
 
     def stage(self) -> Stage:
         """Return what the connection waits for."""
@@ -384,6 +413,8 @@ class HttpConnection(HttpToolsProtocol):
                 HTTPStatus.BAD_REQUEST, "the URL of a request has no fragment; write # as %23", "invalid_request"
             )
         path, _, query = self.url.partition(b"?")
+        if not path.startswith(b"/"):
+            self._take_host_of_target(path)
         if len(path) > PATH_BYTES_MAX:
             raise RequestRefused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a path has at most {PATH_BYTES_MAX} bytes")
         if query.count(b"&") >= QUERY_FIELDS_MAX:
@@ -391,6 +422,14 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if self._place is self._context.reserve:
             self.cycle.keep_alive = False
+
+    def _take_host_of_target(self, target: bytes) -> None:
+        """Have the host of a target in absolute form count, and not the header (RFC 9112 3.2.2): guards read that."""
+        _, has_scheme, rest = target.partition(b"://")
+        named = [name for name, _ in self.headers].count(b"host")
+        if has_scheme and named < 2:
+            self.headers[:] = [header for header in self.headers if header[0] != b"host"]
+            self.headers.append((b"host", rest.partition(b"/")[0].partition(b"#")[0]))
 
     def on_chunk_header(self) -> None:
         """Count the beginning of a chunk of a body."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from ..base.peer import origin_of
 from ..base.responses import Bytes
-from ..encryption.listener_tls import ListenerTls, explain_failure
+from ..encryption.listener_tls import explain_failure
 from .http_connection import HttpConnection, HttpContext
 
 log = logging.getLogger(__name__)
@@ -125,13 +125,16 @@ class EncryptedTransport(asyncio.Transport):
 
 
 class HttpsConnection(HttpConnection):
-    """One connection. uvicorn makes it; ``tls`` and ``context`` come first, by functools.partial."""
+    """One connection. uvicorn makes it; ``find_tls`` and ``context`` come first, by functools.partial.
+
+    ``find_tls`` is called for each connection: certificates are renewed while a server runs.
+    """
 
     _encrypted: EncryptedTransport
 
     def __init__(
         self,
-        tls: ListenerTls,
+        find_tls: Callable[[], ssl.SSLContext],
         context: HttpContext,
         config: Config,
         server_state: ServerState,
@@ -139,13 +142,13 @@ class HttpsConnection(HttpConnection):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(context, config, server_state, app_state, _loop)
-        self._listener_tls = tls
+        self._find_tls = find_tls
         self._hello = b""
         """The received part of a handshake, which continues when others had their turn."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin as a plain connection does, within TLS."""
-        self._encrypted = EncryptedTransport(self._listener_tls.context, transport)
+        self._encrypted = EncryptedTransport(self._find_tls(), transport)
         super().connection_made(self._encrypted)
 
     def data_received(self, data: bytes) -> None:
@@ -155,7 +158,7 @@ class HttpsConnection(HttpConnection):
             return
         # hellos of hundreds of clients come in one pass of the loop, and each takes up to a millisecond
         if not self._hello:
-            self._context.services.turns.add(self._shake_hands)
+            self._context.turns.add(self._shake_hands)
         self._hello += data
         self._encrypted.pause_reading()
 
