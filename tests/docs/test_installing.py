@@ -69,6 +69,23 @@ def test_pip_show_names_a_home_page_and_documentation(tmp_path: Path, monkeypatc
     assert hook["find_urls"](tmp_path) == {}
 
 
+def test_a_wheel_carries_what_the_pages_install() -> None:
+    """Paths below share/lading of an environment: each is a file that a wheel puts there."""
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    carried = {
+        f"{place}/{file.name}"
+        for directory, place in targets["wheel"]["shared-data"].items()
+        for file in (ROOT / directory).iterdir()
+    }
+    named = {
+        path
+        for page in (ROOT / "docs").rglob("*.md")
+        for path in re.findall(r"share/lading/[\w./-]+\w", page.read_text())
+    }
+    assert len(named) >= 4 and named <= carried
+    assert {path.rpartition("/")[2] for path in carried} >= {"lading.service", "lading-mirror.service"}
+
+
 def test_pip_show_names_author_versions_and_licence() -> None:
     facts = metadata("lading")
     assert (facts["Author"], facts["License-Expression"]) == ("The Lading developers", "Apache-2.0")
