@@ -18,7 +18,7 @@ class Unavailable(Exception):
 
 
 def fetched(name: str, artefacts: Sequence[str], *, alone: bool = False) -> Path:
-    """The directory with the jars of ``group:artefact:version`` rows and, unless ``alone``, all they need."""
+    """A directory of what ``group:name:version[:type:classifier]`` rows name, and unless ``alone`` what they need."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / name
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
@@ -46,10 +46,11 @@ def _pom(artefacts: Sequence[str], alone: bool) -> str:
     without = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     rows = []
     for artefact in artefacts:
-        group, name, version = artefact.split(":")
+        group, name, version, *form = artefact.split(":")
+        kind = f"<type>{form[0]}</type><classifier>{form[1]}</classifier>" if form else ""
         rows.append(
             f"    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-            f"{without if alone else ''}</dependency>\n"
+            f"{kind}{without if alone else ''}</dependency>\n"
         )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0">\n  <modelVersion>4.0.0</modelVersion>\n'
