@@ -307,9 +307,14 @@ def test_damaged_rows_are_counted_in_the_properties(tmp_path: Path, caplog: pyte
     with catalog(str(tmp_path / "data"), tmp_path / "state") as address:
         table = load(address, "default.torn")
         assert "lading.rows-missing" not in table.properties
+        before = _get(address, table.metadata_location).content
         rest = [*range(8), *range(12, 20)]
         assert table.scan().to_arrow()["offset"].to_pylist() == rest
-        properties = load(address, "default.torn").properties
+        counted = load(address, "default.torn")
+        properties = counted.properties
+        # a name never has other bytes
+        assert counted.metadata_location == table.metadata_location
+        assert _get(address, table.metadata_location).content == before
     assert properties["lading.rows-missing"] == "4"
     assert json.loads(properties["lading.damaged-offsets"]) == {"0": [[8, 12]]}
     assert "left out damaged offsets" in caplog.text

@@ -15,6 +15,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError
 
 from lading import testing
+from lading.topic_tables.callers import CALLERS_MAX, LOGIN_S, OWN, TOKENS_MAX, CallerLogin, Callers
 from lading.topic_tables.keys import Grant, VendedKeys, load_secret
 from lading.transports.lading.transport import LadingTransport
 
@@ -138,6 +139,21 @@ def test_a_token_is_renewed_by_exchange(guarded: tuple[str, dict[str, str]]) -> 
     assert second["access_token"] != first and _list(address, second["access_token"]) == 200
     forged = httpx.post(place, data={"grant_type": EXCHANGE, "subject_token": "forged"})
     assert (forged.status_code, forged.json()["error"]) == (400, "invalid_grant")
+
+
+def test_a_login_ends_however_often_its_token_is_renewed() -> None:
+    now = [0.0]
+    with closing(Callers("lading://127.0.0.1:1", {}, clock=lambda: now[0])) as callers:
+        token = callers._make_token(CallerLogin("ann", LOGIN_S))
+        other = callers._make_token(CallerLogin("ben", LOGIN_S))
+        for _ in range(CALLERS_MAX + 10):
+            now[0] += 3
+            token = callers.renew(token) or ""
+        # renewing displaces nobody else
+        assert callers.find(other) == "ben" and callers.find(token) == "ann"
+        assert len(callers._logins) <= TOKENS_MAX + 1
+        now[0] = LOGIN_S
+        assert callers.renew(token) is None and callers.find(token) not in ("ann", OWN)
 
 
 def test_a_key_that_ended_is_as_good_as_none(

@@ -61,6 +61,23 @@ def test_old_snapshots_are_thinned_out_and_new_ones_are_not(tmp_path: Path) -> N
     assert open_history(history.path).snapshots == history.snapshots
 
 
+def test_metadata_of_a_version_list_the_same_snapshots_when_some_are_left_out(tmp_path: Path) -> None:
+    """After that the same name had other bytes."""
+    history = open_history(tmp_path / "table.jsonl")
+    history.use_view("", ())
+    listed: dict[int, list[int]] = {}
+    for end in range(1, SNAPSHOTS_MAX + SNAPSHOTS_WHOLE // 2):
+        history.advance([0], [end], 1_000_000 + end)
+        listed[history.version] = [snapshot.snapshot_id for snapshot in history.snapshots]
+    assert len(history.snapshots) < SNAPSHOTS_MAX
+    for opened in (history, open_history(history.path)):
+        for version in (3, SNAPSHOTS_MAX - 5, history.version - 1, history.version):
+            known = opened.list_snapshots(version)
+            assert known is not None and [snapshot.snapshot_id for snapshot in known] == listed[version]
+    advance(history, SNAPSHOTS_MAX + SNAPSHOTS_WHOLE // 2, SNAPSHOTS_WHOLE)
+    assert history.list_snapshots(3) is None and history.list_snapshots(10**6) is None
+
+
 def test_versions_do_not_pile_up(tmp_path: Path) -> None:
     history = open_history(tmp_path / "table.jsonl")
     history.use_view("", ())

@@ -11,8 +11,10 @@ import hashlib
 import hmac
 import secrets
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -28,20 +30,42 @@ STRANGERS_MAX: Final = 20
 """Callers that are tried at once; a wrong login leaves a connection open."""
 CONNECTED_MAX: Final = 50
 """Callers whose idle connections stay open: a process has about a thousand files."""
+LOGIN_S: Final = 7 * 86_400
+"""How long the tokens of a login by name and password are good, renewed ones too; then it is needed again."""
+TOKENS_MAX: Final = 50
+"""Tokens of one login that are remembered: renewing more often than that displaces no other caller."""
 OWN: Final = ""
 """The name of a caller without a login of its own."""
+
+
+@dataclass(slots=True)
+class CallerLogin:
+    """A login by name and password: its caller, when it ends, and digests of its tokens, oldest first."""
+
+    caller: str
+    end_s: float
+    tokens: list[str] = field(default_factory=list)
 
 
 class Callers:
     """The source as each caller sees it. A caller's name says nothing of its login."""
 
-    def __init__(self, url: str, columns: Mapping[str, str], *, is_public: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        columns: Mapping[str, str],
+        *,
+        is_public: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """With ``is_public`` callers may be on other machines, so that each one has to log in.
 
+        ``clock`` gives the seconds by which logins end.
         Raises LocalError if the source is open to callers without a login then.
         """
         self._url = url
         self._columns = columns
+        self._clock = clock
         self.own: Final = TableSource(url, columns)
         """The source with the login of this process, if it has one."""
         self._options = frozenset(option_names(without_options(url)))
@@ -56,8 +80,8 @@ class Callers:
         self._sources: OrderedDict[str, TableSource] = OrderedDict()
         self._strangers: OrderedDict[str, TableSource] = OrderedDict()
         """Callers whose login the source has not taken yet."""
-        self._names: OrderedDict[str, str] = OrderedDict()
-        """Names of callers by the tokens that this process made for them, as a digest."""
+        self._logins: OrderedDict[str, CallerLogin] = OrderedDict()
+        """Logins by the tokens that this process made for them, as a digest."""
         self._lock = threading.Lock()
 
     def find(self, token: str | None) -> str | None:
@@ -67,9 +91,9 @@ class Callers:
         if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
             return OWN
         name = _digest(token)
-        with self._lock:
-            if name in self._names:
-                return self._names[name]
+        login = self._find_login(name)
+        if login is not None:
+            return login.caller
         if "token" not in self._options:
             # the source has no tokens, so that nobody could know this one
             return None if self._is_closed else OWN
@@ -88,22 +112,32 @@ class Callers:
                 return None
             # without users, every pair is as good as none
             caller = OWN
-        return self._make_token(caller)
+        return self._make_token(CallerLogin(caller, self._clock() + LOGIN_S))
 
     def renew(self, token: str) -> str | None:
-        """Return another token for the caller of one that this process made; None for any other token."""
+        """Return another token of the login of one that this process made; None for any other, or after ``LOGIN_S``."""
         if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
             return self.key
-        with self._lock:
-            caller = self._names.get(_digest(token))
-        return None if caller is None else self._make_token(caller)
+        login = self._find_login(_digest(token))
+        return None if login is None else self._make_token(login)
 
-    def _make_token(self, caller: str) -> str:
+    def _find_login(self, digest: str) -> CallerLogin | None:
+        with self._lock:
+            login = self._logins.get(digest)
+            if login is not None and login.end_s <= self._clock():
+                del self._logins[digest]
+                login = None
+        return login
+
+    def _make_token(self, login: CallerLogin) -> str:
         token = secrets.token_urlsafe(24)
         with self._lock:
-            self._names[_digest(token)] = caller
-            while len(self._names) > CALLERS_MAX:
-                self._names.popitem(last=False)
+            login.tokens.append(_digest(token))
+            self._logins[login.tokens[-1]] = login
+            if len(login.tokens) > TOKENS_MAX:
+                self._logins.pop(login.tokens.pop(0), None)
+            while len(self._logins) > CALLERS_MAX:
+                self._logins.popitem(last=False)
         return token
 
     def _log_in_transport(self, name: str, password: str) -> Transport:

@@ -126,7 +126,7 @@ class TableCatalog:
         if form.get("grant_type") == TOKEN_EXCHANGE:
             renewed = self._callers.renew(form.get("subject_token", ""))
             if renewed is None:
-                text = "the token was not made here, or before a restart; send a name and a password"
+                text = "the token was not made here, or before a restart, or too long ago; send a name and a password"
                 return respond({"error": "invalid_grant", "error_description": text}, 400)
             return _respond_new_token(renewed)
         name, password = form.get("client_id", ""), form.get("client_secret", "")

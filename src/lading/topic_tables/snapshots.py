@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +133,10 @@ class TableHistory:
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The newest snapshot, 0 for none, and the newest view after each change, by the number of the change."""
     version: int = 0
+    _before: list[TopicSnapshot] = field(default_factory=list)
+    """The snapshots that were listed before some were left out."""
+    _thinned: int = 0
+    """The version after which some were left out."""
     _lines: int = 0
     _is_torn: bool = False
 
@@ -176,11 +180,22 @@ class TableHistory:
         else:
             self.snapshots.append(TopicSnapshot.parse(row["snapshot"]))
             if len(self.snapshots) > SNAPSHOTS_MAX:
+                self.versions = {number: held for number, held in self.versions.items() if number >= self._thinned}
+                self._before, self._thinned = self.snapshots[:-1], self.version + 1
                 self.snapshots[:-SNAPSHOTS_WHOLE] = self.snapshots[:-SNAPSHOTS_WHOLE:2]
         self._lines += 1
         self.version += 1
         if self.views:
             self.versions[self.version] = (self.snapshots[-1].snapshot_id if self.snapshots else 0, max(self.views))
+
+    def list_snapshots(self, version: int) -> list[TopicSnapshot] | None:
+        """Return the snapshots that the metadata of a version list, always the same; None for an unknown version."""
+        newest, _ = self.versions.get(version, (None, 0))
+        if newest is None:
+            return None
+        held = self._before if version < self._thinned else self.snapshots
+        end = bisect_right(held, newest, key=lambda snapshot: snapshot.snapshot_id)
+        return held[:end] if not newest or (end and held[end - 1].snapshot_id == newest) else None
 
     @property
     def last(self) -> TopicSnapshot | None:
@@ -233,7 +248,7 @@ class TableHistory:
     def restart(self, uuid: str) -> None:
         """Begin anew as another table: a topic of the same name, or one that lost messages, has other rows."""
         self.uuid = uuid
-        self.snapshots, self.schemas, self.views, self.versions = [], [], {}, {}
+        self.snapshots, self.schemas, self.views, self.versions, self._before = [], [], {}, {}, []
         self._rewrite()
 
     def use_seal_rows(self, seal_rows: int) -> None:

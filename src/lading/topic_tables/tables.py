@@ -179,10 +179,11 @@ class LiveTable:
             version = self._history.version
             # ClickHouse wants a number and a uuid in the name
             location = f"{self.location}/metadata/{version:05d}-{self._history.uuid}.metadata.json"
-            return TableMetadata(self.uuid, location, self._describe(self._history.last, self._history.view))
+            text = self._describe(self._history.snapshots, self._history.view, self._count_missing())
+            return TableMetadata(self.uuid, location, text)
 
-    def _describe(self, last: TopicSnapshot | None, view: TableView) -> bytes:
-        history, schema = self._history, view.schema
+    def _describe(self, known: list[TopicSnapshot], view: TableView, missing: dict[str, str]) -> bytes:
+        history, schema, last = self._history, view.schema, known[-1] if known else None
         document = {
             "format-version": 2,
             "table-uuid": history.uuid,
@@ -197,15 +198,13 @@ class LiveTable:
             "last-partition-id": 999,
             "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}],
-            "properties": {"lading.topic": self._table.meta.name, "lading.source": self._shown_url}
-            | self._count_missing(),
+            "properties": {"lading.topic": self._table.meta.name, "lading.source": self._shown_url} | missing,
             "current-snapshot-id": -1 if last is None else last.snapshot_id,
             "metadata-log": [],
             "statistics": [],
             "partition-statistics": [],
             "refs": {} if last is None else {"main": {"snapshot-id": last.snapshot_id, "type": "branch"}},
         }
-        known = history.snapshots[: history.find_place(last.snapshot_id) + 1] if last is not None else []
         listed, log = self._join_snapshots(known, view)
         return f'{_encode(document)[:-1]},"snapshots":[{listed}],"snapshot-log":[{log}]}}'.encode()
 
@@ -329,9 +328,9 @@ class LiveTable:
                 version = history.versions.get(number)
                 if version is None or stem != f"{number:05d}":
                     return None
-                snapshot, view = history.find(version[0]), history.views.get(version[1])
-                is_kept = snapshot is not None or not version[0]
-                return self._describe(snapshot, view) if view is not None and is_kept else None
+                known, view = history.list_snapshots(number), history.views.get(version[1])
+                # without counts, which change while the name of the file stays
+                return None if known is None or view is None else self._describe(known, view, {})
         endings = {"list": (EXISTING, ADDED), "old": (EXISTING,), "new": (ADDED,)}
         kind, *numbers = name.removesuffix(f"-{history.uuid}.avro").split("-")
         if kind not in endings or len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
