@@ -30,7 +30,8 @@ def main() -> None:
 
     query = start()
     while line := sys.stdin.readline():
-        wanted, offsets, left = int(line), [], RETRIES
+        wanted, left = int(line), RETRIES
+        offsets: list[int] = []
         while len(offsets) < wanted and left:
             left -= 1
             try:

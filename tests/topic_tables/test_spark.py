@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from lading import testing
+from lading.topic_tables.keys import VendedKeys
 from lading.transports.lading.transport import LadingTransport
 from tests.interop import maven
 
@@ -23,6 +25,8 @@ from .conftest import catalog, send
 
 READER = Path(__file__).parent / "spark_reader.py"
 STREAM = Path(__file__).parent / "spark_stream.py"
+KEY_S = 6
+"""Spark reads the keys of so short a life anew before each use."""
 PASSWORD = "correct horse battery"
 SPARK = "pyspark==4.1.*"
 RUNTIME = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.apache.iceberg:iceberg-aws-bundle:1.12.0")
@@ -94,6 +98,27 @@ def test_a_stream_with_a_login_outlives_restarts_and_kills(
             send(source, "lasting", 80, 300)
         with _start(words, tmp_path / "second.log") as second:
             assert _read_offsets(second, 380) == list(range(380))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(INSTALL_S + 2 * RUN_S)
+def test_a_stream_goes_on_past_the_end_of_its_key(spark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jars = _fetch_jars()
+    with testing.broker() as broker:
+        token = _guard(broker.url)
+        monkeypatch.setenv("TABLES_TOKEN", token)
+        source = f"{broker.url}?token_env=TABLES_TOKEN"
+        send(source, "lasting", 0, 40)
+        with catalog(broker.url, tmp_path / "state", keys=VendedKeys(lifetime_s=KEY_S)) as address:
+            words = [spark, str(STREAM), str(jars), address, token, str(tmp_path)]
+            with _start(words, tmp_path / "stream.log") as stream:
+                assert _read_offsets(stream, 40) == list(range(40))
+                for first in (40, 80):
+                    time.sleep(KEY_S + 1)
+                    send(source, "lasting", first, 40)
+                    assert _read_offsets(stream, first + 40) == list(range(first + 40))
+    log = (tmp_path / "stream.log").read_text()
+    assert "the query ended" not in log and "again:" not in log
 
 
 def _serve(closed: ExitStack, url: str, directory: Path, port: int) -> tuple[subprocess.Popen[str], int]:
