@@ -20,6 +20,7 @@ from lading import testing
 from lading.client.producer import Producer
 from lading.endpoints.encryption.authority import make_certificate
 from lading.topic_tables.callers import Callers
+from lading.topic_tables.file_store import FileStore
 from lading.topic_tables.keys import VendedKeys
 from lading.topic_tables.server import make_app
 from lading.topic_tables.tables import LiveTables
@@ -45,10 +46,11 @@ def catalog(
     port: int = 0,
     keys: VendedKeys | None = None,
     clock: Callable[[], float] = time.time,
+    store: FileStore | None = None,
 ) -> Iterator[str]:
     """Serve the topics at ``url`` as tables; gives the address of the catalog."""
     callers = Callers(url, columns or {})
-    tables = LiveTables(callers.own.url, state, workers=2)
+    tables = LiveTables(callers.own.url, state, workers=2, store=store)
     with socket.create_server(("127.0.0.1", port)) as listener:
         config = uvicorn.Config(
             make_app(callers, tables, listener, keys, clock=clock), lifespan="off", log_config=None, ws="none"

@@ -240,6 +240,18 @@ def test_requests_for_objects_that_never_were_list_no_tables(
     assert len(listed) <= 1
 
 
+def test_a_table_that_a_caller_with_a_token_loaded_is_there_for_others(
+    broker: testing.BrokerProcess, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers have lists of their own: one that was read a moment before the topic was made hid it."""
+    monkeypatch.setattr("lading.topic_tables.source.MISSED_S", 60.0)
+    assert httpx.get(f"{served}/topics/{uuid4()}/data/0-0-0-1-0.parquet").status_code == 403
+    send(broker.url, "tokened", 0, 3)
+    place = f"{served}/v1/lading/namespaces/default/tables/tokened"
+    loaded = httpx.get(place, headers={"authorization": "Bearer any"}).json()
+    assert httpx.get(f"{served}/{loaded['metadata-location'].removeprefix('s3://')}").status_code == 200
+
+
 def test_a_load_asks_the_broker_once(
     served: str, broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,11 +15,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
 from lading import testing
+from lading.tables.storage.storage import StorageReferences
+from lading.topic_tables.file_store import FileStore, StoreAddress
 from lading.transports.lading.transport import LadingTransport
+from tests.tables.object_faults import run_faulty_store
+from tests.tables.object_server import KEY, REGION, SECRET, ObjectServer
 
 from .conftest import catalog, encrypted_catalog, send, write_certificate
+from .test_file_store import wait_until_stored
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/query-from-any-engine.md"
 BLOCK = re.compile(r"^## (?P<engine>\w+)\n(?:(?!^## ).)*?^```py\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -67,7 +73,7 @@ def flights(engines: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _run(python: str, text: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AWS_"))}
     return subprocess.run([python, "-c", text], capture_output=True, text=True, timeout=RUN_S, env=environment)
 
 
@@ -78,13 +84,42 @@ def test_the_page_has_a_block_for_each_engine() -> None:
 @pytest.mark.timeout(INSTALL_S + RUN_S)
 @pytest.mark.parametrize("engine", ["Polars", "DuckDB", "Daft", "ClickHouse"])
 def test_an_engine_reads_typed_columns(engines: str, flights: str, engine: str) -> None:
-    text = BLOCKS[engine].replace("http://127.0.0.1:8181", flights)
+    _check_means(engines, flights, engine, 60)
+
+
+@pytest.mark.timeout(INSTALL_S + RUN_S)
+@pytest.mark.parametrize("engine", ["Polars", "DuckDB", "Daft", "ClickHouse"])
+@pytest.mark.parametrize("has_key", [False, True], ids=["through", "direct"])
+def test_an_engine_reads_sealed_files_of_a_store(
+    engines: str, tmp_path: Path, bucket: str, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch,
+    engine: str, has_key: bool,
+) -> None:  # fmt: skip
+    """With a key of the store DuckDB reads from there, the others through the catalog; without one all of them."""
+    monkeypatch.setattr("lading.topic_tables.layout.SEAL_BYTES", 1)
+    monkeypatch.setenv("READER", KEY)
+    monkeypatch.setenv("READER_SECRET", SECRET)
+    with testing.broker() as broker, run_faulty_store(object_server.url) as counted:
+        given = {"endpoint": counted.url, "region": REGION, "access_key_id_env": "READER",
+                 "secret_access_key_env": "READER_SECRET"}  # fmt: skip
+        key = StorageReferences.parse(given, Path(), "", "--engine-storage") if has_key else None
+        send(broker.url, "legs", 0, 2_500)
+        with closing(LadingTransport(broker.url)) as transport:
+            transport.alter_topic("legs", {"columns": "carrier string, delay int"})
+        store = FileStore(StoreAddress(f"{bucket}/tables", None, key))
+        with catalog(broker.url, tmp_path / "tables", store=store) as address:
+            wait_until_stored(RestCatalog("c", uri=address), "default.legs", 2)
+            _check_means(engines, address, engine, 2_500)
+        assert bool(counted.requests) == (has_key and engine == "DuckDB")
+
+
+def _check_means(engines: str, address: str, engine: str, count: int) -> None:
+    text = BLOCKS[engine].replace("http://127.0.0.1:8181", address)
     if engine == "DuckDB":
         text = text.replace("import duckdb\n", f"import duckdb\n{LOAD_EXTENSIONS}")
     done = _run(engines, text)
     assert done.returncode == 0, done.stderr[-2000:]
     delays: dict[str, list[int]] = {"AA": [], "UA": []}
-    for number in range(60):
+    for number in range(count):
         delays["UA" if number % 3 else "AA"].append(number % 50 - 10)
     for carrier, values in delays.items():
         (line,) = (line for line in done.stdout.splitlines() if carrier in line)

@@ -30,8 +30,11 @@ def parse_storage(texts: Sequence[str] | None) -> StorageReferences | None:
     A store is reached by one of them alone: half of each could be two identities. Raises SettingError for options that
     do not exist, and for credentials themselves, which everybody on the machine could read among the arguments.
     """
-    if not texts:
-        return profiles.storage_of_profile()
+    return parse_options(texts) if texts else profiles.storage_of_profile()
+
+
+def parse_options(texts: Sequence[str], name: str = "--storage") -> StorageReferences:
+    """Return what the option ``name`` says, given once or more. See ``parse_storage`` for errors."""
     from ..tables.storage.storage import REFERENCES, StorageReferences
     from ..transports.secrets import is_clear_secret
 
@@ -39,13 +42,13 @@ def parse_storage(texts: Sequence[str] | None) -> StorageReferences | None:
     for text in texts:
         option, mark, value = text.partition("=")
         if not mark or not option:
-            raise SettingError(f"--storage {text!r}: write NAME=VALUE, e.g. region=eu-west-1")
+            raise SettingError(f"{name} {text!r}: write NAME=VALUE, e.g. region=eu-west-1")
         if is_clear_secret(option, value):
             ways = " or ".join(f"{option}{ending}=…" for ending in REFERENCES)
             raise SettingError(
-                f"--storage {option}=…: arguments of commands are seen by everybody on this machine; name a variable "
+                f"{name} {option}=…: arguments of commands are seen by everybody on this machine; name a variable "
                 f"or a file that has it: {ways}"
             )
         if options.setdefault(option, value) != value:
-            raise SettingError(f"--storage: {option} is given twice; give it once")
-    return StorageReferences.parse(options, Path.cwd(), "", "--storage")
+            raise SettingError(f"{name}: {option} is given twice; give it once")
+    return StorageReferences.parse(options, Path.cwd(), "", name)

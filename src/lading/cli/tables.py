@@ -10,6 +10,7 @@ import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Listener, WithParent, local_path, parse_listen_address
 from .output import Output, print_note
+from .storage_option import Storage, parse_options, parse_storage
 
 
 def tables(
@@ -35,6 +36,22 @@ def tables(
         typer.Option(
             "--state", metavar="DIR", parser=local_path,
             help="Directory of snapshots and rendered files. Default: one in the user's cache.",
+        ),
+    ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(
+            "--files", metavar="URL",
+            help="Object store for sealed files, s3://BUCKET/PREFIX. Default: files are kept in --state alone.",
+        ),
+    ] = None,
+    storage: Storage = None,
+    engine_storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine-storage", metavar="NAME=VALUE",
+            help="How engines read that store themselves: endpoint, region and the references of a key that may only "
+            "read, which callers of the catalog get. Default: they read it through this process.",
         ),
     ] = None,
     certificate: Annotated[
@@ -70,14 +87,21 @@ def tables(
         lading tables --from ./data --address 127.0.0.1:0
     """
     from ..serve.parent_pipe import end_with_parent
+    from ..topic_tables.file_store import StoreAddress
     from ..topic_tables.server import TablesSettings, run
 
+    if files is None and (storage or engine_storage):
+        raise typer.BadParameter("give --files too", param_hint="--storage" if storage else "--engine-storage")
+    store = None
+    if files is not None:
+        engines = parse_options(engine_storage, "--engine-storage") if engine_storage else None
+        store = StoreAddress(files, parse_storage(storage), engines)
     if key is not None and certificate is None:
         raise typer.BadParameter("give --certificate too", param_hint="--key")
     where = parse_listen_address(address, "--address")
     if with_parent:
         end_with_parent()
-    settings = TablesSettings(from_, where, _parse_columns(column or ()), state, certificate, key)
+    settings = TablesSettings(from_, where, _parse_columns(column or ()), state, certificate, key, store)
     given = None if listener is None else socket.socket(fileno=listener)
     raise typer.Exit(run(settings, output=output.value, listener=given, print_note=print_note))
 

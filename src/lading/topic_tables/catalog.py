@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
 from .callers import Callers
+from .file_store import FileStore
 from .files import RenderedFile
 from .keys import LIFETIME_S, REGION, Grant, VendedKeys
 from .source import TableSource, TopicTable, describe_table
@@ -39,6 +40,7 @@ LOGIN_NEEDED: Final = (
     "the tables need a login: a bearer token of the source, a name and password at /v1/oauth/tokens, or the key that "
     "was printed at the start"
 )
+NO_KEY: Final = "the key is missing, wrong or expired; load the table again"
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 NOT_STORED: Final = {"cache-control": "no-store"}
 _XML: Final = "application/xml"
@@ -92,6 +94,8 @@ class TableCatalog:
     async def _respond(self, request: Request, parts: list[str]) -> Response:
         if parts[0] == BUCKET:
             return await self._respond_object(request, parts[1:])
+        if self._tables.store is not None and parts[0] == self._tables.store.bucket:
+            return await self._respond_stored(request, self._tables.store, "/".join(parts[1:]))
         if parts[0] != "v1":
             text = f"the Iceberg catalog of {self._callers.own.url}; engines take this address, without a path"
             return respond({"about": f"Lading: {text}"}, 200 if parts == [""] else 404)
@@ -169,9 +173,14 @@ class TableCatalog:
     def _respond_table(self, request: Request, table: TopicTable, caller: str, source: TableSource) -> Response:
         loaded = self._tables.load(source, table)
         keys = self._vend(request, table, caller, loaded.uuid)
+        store = self._tables.store
+        config = keys[0]["config"]
+        if store is not None:
+            # DuckDB heeds prefixes if there is more than one
+            keys.insert(0, {"prefix": f"{store.root}/{loaded.uuid}/", "config": store.engines or config})
         # some engines read the keys in the one place, some in the other
         document = {
-            "metadata-location": loaded.location, "config": keys[0]["config"], "storage-credentials": keys,
+            "metadata-location": loaded.location, "config": config, "storage-credentials": keys,
         }  # fmt: skip
         body = b'{"metadata":' + loaded.text + b"," + json.dumps(document, separators=(",", ":")).encode()[1:]
         return Response(body, headers=NOT_STORED, media_type="application/json")
@@ -206,12 +215,31 @@ class TableCatalog:
         uuid, name = parts[0], "/".join(parts[1:])
         source = await run_in_threadpool(self._find_reader, request, uuid)
         if source is None:
-            return _refuse_object(403, "AccessDenied", "the key is missing, wrong or expired; load the table again")
+            return _refuse_object(403, "AccessDenied", NO_KEY)
         waiting = await run_in_threadpool(self._tables.open_object, source, uuid, name)
         if waiting is None:
             return _refuse_object(404, "NoSuchKey", "the object does not exist; load the table again")
         # others may wait for it too, so that the end of this request does not cancel it
         return respond_range(request, name, await asyncio.shield(asyncio.wrap_future(waiting)))
+
+    async def _respond_stored(self, request: Request, store: FileStore, key: str) -> Response:
+        """Return an object of the store to engines that do not reach the store themselves."""
+        if request.method not in ("GET", "HEAD"):
+            return _refuse_object(403, "AccessDenied", READ_ONLY)
+        uuid, name = store.parse_key(key) or ("", "")
+        if await run_in_threadpool(self._find_reader, request, uuid) is None:
+            return _refuse_object(403, "AccessDenied", NO_KEY)
+        waiting = self._tables.open_stored(uuid, name)
+        if waiting is None:
+            return _refuse_object(404, "NoSuchKey", "the object does not exist; load the table again")
+        try:
+            # reading it waits for the store
+            return await run_in_threadpool(respond_range, request, name, await asyncio.wrap_future(waiting))
+        except FileNotFoundError:
+            self._tables.forget_stored(uuid, name)
+            return _refuse_object(404, "NoSuchKey", "the object was deleted in the store; load the table again")
+        except LadingError as error:
+            return _refuse_object(503, "SlowDown", str(error))
 
     def _find_reader(self, request: Request, uuid: str) -> TableSource | None:
         """Return the source as the caller sees it that a request for an object comes from; None without a right."""

@@ -30,6 +30,7 @@ from ..settings.sections import TlsSettings
 from ..settings.settings import HttpSettings
 from .callers import Callers
 from .catalog import TableCatalog
+from .file_store import FileStore, StoreAddress
 from .keys import VendedKeys, load_secret
 from .tables import LiveTables
 
@@ -43,7 +44,7 @@ PAUSE_S: Final = 0.1
 class TablesSettings:
     """Settings of the process: whose topics, its address, typed columns by flat topic name, the directory of its files.
 
-    Without ``state`` files are in the user's cache, in a directory of this source.
+    Without ``state`` files are in the user's cache, in a directory of this source. Sealed files are put into ``store``.
     """
 
     url: str
@@ -52,6 +53,7 @@ class TablesSettings:
     state: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    store: StoreAddress | None = None
 
     def make_tls(self) -> ssl.SSLContext | None:
         """Return the TLS of the listener, None without a certificate. Raises LocalError for files it cannot use."""
@@ -72,18 +74,19 @@ def run(
 
     ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
     by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach, and
-    SettingError for columns that cannot be.
+    SettingError for columns, or a store, that cannot be.
     """
     for words in settings.columns.values():
         parse_topic_columns(words)
     tls = settings.make_tls()
+    store = None if settings.store is None else FileStore(settings.store)
     callers = Callers(settings.url, settings.columns, is_public=listener is None and not settings.address.loopback)
     bound = listener if listener is not None else listen(settings.address, NAME, is_public=tls is not None)
     address = Address(*bound.getsockname()[:2])
     engine.load_in_background()
     state = settings.state or _default_state(settings.url)
     held = own_state(state)
-    tables = LiveTables(callers.own.url, state, os.cpu_count() or 1)
+    tables = LiveTables(callers.own.url, state, os.cpu_count() or 1, store)
 
     def announce() -> None:
         if listener is None:

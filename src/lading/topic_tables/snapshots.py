@@ -8,9 +8,9 @@ import logging
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..model.errors import CorruptLog
 from ..runtime.private_files import make_private_directory, open_private
@@ -86,9 +86,19 @@ Cleaned = tuple[tuple[int, int], ...]
 """Of each partition the offset before which compaction has cleaned, and when, in microseconds since 1970."""
 
 
+class StoredParts(NamedTuple):
+    """A store of sealed files by its URL, and of each partition the ranges whose files are there."""
+
+    url: str = ""
+    ranges: Hidden = ()
+
+
+NOTHING_STORED: Final = StoredParts()
+
+
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """How the rows of snapshots are shown: under which schema, without which messages, and how far compacted.
+    """How the rows of snapshots are shown: their schema, hidden messages, how far compacted, and from which store.
 
     A snapshot names the same offsets under every view; a file has another name in each view that changes its rows.
     """
@@ -97,6 +107,22 @@ class TableView:
     schema: TableSchema
     hidden: Hidden
     cleaned: Cleaned = ()
+    stored: StoredParts = NOTHING_STORED
+
+    def is_stored(self, rows: RowRange) -> bool:
+        """Return whether rows are read from a file in the store, as no message of them is hidden or compacted."""
+        ranges = self.stored.ranges[rows.partition] if rows.partition < len(self.stored.ranges) else ()
+        is_there = any(first <= rows.first and rows.end <= end for first, end in ranges)
+        return is_there and not self._list_changes(rows)
+
+    def is_plain(self, rows: RowRange) -> bool:
+        """Return whether no message of these rows is hidden or compacted in this view."""
+        return not self._list_changes(rows)
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the view as JSON."""
+        row = {"view": self.view_id, "schema": self.schema.schema_id, "hidden": self.hidden, "cleaned": self.cleaned}
+        return row | ({"store": self.stored.url, "stored": self.stored.ranges} if self.stored.url else {})
 
     def find_hidden(self, partition: int) -> tuple[tuple[int, int], ...]:
         """Return the ranges of a partition that are hidden in this view."""
@@ -105,6 +131,11 @@ class TableView:
     def name_file(self, rows: RowRange) -> str:
         """Return the name of the file that holds rows as they are in this view."""
         stem = f"{self.schema.schema_id}-{rows.partition}-{rows.first}-{rows.end}"
+        held = self._list_changes(rows)
+        return f"{stem}-{hashlib.sha256(repr(held).encode()).hexdigest()[:12] if held else 0}.parquet"
+
+    def _list_changes(self, rows: RowRange) -> list[Any]:
+        """Return what this view shows otherwise than the log: hidden ranges, and when rows were compacted."""
         ranges = self.find_hidden(rows.partition)
         held: list[Any] = [
             (max(first, rows.first), min(end, rows.end))
@@ -114,7 +145,7 @@ class TableView:
         end, cleaned_us = self.cleaned[rows.partition] if rows.partition < len(self.cleaned) else (0, 0)
         if rows.first < end:
             held.append(cleaned_us)
-        return f"{stem}-{hashlib.sha256(repr(held).encode()).hexdigest()[:12] if held else 0}.parquet"
+        return held
 
 
 @dataclass(slots=True)
@@ -176,7 +207,9 @@ class TableHistory:
         elif "view" in row:
             hidden = tuple(tuple((first, end) for first, end in ranges) for ranges in row["hidden"])
             cleaned = tuple((end, cleaned_us) for end, cleaned_us in row.get("cleaned", ()))
-            self.views[row["view"]] = TableView(row["view"], self.schemas[row["schema"]], hidden, cleaned)
+            held = tuple(tuple((first, end) for first, end in ranges) for ranges in row.get("stored", ()))
+            stored = StoredParts(row.get("store", ""), held)
+            self.views[row["view"]] = TableView(row["view"], self.schemas[row["schema"]], hidden, cleaned, stored)
         else:
             self.snapshots.append(TopicSnapshot.parse(row["snapshot"]))
             if len(self.snapshots) > SNAPSHOTS_MAX:
@@ -207,16 +240,22 @@ class TableHistory:
         """The newest view."""
         return self.views[max(self.views)]
 
-    def use_view(self, words: str, hidden: Hidden, cleaned: Cleaned = ()) -> None:
-        """Show the table with the typed columns ``words``, without what is ``hidden`` and compacted as far as it is."""
+    def use_columns(self, words: str) -> TableSchema:
+        """Return the schema with the typed columns ``words``, from now on the newest one."""
         if not self.schemas or self.schemas[-1].words != words:
             extend_schema(self.schemas[-1] if self.schemas else None, words)
             self._append({"columns": words})
-        schema = self.schemas[-1]
-        wanted = (schema.schema_id, hidden, cleaned)
-        if not self.views or (self.view.schema.schema_id, self.view.hidden, self.view.cleaned) != wanted:
-            number = max(self.views, default=-1) + 1
-            self._append({"view": number, "schema": schema.schema_id, "hidden": hidden, "cleaned": cleaned})
+        return self.schemas[-1]
+
+    def use_view(self, words: str, hidden: Hidden, cleaned: Cleaned = (), stored: StoredParts = NOTHING_STORED) -> None:
+        """Show the table with the typed columns ``words``, without what is ``hidden`` and compacted as far as it is.
+
+        ``stored`` says which rows engines read from a store.
+        """
+        schema = self.use_columns(words)
+        made = TableView(max(self.views, default=-1) + 1, schema, hidden, cleaned, stored)
+        if not self.views or replace(self.view, view_id=made.view_id) != made:
+            self._append(made.to_row())
 
     def advance(self, firsts: Sequence[int], ends: Sequence[int], now_ms: int) -> TopicSnapshot | None:
         """Return the newest snapshot, made now if rows arrived since the last one; None while there never was a row."""
@@ -314,15 +353,7 @@ class TableHistory:
         }  # fmt: skip
         rows: list[dict[str, Any]] = [head]
         rows += [{"columns": schema.words} for schema in self.schemas]
-        rows += [
-            {
-                "view": view.view_id,
-                "schema": view.schema.schema_id,
-                "hidden": view.hidden,
-                "cleaned": view.cleaned,
-            }
-            for view in self.views.values()
-        ]
+        rows += [view.to_row() for view in self.views.values()]
         rows += [{"snapshot": snapshot.to_row()} for snapshot in self.snapshots]
         self._lines = len(rows) - 1
         fresh = self.path.with_suffix(".new")

@@ -23,11 +23,22 @@ from weakref import WeakValueDictionary
 
 from ..model.ranges import merge_ranges
 from .file_facts import FileFacts, Ranges
+from .file_store import RETRY_S, FileShipper, FileStore, name_stored_file
 from .files import FileCache, RenderedFile, call_after, write_parquet
-from .layout import RowRange, choose_seal_rows
+from .layout import RowRange, choose_seal_rows, cut_rows
 from .manifests import ADDED, EXISTING, ListedManifest, SnapshotFile, write_manifest, write_manifest_list
-from .snapshots import SNAPSHOTS_MAX, Cleaned, Hidden, TableHistory, TableView, TopicSnapshot
+from .snapshots import (
+    NOTHING_STORED,
+    SNAPSHOTS_MAX,
+    Cleaned,
+    Hidden,
+    StoredParts,
+    TableHistory,
+    TableView,
+    TopicSnapshot,
+)
 from .source import RowLosses, TableSource, TopicTable
+from .table_schema import TableSchema
 
 LOG: Final = logging.getLogger("lading.topic_tables")
 BUCKET: Final = "topics"
@@ -108,7 +119,9 @@ class LiveTable:
         files: FileCache,
         objects: ObjectCache,
         makers: ThreadPoolExecutor,
+        shipper: FileShipper | None = None,
     ) -> None:
+        self._shipper = shipper
         self._shown_url = shown_url
         self._table = table
         self._files = files
@@ -117,6 +130,8 @@ class LiveTable:
         self._rows: dict[tuple[int, int], tuple[str, str]] = {}
         """Snapshots as metadata writes them, and their rows of the log, by the ids of the snapshot and its view."""
         self._joined = NOTHING_JOINED
+        self._shipped: tuple[tuple[int, int | None], float] = ((-1, None), 0.0)
+        """The view and the snapshot whose files were last offered to the store, and when."""
         self._bad_values: dict[str, int] = {}
         """By column those of the snapshot whose files an engine asked for last."""
         self._damaged: dict[int, Ranges] = {}
@@ -156,12 +171,16 @@ class LiveTable:
                 )  # fmt: skip
             columns, hidden = source.find_columns(table), source.find_hidden(table)
             self._refresh(uuid, table, columns, hidden, source.find_cleaned(table), now_ms)
+            if self._shipper is not None:
+                self._ship(self._shipper, source, table)
 
     def _refresh(
         self, uuid: str, table: TopicTable, columns: str, hidden: Hidden, cleaned: Cleaned, now_ms: int
     ) -> None:
         with self._lock:
             if uuid != self.uuid:
+                if self._shipper is not None:
+                    self._shipper.forget(self.uuid)
                 self._history.restart(uuid)
                 self._rows, self._damaged, self._joined = {}, {}, NOTHING_JOINED
                 self._bad_values = {}
@@ -169,9 +188,45 @@ class LiveTable:
             if self._history.last is None:
                 # a topic that was empty a moment ago says nothing about the size of its messages
                 self._history.use_seal_rows(_choose_seal_rows(table))
-            self._history.use_view(columns, hidden, cleaned)
+            schema = self._history.use_columns(columns)
+            self._history.use_view(columns, hidden, cleaned, self._find_stored(schema, len(table.meta.partitions)))
             parts = table.meta.partitions
             self._history.advance([part.first_offset for part in parts], [part.end_offset for part in parts], now_ms)
+
+    def _find_stored(self, schema: TableSchema, partitions: int) -> StoredParts:
+        """Return which rows are in the store, in files with these columns."""
+        if self._shipper is None:
+            return NOTHING_STORED
+        history, url = self._history, str(self._shipper.store.root)
+
+        def list_earlier() -> list[str]:
+            last = history.view if history.views else None
+            if last is None or last.stored.url != url:
+                return []
+            spans = ((partition, *span) for partition, spans in enumerate(last.stored.ranges) for span in spans)
+            return [
+                name_stored_file(last.schema, rows) for span in spans for rows in cut_rows(*span, history.seal_rows)
+            ]
+
+        ranges = self._shipper.find_stored(self.uuid, schema, partitions, list_earlier)
+        return StoredParts(url, ranges) if any(ranges) else NOTHING_STORED
+
+    def _ship(self, shipper: FileShipper, source: TableSource, table: TopicTable) -> None:
+        """Have the sealed files of the newest snapshot put into the store, if they are not there yet."""
+        with self._lock:
+            last, view, seal_rows = self._history.last, self._history.view, self._history.seal_rows
+        now_s, changed = time.monotonic(), (view.view_id, None if last is None else last.snapshot_id)
+        if last is None or (changed == self._shipped[0] and now_s - self._shipped[1] < RETRY_S):
+            return
+        self._shipped = changed, now_s
+        # with the rows that the next snapshot has in larger files
+        spans = zip(last.firsts, last.ends, strict=True)
+        cuts = [cut for partition, span in enumerate(spans) for cut in cut_rows(partition, *span, seal_rows)]
+        sealed = [cut for cut in cuts if cut.end - cut.first == seal_rows and view.is_plain(cut)]
+        shipper.ship(
+            self.uuid, view.schema, sealed, last.firsts, lambda rows: self._render(source, view, rows),
+            is_identified=table.meta.topic_id is not None,
+        )  # fmt: skip
 
     def describe(self) -> TableMetadata:
         """Return the metadata as they are now."""
@@ -339,6 +394,9 @@ class LiveTable:
             snapshot, view = history.find(int(numbers[0][:20])), history.views.get(int(numbers[1][:20]))
         if snapshot is None or view is None or name != self._name(kind, snapshot, view):
             return None
+        if view.stored.url not in ("", "" if self._shipper is None else str(self._shipper.store.root)):
+            # its manifests named files of another store
+            return None
         # all at once, so that several threads render them
         waiting = {status: self._render_files(status, source, snapshot, view) for status in endings[kind]}
 
@@ -363,7 +421,20 @@ class LiveTable:
     ) -> list[tuple[RowRange, Future[RenderedFile]]]:
         seal_rows = self._history.seal_rows
         cuts = snapshot.cut_added(seal_rows) if status == ADDED else snapshot.cut_existing(seal_rows)
-        return [(cut, self._render(source, view, cut)) for cut in cuts]
+        return [(cut, self._open_file(source, view, cut)) for cut in cuts]
+
+    def _is_stored(self, view: TableView, rows: RowRange) -> bool:
+        return rows.end - rows.first == self._history.seal_rows and view.is_stored(rows)
+
+    def _open_file(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
+        if self._shipper is not None and self._is_stored(view, rows):
+            return self._shipper.open(self.uuid, name_stored_file(view.schema, rows))
+        return self._render(source, view, rows)
+
+    def _locate(self, view: TableView, rows: RowRange) -> str:
+        if self._shipper is not None and self._is_stored(view, rows):
+            return self._shipper.store.locate(self.uuid, name_stored_file(view.schema, rows))
+        return f"{self.location}/data/{view.name_file(rows)}"
 
     def _make_manifest(
         self, status: int, snapshot: TopicSnapshot, view: TableView, made: list[tuple[RowRange, Future[RenderedFile]]]
@@ -374,7 +445,7 @@ class LiveTable:
         for cut, future in made:
             facts = future.result().facts
             self._note_damage(cut, facts)
-            files.append(SnapshotFile(f"{self.location}/data/{view.name_file(cut)}", facts, added_by))
+            files.append(SnapshotFile(self._locate(view, cut), facts, added_by))
         files = [file for file in files if file.facts.rows]
         body = write_manifest(view.schema, status, added_by, files)
         name = self._name("new" if is_new else "old", snapshot, view)
@@ -441,7 +512,10 @@ def _read_uuid(path: Path) -> str:
 class LiveTables:
     """All tables of a source, by the uuid that their objects' names begin with."""
 
-    def __init__(self, shown_url: str, directory: Path, workers: int) -> None:
+    def __init__(self, shown_url: str, directory: Path, workers: int, store: FileStore | None = None) -> None:
+        """With a ``store`` sealed files are put there, and read from there."""
+        self.store: Final = store
+        self._shipper = None if store is None else FileShipper(store)
         self._shown_url = shown_url
         self._directory = directory
         self._objects = ObjectCache()
@@ -460,7 +534,9 @@ class LiveTables:
         with self._lock:
             known = self._tables.get(table.uuid)
             if known is None:
-                made = LiveTable(self._shown_url, table, self._directory, self._files, self._objects, self._makers)
+                made = LiveTable(
+                    self._shown_url, table, self._directory, self._files, self._objects, self._makers, self._shipper
+                )
                 known = self._tables[table.uuid] = made
             if table.uuid not in self._recent:
                 # a table that is in use is not removed
@@ -492,6 +568,15 @@ class LiveTables:
             live = self._tables.get(self._topics.get(uuid, uuid))
         return None if live is None else live.topic
 
+    def open_stored(self, uuid: str, name: str) -> Future[RenderedFile] | None:
+        """Return a file of the store by the id of its table; None without a store."""
+        return None if self._shipper is None else self._shipper.open(uuid, name)
+
+    def forget_stored(self, uuid: str, name: str) -> None:
+        """Note that a file that was in the store is not there any more."""
+        if self._shipper is not None:
+            self._shipper.forget_file(uuid, name)
+
     def open_object(self, source: TableSource, uuid: str, name: str) -> Future[RenderedFile] | None:
         """Return an object of a table as soon as it is made, read from ``source``; None for any other name."""
         with self._lock:
@@ -510,5 +595,7 @@ class LiveTables:
 
     def close(self) -> None:
         """End the work on files."""
+        if self._shipper is not None:
+            self._shipper.close()
         self._files.close()
         self._makers.shutdown(wait=False, cancel_futures=True)
