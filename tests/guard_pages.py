@@ -29,8 +29,8 @@ Side = Literal["end", "begin"]
 """Where arrays touch the page."""
 VARIABLE: Final = "LADING_TEST_GUARD_PAGES"
 """1 has all kernels of a run of tests guarded."""
-CALLED_ONCE: Final = "lading.kernels.sync"
-"""The home of a kernel that reads and writes pipes; all others do the same when they are called again."""
+CALLED_ONCE: Final = ("lading.kernels.sync", "lading.kernels.socket_kernels", "lading.dialects.nsq.lent_kernels")
+"""The homes of kernels that read and write pipes and sockets; all others do the same when they are called again."""
 COPIED_BYTES_MAX: Final = 8 << 20
 """More than this, such as a map of a large file, is given as it is, twice: copies for each call would take minutes."""
 
@@ -169,7 +169,7 @@ def install() -> None:
         for kernel in kernels:
             written = [getattr(kind, "written", False) for kind in kernel_arguments.parse_arguments(kernel.signature)]
             function = vars(module)[kernel.name]
-            vars(module)[kernel.name] = _guard(f"{home}.{kernel.name}", function, written, home == CALLED_ONCE)
+            vars(module)[kernel.name] = _guard(f"{home}.{kernel.name}", function, written, home in CALLED_ONCE)
         return module
 
     machine_code.link_kernels = link_guarded

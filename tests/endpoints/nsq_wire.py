@@ -56,6 +56,12 @@ class NsqWire:
         self.sent.clear()
         return sent
 
+    def lend_soon(self, session: ProtocolSession) -> None:
+        """There is no socket."""
+
+    def count_lent(self) -> None:
+        """Nothing is lent."""
+
     def change_session(self, session: ProtocolSession) -> None:
         raise NotImplementedError
 

@@ -52,6 +52,8 @@ USED_BY_ALL: Final = (f"{PACKAGE.name}.kernels.sync", f"{PACKAGE.name}.chunk.ker
 """Modules whose kernels every message passes, of whatever protocol: loaded before the first of the others. LLVM's
 linker comes with them, which takes longer to load than the kernels of any protocol."""
 
+_OF_LINUX: Final = ("socket_kernels.py", "lent_kernels.py")
+"""Modules that call what only Linux has."""
 _IMPORT: Final = re.compile(r"^from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 _loaded: dict[str, ModuleType] = {}
@@ -67,6 +69,8 @@ _is_compiling = False
 def list_kernel_modules() -> list[str]:
     """Every module of kernels in the package: each ``kernels.py``, and the sync loop."""
     rooms = sorted(PACKAGE.rglob("*kernels.py"))
+    if sys.platform != "linux":
+        rooms = [path for path in rooms if path.name not in _OF_LINUX]
     found = [".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts)) for path in rooms]
     return [*found, f"{PACKAGE.name}.kernels.sync"]
 

@@ -52,6 +52,7 @@ OUT_SHORTS, OUT_WORDS, OUT_FLOATS = _types.uint16[::1], _types.uint64[::1], _typ
 OUT_TABLE, OUT_INT_TABLE, OUT_KIND_TABLE = LONG[:, ::1], _types.int32[:, ::1], _types.int8[:, ::1]
 """Arrays that a kernel writes, or writes and reads."""
 
+int32 = cast("Callable[[Any], int]", np.int32)
 int64 = cast("Callable[[Any], int]", np.int64)
 uint32 = cast("Callable[[Any], int]", np.uint32)
 uint64 = cast("Callable[[Any], int]", np.uint64)

@@ -15,6 +15,7 @@ from .layout import OFFSET_MAX, PARTITION_MAX, RECORD_BYTES_MIN
 from .send_layout import ANSWER_BYTES, EXT, TRACED_ANSWER_BYTES
 
 KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
+LENT_KERNEL_MODULE = "lading.dialects.nsq.lent_kernels"
 
 
 RUN_BYTES_MAX: Final = 256 << 10

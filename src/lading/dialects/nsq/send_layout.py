@@ -20,6 +20,8 @@ FIN_BYTES: Final = len(FIN) + ID_BYTES + 1
 DETAIL_BYTES: Final = 12
 """Queue offset and raw size of a message, as after SUB_ADVANCED."""
 
+SIZE_BYTES: Final = 4
+"""The size of a body, after its line."""
 ANSWER_BYTES: Final = 10
 """A frame with OK."""
 TRACED_ANSWER_BYTES: Final = 38

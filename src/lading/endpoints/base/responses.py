@@ -50,6 +50,13 @@ class Slot:
         queue.flush_ready()
 
 
+class ResponsePlace(Protocol):
+    """The place of a response, or of the same one of many connections."""
+
+    def fill(self, parts: Parts) -> None:
+        """Give the place its response."""
+
+
 class ResponseQueue:
     """The responses that a connection still has to send, in order; closed until ``open``, and again after ``close``."""
 
@@ -99,6 +106,10 @@ class ResponseQueue:
         self.is_watched = False
         self.waiting.clear()
         self._outgoing.clear()
+
+    def change_sink(self, sink: Sink) -> None:
+        """Send to this sink from now on; all that was sent is with the one before."""
+        self._sink = sink
 
     @property
     def is_empty(self) -> bool:

@@ -106,6 +106,12 @@ class ConnectionHandle(Protocol):
     def settle(self) -> None:
         """Note that the first request is whole."""
 
+    def lend_soon(self, session: ProtocolSession) -> None:
+        """Lend the socket if it can be lent: ``session`` knows what the next requests begin with (``find_line``)."""
+
+    def count_lent(self) -> None:
+        """Have the session count what was taken of the socket since it was lent."""
+
     def acknowledge_at_once(self) -> None:
         """Tell the client's system now that a piece of a request has come; the client may wait for that."""
 
@@ -196,6 +202,13 @@ class ProtocolSession(ABC):
     @abstractmethod
     def receive(self, now_us: int) -> ReceiveResult:
         """Take all that is whole and may begin."""
+
+    def find_line(self) -> int | None:
+        """Return the number of the line that the next requests begin with, for a pass over lent sockets, or None."""
+        return None
+
+    def add_lent(self, requests_count: int, heard_us: int) -> None:  # noqa: B027 - most sockets are never lent
+        """Count requests that were taken of the lent socket, the last one at ``heard_us``."""
 
     def is_one_request(self, received: Bytes) -> bool:
         """Return whether these bytes are exactly one request.

@@ -148,6 +148,12 @@ class SessionConnection(Guarded):
         self.inbox = self.inbox.open_beside()
         self.session = new_layer(self, self.session)
 
+    def lend_soon(self, session: ProtocolSession) -> None:
+        """Only TCP has sockets that can be lent."""
+
+    def count_lent(self) -> None:
+        """Nothing is lent."""
+
     def acknowledge_at_once(self) -> None:
         """Only TCP puts its acknowledgements off."""
 

@@ -62,6 +62,12 @@ class InnerConnection:
         assert self.layer is not None, "not lost"
         self.layer.inner = session
 
+    def lend_soon(self, session: ProtocolSession) -> None:
+        """The bytes of the socket are the layer's."""
+
+    def count_lent(self) -> None:
+        """Nothing is lent."""
+
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
         if self.layer is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
@@ -275,12 +276,15 @@ class TcpServer(SessionServer):
     """The listening socket of an endpoint and its connections."""
 
     _listening: asyncio.Server | None = None
+    new_connection: Callable[[TcpServer], Connection] = Connection
 
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
         loop = asyncio.get_running_loop()
         # asyncio calls listen() again, and would set its own default of 100
-        self._listening = await loop.create_server(lambda: Connection(self), sock=listener, backlog=LISTEN_BACKLOG)
+        self._listening = await loop.create_server(
+            lambda: self.new_connection(self), sock=listener, backlog=LISTEN_BACKLOG
+        )
 
     async def stop(self) -> None:
         """Accept no more, respond to whole requests, close; a client that does not read is disconnected."""

@@ -20,6 +20,7 @@ from ...base.services import Services
 from ...io.compression import CompressedSession
 from ..fork import EXTENDED, PLAIN, VERSION
 from .consume import NsqConsumer
+from .lent_publications import LentPublications
 from .login import NO_RULES, LoginRules, NsqdLogin
 from .node import Node
 from .publish import Publisher
@@ -49,6 +50,8 @@ class NsqdHandlers:
     publisher: Publisher
     gathering: PublishCoalescer
     login_rules: LoginRules = NO_RULES
+    lent: LentPublications | None = None
+    """For sockets that clients lend; None: they keep them."""
 
 
 class CommandContext(Protocol):

@@ -84,8 +84,10 @@ class NodeClient(Protocol):
     features: Features
     state: ClientState
     consumer: NsqConsumer | None
-    published: Mapping[str, int]
-    """Messages by topic."""
+
+    @property
+    def published(self) -> Mapping[str, int]:
+        """Messages by topic."""
 
     def require_subscription(self) -> None:
         """Deliver no more if the right to read is gone."""

@@ -12,7 +12,7 @@ from ....dialects.nsq.errors import NsqProtocolError, fault_of
 
 if TYPE_CHECKING:
     from ....broker.core.pending_append import Append
-    from ...base.responses import Slot
+    from ...base.responses import ResponsePlace
 
 OK: Final = frame(RESPONSE, commands.OK)
 
@@ -45,7 +45,7 @@ class Publication:
         self.messages_count = 0
         self.done = False
         """Whether the messages last, or have not happened."""
-        self.slots: list[Slot] = []
+        self.slots: list[ResponsePlace] = []
         """The places of its publishers' responses, if these are not sent at once."""
         self.on_answered = on_answered
 

@@ -16,6 +16,7 @@ from ...base.inbox import Inbox
 from ...base.responses import ResponseQueue
 from ...base.route_cache import RouteCache
 from ...base.session import ConnectionHandle
+from .lent_publications import LentPublications
 from .message_store import COUNT_BYTES, Bytes, item_size_error, require_count, size_at
 from .node import KernelsNeeded
 from .publication import Publication
@@ -24,6 +25,10 @@ from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
+LEND_AFTER: Final = 8
+"""To lend a socket and to take it back cost about as much as a publication."""
+LEND_AFTER_MAX: Final = 1024
+"""Twice as many are waited for after each loan that is short, up to this many."""
 _NO_LINE: Final = b"\n"
 """No publication begins with it."""
 
@@ -65,6 +70,9 @@ class PublicationReader:
         self._route: PublishRoute | None = None
         """The route of that line at ``_version`` of the topology."""
         self._version = -1
+        self.lend_in = LEND_AFTER
+        """Publications with the same line, each alone, until the socket may be lent."""
+        self._lend_after = LEND_AFTER
         self._walk: BatchWalk | None = None
         """Of the MPUB at the front, if it is not whole."""
 
@@ -119,11 +127,30 @@ class PublicationReader:
         if route is None or self.routes.topology.version != self._version:
             return None
         inbox.at = end
+        self.lend_in -= 1
         self.published[route.name] += 1
         try:
             return self._gathering.publish(route, line, body - _SIZE_BYTES, inbox, end, self, now_us)
         except LadingError as error:
             raise fault_of(error, route.failure) from None
+
+    def find_lent_line(self, lines: LentPublications) -> int | None:
+        """Return the number of the line of the next publications, if it is the one of the last."""
+        route, version = self._route, self._version
+        if route is None or self.routes.topology.version != version:
+            return None
+        return lines.add(self._line, route, self.routes, version)
+
+    def wait_to_lend(self) -> None:
+        """Wait for more publications until the socket may be lent again."""
+        self.lend_in = self._lend_after
+        self._lend_after = min(2 * self._lend_after, LEND_AFTER_MAX)
+
+    def add_lent(self, count: int) -> None:
+        """Count publications that were taken of the lent socket."""
+        assert self._route is not None
+        self.published[self._route.name] += count
+        self._lend_after = LEND_AFTER
 
     def take(self, route: PublishRoute, line: bytes, line_end: int, now_us: int) -> Publication | None:
         """Take the publication at the front, or a run of them with the same ``line``; None if it is not whole."""

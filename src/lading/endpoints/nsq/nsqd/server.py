@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from functools import partial
 
@@ -9,11 +10,14 @@ from ....settings.settings import Address
 from ...base.services import Endpoint, Services
 from ...base.session import SessionFactory
 from ...encryption.listener_tls import find_tls
+from ...io.fast_connection import FastConnection
 from ...io.gate import Gate
+from ...io.lent_sockets import SocketPass
 from ...io.tcp import TcpServer
 from ...io.tls_upgrade import UpgradedTlsSession
 from . import node as nodes
 from .handlers import NsqdHandlers
+from .lent_publications import LentPublications
 from .login import LoginRules
 from .publish import Publisher
 from .publish_coalescing import PublishCoalescer
@@ -33,6 +37,11 @@ class NsqdServer(TcpServer):
             services.broker.appender.call_before_flush,
             services.busy_poll.record_response,
         )
+        lent = None
+        if services.settings.fast_connections and hasattr(select, "epoll"):
+            lent = LentPublications(
+                publisher, NAME, services.metrics.requests.values, services.busy_poll.record_response
+            )
         settings = services.settings.endpoints.nsqd_tcp
         tls = find_tls(services, NAME, settings)
         handlers = NsqdHandlers(
@@ -45,18 +54,28 @@ class NsqdServer(TcpServer):
                 requires_tls=tls is not None and settings.tls.required,
                 is_open=settings.allow_unauthenticated,
             ),
+            lent,
         )
         new_session: SessionFactory = partial(NsqdSession, handlers)
         if tls is not None:
             new_session = partial(UpgradedTlsSession, tls, services, new_session)
         gate = Gate(services, NAME)
         super().__init__(services, NAME, gate, new_session)
+        self._pass = None if lent is None else SocketPass(services, NAME, lent, self.clock)
+        if self._pass is not None:
+            self.new_connection = partial(FastConnection, socket_pass=self._pass)
 
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
         self._node.tcp = Address(*listener.getsockname()[:2])
         self._node.forget_ephemeral()
         await super().start(listener)
+
+    async def stop(self) -> None:
+        """Accept no more, respond to whole requests, close."""
+        await super().stop()
+        if self._pass is not None:
+            self._pass.close()
 
 
 def endpoint(services: Services, name: str) -> Endpoint:

@@ -85,7 +85,7 @@ class NsqdSession(ProtocolSession):
         self.intake = PublicationReader(self, handlers.publisher, handlers.gathering, NAME, self._requests)
         self.login = NsqdLogin(handlers.login_rules, self.services, self.node, connection, self.intake)
         self.flow = MessageFlow(connection, self.responses, self.login, NAME, self.services.metrics.sent_bytes.values)
-        self.published: Mapping[str, int] = self.intake.published
+        self._lent = handlers.lent
         self.identity = Identity()
         self.features = NO_FEATURES
         self.state = ClientState.FRESH
@@ -163,16 +163,37 @@ class NsqdSession(ProtocolSession):
                 publication.slots.append(self.responses.slot())
         self.requests_count += 1
         self._heard_us = now_us
+        if self.intake.lend_in <= 0 and self._lent is not None:
+            self.intake.wait_to_lend()
+            self.connection.lend_soon(self)
         return _DONE
+
+    @property
+    def published(self) -> Mapping[str, int]:
+        """Messages by topic."""
+        self.connection.count_lent()
+        return self.intake.published
+
+    def find_line(self) -> int | None:
+        principal = self.login.principal
+        is_metered = principal is not None and principal.meter is not None
+        if self._lent is None or self.consumer is not None or is_metered:
+            return None
+        return self.intake.find_lent_line(self._lent)
+
+    def add_lent(self, requests_count: int, heard_us: int) -> None:
+        self.intake.add_lent(requests_count)
+        self.requests_count += requests_count
+        self._heard_us = heard_us
 
     def _receive_measured(self, meter: QuotaMeter, now_us: int) -> ReceiveResult:
         """Receive from a user who has a quota."""
-        begun, published = self.inbox.at, sum(self.published.values())
+        begun, published = self.inbox.at, sum(self.intake.published.values())
         self._is_measured = True
         try:
             with measure_request(self, meter) as request:
                 result = self.receive(now_us)
-                if sum(self.published.values()) > published:
+                if sum(self.intake.published.values()) > published:
                     request.produced_bytes = self.inbox.at - begun
         finally:
             self._is_measured = False

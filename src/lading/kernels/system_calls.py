@@ -1,0 +1,78 @@
+"""Calls of the system within kernels, each with its result and error number in one: Linux only.
+
+A result below 0 is an error number with its sign changed. A call that a signal has interrupted is made again. In
+bounds: each routine passes a part of its array to the system, whose bounds its caller has checked.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Final
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+
+from .arrays import Bytes
+from .memory import address
+from .signature import routine
+
+intrinsic: Any = _intrinsic
+types: Any = numba.types
+
+_FD, _SIZE = types.int32, types.int64
+_epoll_wait = types.ExternalFunction("epoll_wait", _FD(_FD, types.voidptr, _FD, _FD))
+_recv = types.ExternalFunction("recv", _SIZE(_FD, types.voidptr, _SIZE, _FD))
+_send = types.ExternalFunction("send", _SIZE(_FD, types.voidptr, _SIZE, _FD))
+_ERRNO: Final = "__errno_location"
+_EINTR: Final = errno.EINTR
+_DONTWAIT, _NOSIGNAL = 0x40, 0x4000
+"""``MSG_DONTWAIT`` and ``MSG_NOSIGNAL`` of Linux: never wait, and no SIGPIPE."""
+
+
+@intrinsic
+def _errno(typing_context: Any) -> Any:
+    """C's errno of this thread."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32).as_pointer(), [])
+        return builder.load(builder.call(cgutils.get_or_insert_function(builder.module, kind, _ERRNO), []))
+
+    return types.int32(), generate
+
+
+@routine
+def wait_ready(epoll: int, events: Bytes, count_max: int) -> int:
+    """Fill ``events`` with the files that are ready now, ``count_max`` at most, and return how many there are."""
+    while True:
+        count: int = _epoll_wait(epoll, address(events, 0), count_max, 0)
+        if count >= 0:
+            return count
+        error: int = _errno()
+        if error != _EINTR:
+            return -error
+
+
+@routine
+def receive(file: int, target: Bytes, at: int, size: int) -> int:
+    """Read at most ``size`` bytes of a socket to ``target[at:]`` and return how many; 0: it has ended."""
+    while True:
+        got: int = _recv(file, address(target, at), size, _DONTWAIT)
+        if got >= 0:
+            return got
+        error: int = _errno()
+        if error != _EINTR:
+            return -error
+
+
+@routine
+def send(file: int, data: Bytes, size: int) -> int:
+    """Send the first ``size`` bytes of ``data`` to a socket and return how many it has taken."""
+    while True:
+        sent: int = _send(file, address(data, 0), size, _DONTWAIT | _NOSIGNAL)
+        if sent >= 0:
+            return sent
+        error: int = _errno()
+        if error != _EINTR:
+            return -error
