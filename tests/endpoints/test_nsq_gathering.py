@@ -81,11 +81,11 @@ class Face:
     def _serve(self) -> None:
         self.served += 1
 
-    def join(self, client: Client, body: bytes) -> Publication:
-        inbox, command = Inbox(self.services.receive), pub("t", body)
+    def join(self, client: Client, body: bytes, topic: str = "t") -> Publication:
+        inbox, command, line = Inbox(self.services.receive), pub(topic, body), b"PUB %s\n" % topic.encode()
         assert inbox.append(command)
-        route = self.publisher.routes.get(LINE) or self.publisher.find_route(LINE)
-        joint = self.gathering.publish(route, LINE, len(LINE), inbox, len(command), client, now_us())
+        route = self.publisher.routes.get(line) or self.publisher.find_route(line)
+        joint = self.gathering.publish(route, line, len(line), inbox, len(command), client, now_us())
         if not joint.done:
             joint.slots.append(cast("Slot", client))
         return joint
@@ -201,3 +201,23 @@ def test_a_topic_that_goes_in_the_same_pass_is_made_again(face: Face) -> None:
     face.broker.appender.flush()
     assert [joint.answers for joint in joints[1:]] == [OK, OK]
     assert face.kept() == [b"new", b"new"]
+
+
+def test_a_fault_of_one_line_does_not_reach_others(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [Client() for _ in range(3)]
+    for client, topic in zip(clients, ("first", "t", "other"), strict=True):
+        face.join(client, b"warm", topic)
+        face.broker.appender.flush()
+    real = face.publisher.publish_alike
+
+    def publish(route: Any, *arguments: Any) -> Any:
+        if route.name == "t":
+            raise RuntimeError("a fault of the broker")
+        return real(route, *arguments)
+
+    monkeypatch.setattr(face.publisher, "publish_alike", publish)
+    # the last one that was alone first: the others are gathered
+    joints = [face.join(clients[number], b"x", topic) for number, topic in ((2, "other"), (1, "t"), (0, "first"))]
+    face.broker.appender.flush()
+    assert [client.cut for client in clients] == [False, True, False]
+    assert [joint.done for joint in joints] == [True, False, True]

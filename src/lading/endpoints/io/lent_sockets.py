@@ -15,6 +15,7 @@ Threads: event loop only.
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,6 +39,8 @@ from ...kernels.lent_layout import (
 )
 from ..base.responses import Parts, ResponsePlace, Slot
 from ..base.services import Services
+
+log = logging.getLogger(__name__)
 
 _SEND_KERNELS: Final = "lading.kernels.socket_kernels"
 _ROWS_MIN: Final = 256
@@ -235,11 +238,12 @@ class SocketPass:
         """Begin the requests that have this line, and respond to them now or when they are durable."""
         try:
             begun = self._protocol.begin(line, source, len(files), now_us)
-        except BaseException:
+        except Exception:
             # no response would be true: disconnect them, as the loop does if a connection's own work fails
+            log.exception("requests of %d lent sockets could not be begun", len(files))
             for file in files.tolist():
                 self._connections[file].abort()
-            raise
+            return
         if begun is None:
             self._return_requests(files, spans)
         elif begun.done:
@@ -259,7 +263,11 @@ class SocketPass:
         connection = self._connections.get(file)
         # another connection's work may have ended it
         if connection is not None:
-            connection.take_back(received)
+            try:
+                connection.take_back(received)
+            except Exception:
+                # it has closed itself; the bytes of others are still to be given back
+                log.exception("a connection could not receive what was read of its lent socket")
 
     def _wait(self, files: Longs, begun: PendingResponse) -> None:
         self._places_count = number = self._places_count + 1

@@ -7,6 +7,7 @@ for others: most of the time no others come.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -20,6 +21,8 @@ from ...base.inbox import Inbox
 from ...base.services import now_us
 from .publication import Publication
 from .publish import Publisher, PublishRoute
+
+log = logging.getLogger(__name__)
 
 COMMAND_BYTES_MAX: Final = 16 << 10
 """A longer command goes its own way: to copy it would cost more than is won."""
@@ -124,7 +127,11 @@ class PublishCoalescer:
         """Append what was gathered."""
         gathered, self._gathered, self._alone = self._gathered, {}, None
         for line, each in gathered.items():
-            self._append(line, each)
+            try:
+                self._append(line, each)
+            except Exception:
+                # the clients of other lines still wait for theirs
+                log.exception("publications that were gathered could not be appended")
 
     def _append(self, line: bytes, gathered: GatheredCommands) -> None:
         publication, count = gathered.publication, len(gathered.commands)
