@@ -653,8 +653,8 @@ def _compare(directory: Path, durability: str, seed: int, streams_count: int) ->
             await nsqd.create_topics()
             answers[is_fast] = list(await asyncio.gather(*map(_converse, [nsqd] * streams_count, streams, waits)))
             kept[is_fast] = [sorted(nsqd.kept(name)) for name in NAMES]
-            # many were lent, or the comparison would show nothing
-            assert (len(lent) >= streams_count) is is_fast
+            # some were lent, or the comparison would show nothing
+            assert bool(lent) is is_fast
 
         serve(directory / str(is_fast), scenario, durability, is_fast=is_fast)
     assert answers[True] == answers[False], f"seed {seed}"
