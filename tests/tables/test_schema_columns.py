@@ -324,3 +324,10 @@ def test_infer_takes_the_message_that_a_topic_has(
         with pytest.raises(SystemExit) as left:
             main(["contract", "infer", "shop", "--against", str(tmp_path / "shop.toml"), "--from", running.url])
         assert not left.value.code, capsys.readouterr().out
+        with pytest.raises(SystemExit) as left:
+            main(["profile", "shop", "--registry", url, "--from", running.url, "--output", "json"])
+        assert not left.value.code
+        profile = json.loads(capsys.readouterr().out)
+        (member,) = profile["payload"]["members"]
+        assert (member["path"], member["example_values"]) == ("payload.order_id", ["A-1"])
+        assert 'order_id = "string required from payload"' in profile["contract"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -83,11 +82,10 @@ def infer(
 
         lading contract infer orders --registry http://127.0.0.1:8081
     """
-    from ..columns.contract import FIELD_TYPES
     from ..model.errors import LocalError
     from ..pipeline.contract import compare_newest_schema, drift, headers_section, profile_topic
     from ..pipeline.settings import load_contract
-    from ..tables.schema_columns import fetch_field_schema, find_used_message, read_field_schema, write_schema_section
+    from ..tables.schema_columns import add_schema_columns, fetch_field_schema, find_used_message, read_field_schema
     from .connection import open_source
 
     if against is not None and (schema is not None or registry is not None):
@@ -121,12 +119,10 @@ def infer(
             document = {"messages": found.statistics.messages, "headers": found.statistics.rows()}
             json_line(document | {"payload": found.members.document()})
         elif parsed is not None:
-            section = headers_section(found.statistics, topic)
-            taken = {name.lower() for name in (*FIELD_TYPES, *tomllib.loads(section)["headers"])}
-            before, columns = write_schema_section(parsed, source, taken, schema_message or "")
             if words:
                 print_note(f"columns of the payload are those of {words}")
-            typer.echo("\n".join([*before, section + "\n".join(columns)]))
+            section = headers_section(found.statistics, topic)
+            typer.echo(add_schema_columns(section, parsed, source, schema_message or ""), nl=False)
         else:
             typer.echo(headers_section(found.statistics, topic, members=found.members), nl=False)
             for sentence in found.members.describe():

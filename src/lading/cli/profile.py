@@ -9,6 +9,7 @@ import typer
 
 from .options import AsOutput, SourceOption, States, Where, split_source
 from .output import Output, format_count, json_line, meter, print_note, print_table
+from .payload_options import PayloadRegistry, gather_payload
 
 COLUMNS = {
     "key": "header", "looks": "looks like", "kinds": "kinds", "share": "share %", "change": "change", "nulls": "null",
@@ -41,10 +42,13 @@ def profile(
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="The channel to read a queue (nsq://) with, which consumes.")
     ] = None,
+    registry: PayloadRegistry = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Profile the headers and JSON payloads of a topic: kinds, looks, frequency, bytes, change over time, a contract.
+    """Profile the headers and payloads of a topic: kinds, looks, frequency, bytes, change over time, a contract.
+
+    Payloads are JSON; with --registry those that name a schema are read by it.
 
     Examples:
 
@@ -53,12 +57,16 @@ def profile(
         lading profile kafka://127.0.0.1:9092 flights --html flights.html
 
         lading profile ./data flights --limit 100000 --output json
+
+        lading profile orders --registry http://127.0.0.1:8081
     """
     from ..columns.instants import unreadable_times_sentence
     from ..model.errors import LocalError
     from ..pipeline.contract import headers_section
     from ..pipeline.profile import read_profile
     from ..pipeline.profile_page import describe_looks, draw_line, profile_page
+    from ..tables.schema_columns import add_schema_columns, sample_field_schemas
+    from ..transports.open import is_queue
     from .connection import open_source
     from .output import format_size
 
@@ -71,12 +79,18 @@ def profile(
         total = min(total, limit or total)
     with meter("reading headers", total) as progress:
         found = read_profile(
-            source, topic, group=group, where=where, states=states, limit=limit, on_rows=progress.advance
-        )
+            source, topic, group=group, where=where, states=states, limit=limit, on_rows=progress.advance,
+            payload=gather_payload(None, None, None, registry),
+        )  # fmt: skip
     if found.lost:
         print_note(f"[red]{found.lost}[/]")
     document = found.document(topic, source)
-    contract = headers_section(found.statistics, topic, document["headers"], found.members)
+    contract = headers_section(
+        found.statistics, topic, document["headers"], found.members if registry is None else None
+    )
+    if registry is not None and found.form is not None and not is_queue(source):
+        schemas = sample_field_schemas(source, topic, found.form, states)
+        contract = add_schema_columns(contract, schemas[-1], {"registry": registry}) if schemas else contract
     if html is not None:
         try:
             html.write_text(profile_page(document, contract))

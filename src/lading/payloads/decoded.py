@@ -1,4 +1,4 @@
-"""One payload with the id of its schema, as JSON text for a person."""
+"""Payloads with the id of their schema, as JSON text for a person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from ..schemas.parsed import ParsedSchema
-from .form import PayloadForm, describe_schema
+from .form import ID_HEADER, PayloadForm, describe_schema
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -43,6 +43,20 @@ def decode_payload(form: PayloadForm, payload: bytes, id_header: bytes | None) -
     return DecodedPayload(
         name, schema.kind, text, None if text is not None else "the payload cannot be written as JSON"
     )
+
+
+def decode_payloads(form: PayloadForm, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with payloads as JSON if they name their schema, and as they are if not or if they do not fit it.
+
+    The batch has the columns headers and payload. Raises Unreachable. It is for samples: each row is decoded by itself.
+    """
+    made: list[bytes | None] = []
+    for headers, payload in zip(batch.column("headers").to_pylist(), batch.column("payload").to_pylist(), strict=True):
+        value = next((header["value"] for header in headers or () if header["key"] == ID_HEADER), None)
+        found = None if payload is None else decode_payload(form, payload, value)
+        made.append(payload if found is None or found.text is None else found.text.encode())
+    place = batch.schema.get_field_index("payload")
+    return batch.set_column(place, batch.schema.field(place), pa.array(made, batch.schema.field(place).type))
 
 
 def _locate(value: bytes) -> Located:

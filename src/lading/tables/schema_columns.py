@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path as FilePath
@@ -10,7 +11,7 @@ from typing import Any, Final, Literal
 
 from ..client.bulk import read_arrow
 from ..columns.assemble import to_decoded
-from ..columns.contract import PayloadColumn, parse_payload_type, write_field_name
+from ..columns.contract import FIELD_TYPES, PayloadColumn, parse_payload_type, write_field_name
 from ..columns.field_names import choose_column_name
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
@@ -187,6 +188,16 @@ def write_schema_section(
         lines.append(f"# only the first {COLUMNS_MAX:,} fields are listed")
     keys = {"format": schema.format, **source, **({"message": message} if message else {})}
     return ["[payload]", *(f"{key} = {toml_text(value)}" for key, value in keys.items()), ""], lines
+
+
+def add_schema_columns(section: str, schema: FieldSchema, source: Mapping[str, str], message: str = "") -> str:
+    """Return a section [headers] with the columns of a schema at its end, and the section [payload] before it.
+
+    ``source`` and ``message`` are as for ``write_schema_section``.
+    """
+    taken = {name.lower() for name in (*FIELD_TYPES, *tomllib.loads(section)["headers"])}
+    before, columns = write_schema_section(schema, source, taken, message)
+    return "\n".join([*before, section + "\n".join(columns)]) + "\n"
 
 
 _MESSAGE_WORDS: Final = {
