@@ -533,7 +533,7 @@ def test_a_fault_of_one_line_does_not_reach_others(tmp_path: Path, caplog: pytes
     async def scenario(nsqd: Nsqd) -> None:
         await nsqd.create_topics()
         clients = [await nsqd.lend("t"), await nsqd.lend("u"), await nsqd.lend("u"), await nsqd.lend("v")]
-        publisher = nsqd.server._pass._protocol._publisher  # type: ignore[union-attr, attr-defined]
+        publisher = nsqd.server._pass._protocol._publisher  # type: ignore[union-attr]
         real = publisher.publish_alike
 
         def publish(route: Any, *arguments: Any) -> Any:
