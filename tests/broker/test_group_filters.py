@@ -10,11 +10,13 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.core.topology import Topic
 from lading.broker.group_filters import GroupFilters
+from lading.broker.iggy.consumer import ConsumerRef, IggyConsumerKind
+from lading.broker.iggy.poll import Next
 from lading.broker.share_sessions import ACCEPT
 from lading.log.group_filter_table import GroupFilterKey
 from lading.model.errors import FilterError, Refusal, SettingError
 from tests.broker.channel_room import Reader, put
-from tests.broker.room import NOW, opened, topic_of
+from tests.broker.room import NOW, opened, payloads, topic_of
 from tests.broker.test_share_sessions import open_session, settle, take
 
 TENANTS = [[("tenant", b"a" if number % 10 == 0 else b"b")] for number in range(100)]
@@ -123,6 +125,43 @@ def test_a_filter_is_there_again_after_a_restart_and_gone_with_its_channel(tmp_p
     broker = opened(tmp_path / "data")
     assert broker.group_filters.find(key) is None
     broker.stop()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_iggy_group_gets_what_its_filter_selects(broker: Broker, topic: Topic, commits: bool) -> None:
+    group = broker.groups.create(topic, 7, "readers")
+    broker.groups.join(topic, 7, 1)
+    consumer = ConsumerRef(IggyConsumerKind.GROUP, group.id)
+    key = GroupFilterKey("iggy", topic.uuid, "readers")
+    set_filter(broker, key, "tenant = 'a'", topic=topic)
+
+    def poll(count: int) -> list[int]:
+        polled = broker.poller.poll(topic, consumer, 1, 0, Next(), count, commits, max_bytes=1 << 20, now_us=NOW)
+        got = [int(payload) for payload in payloads(polled.reading)]
+        assert len(got) == polled.count
+        if got and not commits:
+            broker.poller.store_position(topic, consumer, 1, 0, got[-1], now_us=NOW)
+        return got
+
+    assert (poll(3), poll(3)) == (ONE_IN_TEN[:3], ONE_IN_TEN[3:6])
+    assert poll(100) == ONE_IN_TEN[6:]
+    stored = broker.poller.position(topic, consumer, 0)
+    assert stored == (99 if commits else 90)
+    assert poll(100) == []
+    # the next poll begins after what the last one looked at, with the position stored or not
+    put(broker, topic.partition(0), b"100", headers=[[("tenant", b"b")]])
+    assert poll(100) == []
+    put(broker, topic.partition(0), b"101", headers=[[("tenant", b"a")]])
+    assert poll(100) == [101]
+    other = broker.groups.create(topic, 8, "others")
+    broker.groups.join(topic, 8, 1)
+    everything = broker.poller.poll(
+        topic, ConsumerRef(IggyConsumerKind.GROUP, other.id), 1, 0, Next(), 1_000, True, max_bytes=1 << 20, now_us=NOW
+    )
+    assert everything.count == 102
+    broker.groups.delete(topic, 7)
+    assert broker.group_filters.find(key) is None
+    assert not broker.poller.filtered.conditions
 
 
 @pytest.mark.parametrize(

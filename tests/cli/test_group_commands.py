@@ -212,3 +212,17 @@ def test_a_filter_is_previewed_set_explained_and_removed(lading: Run, topic: str
         "groups of native have no filters"
         in lading("group", "filter", "any", "--where", "a = 1", "--protocol", "native", code=2).stderr
     )
+
+
+def test_members_of_an_iggy_group_poll_what_its_filter_selects(
+    lading: Run, broker: testing.BrokerProcess, topic: str
+) -> None:
+    lading("message", "send", topic, "--lines", "--partition", "0", "--header", "tenant=a", stdin="g\nh\n")
+    url = f"iggy://{broker.endpoints['iggy_tcp']}"
+    with closing(IggyTransport(url)) as transport, closing_member(transport.join("9", [topic])) as member:
+        lading("group", "filter", f"{topic}/9", "--where", "tenant = 'a'")
+        polled = [member.poll_next(topic, 10, auto_commit=True).count for _ in range(2)]
+        assert sorted(polled) == [0, 2]
+        shown = lading("group", "show", f"{topic}/9", "-o", "json")
+    (group,) = documents(shown)
+    assert (group["filter"]["where"], group["lag"]) == ("tenant = 'a'", 0)

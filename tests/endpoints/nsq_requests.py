@@ -200,7 +200,6 @@ OTHERS = (
     RequestCase("OPTIONS /ping", "200 GET, OPTIONS"),
     RequestCase("GET /nope", "404 NOT_FOUND"),
     RequestCase("OPTIONS /nope", "404 NOT_FOUND"),
-    RequestCase("GET /", "404 NOT_FOUND"),
     RequestCase("GET /topic", "404 NOT_FOUND"),
     RequestCase("GET /config/snappy", "200 true"),
     RequestCase("GET /config/nope", "400 INVALID_OPTION"),

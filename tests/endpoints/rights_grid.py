@@ -207,6 +207,7 @@ NSQ: Final[Mapping[str, Needs]] = {
 }
 
 ADMIN: Final[Mapping[str, Needs]] = {
+    "root": OPEN,
     **dict.fromkeys(("health", "live", "ready"), OPEN),
     "metrics": SERVER,
     **dict.fromkeys(("streams.list", "topics.list", "group.list", "users.list", "rules.list", "quotas.list"), LOGIN),
@@ -254,6 +255,7 @@ IGGY_HTTP: Final[Mapping[str, Needs]] = {
 
 _CHANNEL = ("delete", "setorder", "setoffset", "empty", "pause", "unpause", "skip", "unskip")
 NSQD_HTTP: Final[Mapping[str, Needs]] = {
+    "root": OPEN,
     "ping": OPEN,
     "info": LOGIN,
     **dict.fromkeys(("pub", "pub_ext", "pubtrace", "mpub"), WRITE),
@@ -266,6 +268,7 @@ NSQD_HTTP: Final[Mapping[str, Needs]] = {
     **dict.fromkeys(("topic/pause", "topic/unpause"), MANAGE),
 }
 NSQLOOKUPD_HTTP: Final[Mapping[str, Needs]] = {
+    "root": OPEN,
     "ping": OPEN,
     "info": LOGIN,
     **dict.fromkeys(("lookup", "channels"), SEE),

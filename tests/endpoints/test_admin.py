@@ -155,7 +155,11 @@ def test_streams(http: httpx.Client) -> None:
 
 
 def test_a_browser_is_told_what_this_port_is(http: httpx.Client) -> None:
-    for path in ("/", "/index.html", "/metrics/x"):
+    root = http.get("/")
+    assert root.status_code == 200 and root.headers["content-type"].startswith("text/plain")
+    assert root.text.startswith("This is the admin endpoint of a Lading broker") and root.text.count("\n") == 1
+    assert "lading console" in root.text and "docs/" in root.text
+    for path in ("/index.html", "/metrics/x"):
         missing = http.get(path)
         assert missing.status_code == 404
         assert missing.headers["content-type"].startswith("text/plain")

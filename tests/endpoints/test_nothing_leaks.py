@@ -284,10 +284,10 @@ STRANGERS: Final[dict[str, Callable[[str, Any], bool]]] = {
     "kafka": lambda name, answer: answer == b"closed" or name.startswith("ApiVersions"),
     "iggy": lambda name, answer: answer[0] != 0 or " ping " in name,
     "nsq": lambda name, answer: name in ("IDENTIFY", "NOP") or answer[0][0] == 1,
-    "admin": lambda name, answer: answer[0] == 401 or name.split()[0] in ("health", "live", "ready"),
+    "admin": lambda name, answer: answer[0] == 401 or name.split()[0] in ("root", "health", "live", "ready"),
     "iggy_http": lambda name, answer: answer[0] == 401 or name.split()[0] in ("root", "ping"),
-    "nsqd_http": lambda name, answer: answer[0] == 401 or name.split()[0] == "ping",
-    "nsqlookupd_http": lambda name, answer: answer[0] == 401 or name.split()[0] == "ping",
+    "nsqd_http": lambda name, answer: answer[0] == 401 or name.split()[0] in ("root", "ping"),
+    "nsqlookupd_http": lambda name, answer: answer[0] == 401 or name.split()[0] in ("root", "ping"),
     "schema_registry": lambda name, answer: answer[0] == 401,
 }
 """What a stranger may be answered, by protocol."""

@@ -169,6 +169,7 @@ def test_the_first_of_two_parameters_counts(web: httpx.Client, lookup: httpx.Cli
 
 def test_channels_topics_and_figures(broker: testing.BrokerProcess, web: httpx.Client, topic: str) -> None:
     assert web.get("/ping").text == "OK"
+    assert web.get("/").text.startswith("This is the HTTP API of an nsqd: a Lading broker. `lading console` shows")
     assert web.get("/info").json()["tcp_port"] == int(broker.endpoints["nsqd_tcp"].rpartition(":")[2])
     assert web.post(f"/topic/create?topic={topic}").status_code == 200
     assert web.post(f"/channel/create?topic={topic}&channel=ch").content == b""
@@ -334,6 +335,7 @@ def test_what_lookups_list(lookup: httpx.Client, web: httpx.Client, topic: str) 
     assert lookup.get("/lookup?topic=nobody").status_code == 404
     assert lookup.get("/lookup").json() == {"message": "MISSING_ARG_TOPIC"}
     assert lookup.get("/ping").text == "OK"
+    assert lookup.get("/").text.startswith("This is the HTTP API of an nsqlookupd: a Lading broker.")
     assert lookup.post(f"/topic/create?topic={topic}-x&partition_num=0").status_code == 400
     assert lookup.post(f"/topic/create?topic={topic}-x&partition_num=99999999999").status_code == 400
     assert lookup.post(f"/channel/delete?topic={topic}&channel=c1").status_code == 200

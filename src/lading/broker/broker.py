@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
 from ..log.access_record import AccessRecord
+from ..log.catalog import Catalog
+from ..log.directory import DataDirectory
 from ..log.disk import DISKS, Disk
 from ..log.found_files import FoundFiles
 from ..log.group_commit import GroupCommit, WriteOnly
@@ -41,7 +43,7 @@ from .core.positions import Positions
 from .core.settings import BrokerSettings
 from .core.states import States
 from .core.topics.immediate_changes import ImmediateChanges
-from .core.topics.namespace import Namespace
+from .core.topics.namespace import Namespace, OpenLog
 from .core.topics.renames import Renames
 from .core.topics.topology_changes import TopologyCallbacks, TopologyChanges
 from .core.topology import Partition, Topic
@@ -65,6 +67,19 @@ from .schemas.stored_schemas import choose_form
 from .share_sessions import ShareSessions
 
 SEGMENT_BYTES_MIN: Final = 1 << 16
+
+
+class BrokerParts(NamedTuple):
+    """Makes the parts that another store replaces; these defaults are for a data directory."""
+
+    make_appender: Callable[[Commit, Counters, int], Appender] = Appender
+    make_changes: Callable[[Namespace, Catalog, DataDirectory, OpenLog, TopologyCallbacks], TopologyChanges] = (
+        TopologyChanges
+    )
+    make_renames: type[Renames] = Renames
+    make_positions: type[Positions] = Positions
+
+
 CHANNEL_RULES: Final = ChannelRules(
     nsq_row.CHANNEL, nsq_row.UNCOMMITTED_CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL)
 )
@@ -73,7 +88,14 @@ CHANNEL_RULES: Final = ChannelRules(
 class Broker:
     """All of one data directory: topics, messages, groups, positions, states, transactions."""
 
-    def __init__(self, store: LogStore, settings: BrokerSettings | None = None, *, now_us: int) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        settings: BrokerSettings | None = None,
+        *,
+        now_us: int,
+        parts: BrokerParts = BrokerParts(),
+    ) -> None:
         """Opens the data in ``store``; raises CorruptLog if the directory of a topic is inconsistent."""
         self.settings = settings = settings or BrokerSettings()
         self.counters = Counters()
@@ -82,7 +104,7 @@ class Broker:
         self.dates = store.dates
         self.catalog, self.commit, directory = store.catalog, store.commit, store.directory
         attempts = self._attempts = Attempts(self.counters)
-        self.appender = Appender(self.commit, self.counters, settings.unsynced_bytes_max)
+        self.appender = parts.make_appender(self.commit, self.counters, settings.unsynced_bytes_max)
         at_end_of_pass = self.appender.call_before_flush
         self._idle_logs = IdleLogs(settings.open_files_max)
         self._upkeep = LogUpkeep(attempts, self._idle_logs, at_end_of_pass)
@@ -92,14 +114,14 @@ class Broker:
         self.access = AccessControl(
             store.access_file, store.dates, record.load(), record.save, self.topology.forget_routes
         )
-        self.changes = TopologyChanges(
+        self.changes = parts.make_changes(
             self.topology, self.catalog, directory, self._make_log,
             TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget, self._limit_segments),
         )  # fmt: skip
         """For callers who let others have their turn meanwhile."""
-        self.renames = Renames(self.topology, self.changes, self.access, self.catalog, directory)
+        self.renames = parts.make_renames(self.topology, self.changes, self.access, self.catalog, directory)
         self.at_once = ImmediateChanges(self.topology, self.changes)
-        self._positions = Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
+        self._positions = parts.make_positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
         self.catalog_commit = CatalogCommit(
             self.catalog, self.commit, at_end_of_pass, self._write_positions, self.appender.completions
         )
@@ -145,8 +167,9 @@ class Broker:
             self.coordinated_groups.share, self.channels, self.kafka_configs, self.topology.topic_by_uuid
         )
         self.group_filters = GroupFilters(
-            GroupFilterTable(self.catalog), self.channels, self.share_sessions, partial(choose_form, self.schemas)
-        )
+            GroupFilterTable(self.catalog), self.channels, self.share_sessions, self.groups, self.poller.filtered,
+            partial(choose_form, self.schemas),
+        )  # fmt: skip
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels,
             self.share_sessions,

@@ -23,11 +23,14 @@ from .core.component import Component
 from .core.group_condition import GroupCondition
 from .core.topology import Topic
 from .group_view import CHANNEL, GroupView
+from .iggy.consumer import IGGY, ConsumerRef, IggyConsumerKind
+from .iggy.filtered_poll import FilteredPolls
+from .iggy.groups import IggyGroup, IggyGroups
 from .kafka.group import KAFKA
 from .share_sessions import ShareSessions
 
 LOG: Final = logging.getLogger("lading.broker")
-FILTERED: Final = frozenset((KAFKA, CHANNEL))
+FILTERED: Final = frozenset((KAFKA, CHANNEL, IGGY))
 """The protocols whose groups have filters."""
 CLIENT_IDS_MAX: Final = 100
 _OF_JAVA: Final = re.compile(r"consumer-(.+)-\d+")
@@ -66,17 +69,22 @@ class GroupFilters(Component):
         table: GroupFilterTable,
         channels: Channels,
         share: ShareSessions,
+        iggy: IggyGroups,
+        polls: FilteredPolls,
         choose_form: Callable[[Topic], PayloadForm],
     ) -> None:
         """``choose_form`` returns how conditions read the payloads of a topic."""
         self._table = table
         self._channels = channels
         self._share = share
+        self._iggy = iggy
+        self._polls = polls
         self._choose_form = choose_form
         self._filters: dict[GroupFilterKey, GroupFilter] = {}
         self.of_clients: dict[str, GroupFilter] = {}
         """Those of Kafka groups, by client.id."""
         channels.on_deleted = self._on_channel_deleted
+        iggy.on_deleted = self._on_iggy_group_deleted
         share.on_channel_opened = self._on_channel_opened
 
     def load(self, topics: Sequence[Topic]) -> None:
@@ -90,6 +98,7 @@ class GroupFilters(Component):
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """Forget the filters of the topic's groups and channels."""
+        self._polls.forget_topic(topic)
         for key in [key for key in self._filters if key.topic == topic.uuid]:
             self._forget(key)
 
@@ -190,12 +199,18 @@ class GroupFilters(Component):
     # -- channels
 
     def _apply(self, key: GroupFilterKey, topics: Sequence[Topic]) -> None:
-        """Have the channels of a group, or the channel that this is, follow its filter."""
+        """Have the channels of a group, or the channel or group that this is, follow its filter."""
+        if key.protocol == IGGY:
+            condition = None if (found := self._filters.get(key)) is None else found.condition
+            for topic in topics:
+                group = ConsumerRef(IggyConsumerKind.GROUP, self._iggy.get(topic, key.name).id)
+                self._polls.set_condition(topic, group.key, condition)
+            return
         if key.protocol == KAFKA:
             channels = self._share.list_channels(key.name)
         elif key.protocol == CHANNEL:
-            found = [self._channels.find(topic, key.name) for topic in topics]
-            channels = [channel for channel in found if channel is not None]
+            queues = [self._channels.find(topic, key.name) for topic in topics]
+            channels = [channel for channel in queues if channel is not None]
         else:
             return
         for channel in channels:
@@ -217,6 +232,14 @@ class GroupFilters(Component):
     def _on_channel_deleted(self, channel: Channel) -> None:
         key = GroupFilterKey(CHANNEL, channel.topic.uuid, channel.name)
         if key in self._filters:
+            self._forget(key)
+
+    # -- groups of Iggy
+
+    def _on_iggy_group_deleted(self, group: IggyGroup) -> None:
+        key = GroupFilterKey(IGGY, group.topic.uuid, group.name)
+        if key in self._filters:
+            self._polls.set_condition(group.topic, ConsumerRef(IggyConsumerKind.GROUP, group.id).key, None)
             self._forget(key)
 
 

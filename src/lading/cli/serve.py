@@ -21,6 +21,14 @@ def serve(
         Path | None,
         typer.Option("--data", "-d", parser=local_path, metavar="DIR", help="Data directory; created if missing."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="Keep topics in a Kafka cluster instead of a data directory: kafka://HOST:PORT[,HOST:PORT].",
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML settings file.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -117,6 +125,8 @@ def serve(
     sets = [*_only(only or (), EndpointSettings.model_fields), *(settings or ())]
     if data is not None:
         sets.append(f"data={data}")
+    if store is not None:
+        sets.append(f"store={store}")
     if log is not None:
         sets.append(f"log_format={log.value}")
     if token_file is not None:

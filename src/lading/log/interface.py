@@ -205,7 +205,7 @@ class ReadableLog(Protocol):
         """Return whole chunks from the one with ``offset``: at least one, else about ``max_bytes``; None at the end.
 
         If ``offset`` was deleted, or is in damage without a plausible chunk, reading continues at the next chunk, as
-        ``Span.base_offset`` shows.
+        ``Span.base_offset`` shows. Raises NotLoaded, as ``offset_at`` does, if the messages are not on this machine.
         """
 
     def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:

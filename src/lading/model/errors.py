@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 
@@ -73,6 +74,18 @@ class CorruptLog(CorruptError):
 
 class NewerFormat(CorruptLog):
     """A file was written in a format of a later Lading; nothing of it was changed."""
+
+
+class NotLoaded(Exception):
+    """Messages that a read needs are on their way to this machine: the same read succeeds after the callback.
+
+    No failure, and never shown to a client: endpoints wait and read again. A log of files never raises it.
+    """
+
+    def __init__(self, add_loaded_callback: Callable[[Callable[[LadingError | None], None]], None]) -> None:
+        """``add_loaded_callback`` takes what is called once, with the error if the messages cannot be had."""
+        super().__init__("messages are being loaded; read again afterwards")
+        self.add_loaded_callback = add_loaded_callback
 
 
 class Reason(StrEnum):

@@ -43,6 +43,7 @@ from ..settings.sources import ENVIRONMENT_PREFIX
 from .forked_call import calling_in_fork
 from .lean_imports import install_lean_imports
 from .service_manager import ServiceManager
+from .stores import get_opener, log_store, prepare_store
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -95,10 +96,12 @@ def run(
     install_lean_imports()
     with (
         logging_to_stderr(settings.log_format),
-        lock_data_directory(settings.data),
-        _checking_files(settings.data) as find_files,
+        prepare_store(settings) as fit,
+        lock_data_directory(fit(settings).data),
+        _checking_files(fit(settings).data) as find_files,
         _runner() as runner,
     ):
+        settings, load_settings = fit(settings), load
         for key in exposed_secrets:
             log.warning(
                 "setting %s: arguments are visible to every user of this machine; "
@@ -110,7 +113,7 @@ def run(
             serve(
                 settings,
                 output=output,
-                load=load,
+                load=None if load_settings is None else lambda: fit(load_settings()),
                 beside=beside,
                 test_faults=test_faults,
                 find_files=find_files,
@@ -143,7 +146,9 @@ async def serve(
         loop.add_signal_handler(number, stopped.set)
     reloads: list[Callable[[], None]] = [reload.set]
     loop.add_signal_handler(signal.SIGHUP, _on_hangup(stopped, reloads, manager))
-    log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
+    log_store(settings)
+    if settings.store is None:
+        log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
     metrics = Metrics()
     with contextlib.ExitStack() as closing:
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
@@ -285,7 +290,15 @@ def _broker(
     commit: Commit | None,
     find_files: Callable[[], FoundFiles | None] | None,
 ) -> Iterator[Broker]:
-    """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
+    """The broker on its store, wired to the running event loop; flushed, synced and closed at the end."""
+    open_broker = get_opener(settings)
+    if open_broker is not None:
+        from ..endpoints.base.broker_settings import to_broker_settings
+
+        with open_broker(str(settings.store), settings.data, to_broker_settings(settings)) as broker:
+            _wire(broker)
+            yield broker
+        return
     from ..broker.broker import Broker
     from ..endpoints.base.broker_settings import to_broker_settings
     from ..log.group_commit import GroupCommit, WriteOnly
@@ -306,13 +319,7 @@ def _broker(
     finally:
         gc.enable()
 
-    def flush_soon() -> None:
-        # what arrives within one pass of the loop shares a chunk, a write and a sync
-        loop.call_soon(broker.appender.flush)
-
-    broker.appender.on_pending = flush_soon
-    for queue in (broker.topology.wakeups, broker.appender.completions):
-        queue.call_soon = loop.call_soon
+    _wire(broker)
     broker.compaction.executor = ThreadPoolExecutor(1, "lading-compaction")
     handle = broker.commit.fileno()
     if handle is not None:
@@ -324,6 +331,19 @@ def _broker(
             loop.remove_reader(handle)
         broker.stop()
         broker.compaction.executor.shutdown()
+
+
+def _wire(broker: Broker) -> None:
+    """Let the event loop call what the broker wants to be called soon."""
+    loop = asyncio.get_running_loop()
+
+    def flush_soon() -> None:
+        # what arrives within one pass of the loop shares a chunk, a write and a sync
+        loop.call_soon(broker.appender.flush)
+
+    broker.appender.on_pending = flush_soon
+    for queue in (broker.topology.wakeups, broker.appender.completions):
+        queue.call_soon = loop.call_soon
 
 
 class _TimedCommit:

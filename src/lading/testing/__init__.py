@@ -229,7 +229,9 @@ def start(
     from ..settings.settings import is_secret
     from ..settings.sources import ENVIRONMENT_PREFIX
 
-    arguments = ["serve", "--data", str(data_dir), "--output", "json", "--with-parent", *options]
+    # with another store, messages are there
+    place = [] if settings.get("store") else ["--data", str(data_dir)]
+    arguments = ["serve", *place, "--output", "json", "--with-parent", *options]
     # settings of the surrounding shell are not this broker's
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     for key, value in settings.items():

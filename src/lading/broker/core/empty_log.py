@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ...log.interface import PartitionLog, ReadableLog, SegmentInfo
+from ...log.interface import PartitionLog, ReadableLog, SegmentInfo, Span
 
 
 class EmptyLog(ReadableLog):
@@ -28,7 +28,7 @@ class EmptyLog(ReadableLog):
     def rolls_count(self) -> int:
         return 0
 
-    def read(self, offset: int, max_bytes: int) -> None:
+    def read(self, offset: int, max_bytes: int) -> Span | None:
         return None
 
     def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ number alone, those of others by number or name: a group that was created withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
+from ..core.callbacks import ignore
 from ..core.component import Component
 from ..core.positions import Positions
 from ..core.topology import ID_MAX, Partition, Topic
@@ -92,6 +93,8 @@ class IggyGroups(Component):
         self._catalog = catalog
         self._positions = positions
         self._groups: dict[Topic, dict[int, IggyGroup]] = {}
+        self.on_deleted: Callable[[IggyGroup], None] = ignore
+        """Called with a group that was deleted by itself, not with its topic."""
 
     def load(self, topics: Iterable[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
@@ -132,6 +135,7 @@ class IggyGroups(Component):
         self._catalog.remove_group(_PROTOCOL, topic.uuid, _row_name(group.id, group.name))
         del self._groups[topic][group.id]
         self._positions.remove(topic, ConsumerRef(IggyConsumerKind.GROUP, group.id).key)
+        self.on_deleted(group)
 
     def get(self, topic: Topic, ident: int | str) -> IggyGroup:
         """Return a group by id or name."""

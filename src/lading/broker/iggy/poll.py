@@ -20,6 +20,7 @@ from ..core.positions import Positions
 from ..core.read import ReadResult, find_skipped_ranges, read
 from ..core.topology import Partition, Topic
 from .consumer import ConsumerRef, IggyConsumerKind
+from .filtered_poll import FilteredPolls
 from .groups import IggyGroups
 
 
@@ -71,6 +72,7 @@ class IggyPoller:
         self._groups = groups
         self._positions = positions
         self._counters = counters
+        self.filtered = FilteredPolls(counters)
 
     def poll(
         self,
@@ -95,7 +97,7 @@ class IggyPoller:
         ``shows_states``: whether responses show the state of a message; if not, they have only available ones.
         ``states`` restricts them to messages with one of these states, among those that the topic shows; None for all
         of those. ``auto_commit`` stores the last offset of a response that is not empty, even if it is before the
-        stored one.
+        stored one; of a group with a filter the last one that was looked at.
         """
         if count < 1:
             raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")
@@ -109,6 +111,18 @@ class IggyPoller:
         if states is not None:
             reader = _choosing(reader, states)
         offset = self._start(partition, consumer, strategy, count, reader)
+        conditions = self.filtered.conditions
+        condition = conditions.get((topic, consumer.key)) if conditions else None
+        if condition is not None:
+            reading = self.filtered.read(
+                partition, consumer.key, condition, offset,
+                reader=reader, max_messages=count, max_bytes=max_bytes,
+            )  # fmt: skip
+            if auto_commit and reading.end_offset > offset:
+                # past messages that are not for the group, too
+                last = reading.end_offset - 1
+                self._positions.store(partition, consumer.key, StoredPosition(last, None, None, now_us))
+            return PollResult(partition, reading, reading.count)
         reading = read(
             partition, offset, reader=reader, max_messages=count, max_bytes=max_bytes, counters=self._counters
         )

@@ -20,6 +20,7 @@ from ..base.services import Endpoint, Services
 from ..http_shared.documents import error_response, json_response
 from ..http_shared.http import HttpEndpoint, InPieces
 from ..http_shared.http_guard import guard_all, principal_of
+from ..http_shared.root_page import ELSEWHERE, make_root_route
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router
 from .access import AdminAccess
 from .data import AdminData
@@ -29,6 +30,10 @@ from .states import AdminStates
 from .topics import AdminTopics
 
 NAME: Final = "admin"
+PURPOSE: Final = (
+    "the admin endpoint of a Lading broker, which has no pages: GET /health, /metrics and /topics return what it "
+    "reports."
+)
 HEALTH: Final = "/health"
 LIVE: Final = "/live"
 READY: Final = "/ready"
@@ -48,6 +53,7 @@ class AdminStatus:
     def routes(self) -> list[HttpRoute]:
         """Return the table for the router."""
         return [
+            make_root_route(PURPOSE),
             HttpRoute("GET", HEALTH, "health", self._health, Access.HEALTH),
             HttpRoute("GET", LIVE, "live", self._live, Access.HEALTH),
             HttpRoute("GET", READY, "ready", self._ready, Access.HEALTH),
@@ -197,9 +203,5 @@ def endpoint(services: Services, name: str) -> Endpoint:
 
 def _explain_missing(request: Request, allowed: Sequence[str]) -> Response:
     """Return 404 or 405 with a sentence: browsers are pointed at this port, which has no page."""
-    text = (
-        f"{request.method} {request.url.path}: not here. This is the admin endpoint of a Lading broker, which has no "
-        "pages: GET /health, /metrics and /topics return what it reports. `lading console` shows topics and messages "
-        "in a browser; `lading topic list` shows them in a terminal.\n"
-    )
+    text = f"{request.method} {request.url.path}: not here. This is {PURPOSE} {ELSEWHERE}.\n"
     return PlainTextResponse(text, status_code=405 if allowed else 404)

@@ -23,6 +23,7 @@ from ...model.limits import REQUEST_BYTES_MAX
 from ...runtime.turns import Turns, finish
 from ..base.append_wait import wait_acknowledged
 from ..base.fair_runner import call_once
+from ..base.loaded_read import read_when_loaded
 from ..base.services import Services, now_us
 from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, json_response, parse_query
 from ..http_shared.http import InPieces, read_body
@@ -76,11 +77,13 @@ class AdminData:
             # rights may be gone by now, and it may be another partition, or none
             self._broker.access.require(principal_of(request), Right.READ, resource_in_path(request, path))
             partition = partition_of(self._broker, path)
-        chunks = read_chunks(
-            partition,
-            query.offset,
-            max_bytes=min(query.max_bytes, self._settings.answer_bytes_max),
-            counters=self._broker.counters,
+        chunks = await read_when_loaded(
+            lambda: read_chunks(
+                partition,
+                query.offset,
+                max_bytes=min(query.max_bytes, self._settings.answer_bytes_max),
+                counters=self._broker.counters,
+            )
         )
         self._messages_out[(NAME,)] += chunks.count
         headers = _facts(partition) | {
@@ -124,13 +127,15 @@ class AdminData:
         query = parse() if wanted.where is None else await self._filter(request, call_once(parse))
         partition = partition_of(self._broker, path)
         messages_max = FILTERED_MESSAGES_MAX if wanted.max_rows is None or query.filter else wanted.max_rows
-        reading = read(
-            partition,
-            wanted.offset,
-            reader=query.reader,
-            max_messages=messages_max,
-            max_bytes=self._settings.answer_bytes_max,
-            counters=self._broker.counters,
+        reading = await read_when_loaded(
+            lambda: read(
+                partition,
+                wanted.offset,
+                reader=query.reader,
+                max_messages=messages_max,
+                max_bytes=self._settings.answer_bytes_max,
+                counters=self._broker.counters,
+            )
         )
         headers = _facts(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
 
@@ -152,7 +157,9 @@ class AdminData:
 
     async def _offset(self, request: Request, path: Parameters) -> Response:
         query = parse_query(TimeQuery, request.query_params)
-        return json_response({"offset": offset_at(partition_of(self._broker, path), query.timestamp_us)})
+        partition = partition_of(self._broker, path)
+        offset = await read_when_loaded(lambda: offset_at(partition, query.timestamp_us))
+        return json_response({"offset": offset})
 
 
 def _facts(partition: Partition) -> dict[str, str]:

@@ -21,8 +21,9 @@ from ...dialects.iggy.classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy.classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy.classic.releases import Release
 from ...dialects.iggy.classic.responses import IdentityInfo
-from ...model.errors import LadingError, MalformedMessage, Reason
+from ...model.errors import LadingError, MalformedMessage, NotLoaded, Reason
 from ..base.inbox import no_progress_error
+from ..base.loaded_read import poll_when_loaded
 from ..base.metering import measure_request
 from ..base.peer import is_kafka_request, is_tls_hello, name_other_protocol
 from ..base.responses import Parts, Slot
@@ -159,6 +160,9 @@ class IggySession(ClientSession):
                     self.connection.run_in_worker(answer, self._hold_place(code, self._to_parts))
             else:
                 self._answer_command(code, payload)
+        except NotLoaded:
+            polled = self._poll_when_loaded(memoryview(bytes(payload)))
+            self.connection.run(polled, self._hold_place(code, self._to_parts))
         except LadingError as error:
             if self._learn(code, payload, error):
                 self._answer(code, start, end, now_us)
@@ -168,6 +172,12 @@ class IggySession(ClientSession):
             # such as memory that cannot be had: said to this client, and no reason to leave it without a response
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_error(code, GENERIC))
+
+    async def _poll_when_loaded(self, payload: memoryview) -> Answer:
+        def poll() -> Answer | Callable[[], Answer]:
+            return self._handling.poller.poll(payload, self._client, clock_us())
+
+        return await poll_when_loaded(poll, self._handlers.services.workers)
 
     def _learn(self, code: int, payload: memoryview, error: LadingError) -> bool:
         """Return whether a malformed request shows that its client has another release, under which it is handled then.

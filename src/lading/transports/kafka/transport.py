@@ -111,6 +111,11 @@ class KafkaTransport:
         self._writer: KafkaWriter | None = None
 
     @property
+    def cluster(self) -> KafkaCluster:
+        """The connections, for requests that no method here makes."""
+        return self._cluster
+
+    @property
     def idempotent(self) -> bool:
         """Batches are numbered: the cluster drops those it has already."""
         return True

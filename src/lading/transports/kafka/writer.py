@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -35,6 +35,9 @@ _UNACCEPTED: Final = (errors.INVALID_RECORD, errors.INVALID_TIMESTAMP)
 """A record of the batch is refused for what it is, such as a time that the topic does not take."""
 _LOST_COUNT: Final = (errors.OUT_OF_ORDER_SEQUENCE, errors.UNKNOWN_PRODUCER_ID, errors.INVALID_PRODUCER_EPOCH)
 Place = tuple[str, int]
+OnAcknowledged = Callable[[int, int, int], None]
+"""Called with (first row, end row, offset of the first) of each record batch that the cluster has; -1: it had it before
+and does not report the offset."""
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class _Delivery:
     sequence: int
     compression: Literal["lz4"] | None
     now_us: int
+    on_acknowledged: OnAcknowledged | None = None
     batch: Any = None
     waiting: deque[tuple[int, Any]] = field(default_factory=deque)
     rows: int = 0
@@ -187,9 +191,18 @@ class KafkaWriter:
         return turn % partitions
 
     def send(
-        self, topic: str, partition: int, batch: pa.RecordBatch, *, strict: bool, compression: Literal["lz4"] | None
+        self,
+        topic: str,
+        partition: int,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool,
+        compression: Literal["lz4"] | None,
+        on_acknowledged: OnAcknowledged | None = None,
     ) -> SendResult:
         """Send all rows in order; a null timestamp becomes the time now. All are acknowledged when this returns.
+
+        ``on_acknowledged`` is called as they are, also if an error follows.
 
         MessageRefused for a message that the cluster does not take even alone; those before it are appended then, and
         those after it are not.
@@ -204,7 +217,7 @@ class KafkaWriter:
         if delivery is None:
             ready = _ready(batch, strict)
             delivery = self._begin_delivery(place, compression)
-            delivery.batch = batch
+            delivery.batch, delivery.on_acknowledged = batch, on_acknowledged
             delivery.take(ready)
             self._unfinished[place] = delivery
         self._open = {place: delivery}
@@ -414,6 +427,8 @@ class KafkaWriter:
         delivery.done = part.end
         if part.first == 0 and answer.base_offset >= 0:
             delivery.base_offset = answer.base_offset
+        if delivery.on_acknowledged is not None:
+            delivery.on_acknowledged(part.first, part.end, answer.base_offset)
 
     def _halve(self, place: Place, delivery: _Delivery, refused: _Refused) -> None:
         part = delivery.left[0]

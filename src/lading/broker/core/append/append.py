@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -269,8 +269,11 @@ class Appender(Component):
         pending = partition.pending
         if not pending or all(append.end_offset <= offset for append in pending):
             return
-        lost = [append for append in pending if append.end_offset > offset]
-        partition.pending = deque(append for append in pending if append.end_offset <= offset)
+        self._fail_appends(partition, [append for append in pending if append.end_offset > offset], refusal)
+
+    def _fail_appends(self, partition: Partition, lost: Sequence[Append], refusal: Refusal) -> None:
+        """Fail some of the appends that wait in a partition."""
+        partition.pending = deque(append for append in partition.pending if append not in lost)
         self._counters.failed_appends += len(lost)
         self._counters.unsynced_bytes -= sum(append.size_bytes for append in lost)
         for append in lost:

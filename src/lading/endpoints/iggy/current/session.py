@@ -27,9 +27,10 @@ from ....dialects.iggy.current.releases import (
     ProtocolVersion,
     find_version,
 )
-from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ....model.errors import LadingError, MalformedMessage, NotLoaded, Reason, Refusal
 from ....model.lazy_dataclass import lazy_dataclass
 from ...base.inbox import no_progress_error
+from ...base.loaded_read import poll_when_loaded
 from ...base.metering import measure_request
 from ...base.responses import Parts, Slot
 from ...base.services import now_us as clock_us
@@ -180,6 +181,9 @@ class CurrentSession(ClientSession):
             elif header.operation != NON_REPLICATED or header.code != CANCEL:
                 assert row is not None, "checked"
                 self._answer_command(header, row, body)
+        except NotLoaded:
+            loaded = self._poll_when_loaded(memoryview(bytes(body)))
+            self.connection.run(loaded, self._hold_place(header, partial(self._to_parts, header)))
         except EvictionError as eviction:
             log.info("evicting a client: %s", eviction, extra=self.connection.origin())
             self._evict(header, eviction.reason)
@@ -212,6 +216,14 @@ class CurrentSession(ClientSession):
             return
         if header.checksum and (any(header.checksum_rest) or hash_bytes(body) != header.checksum):
             raise MalformedMessage("the body does not have the checksum of its header")
+
+    async def _poll_when_loaded(self, body: memoryview) -> PolledBatches:
+        poller = self._handlers.poller
+
+        def poll() -> PolledBatches | Callable[[], PolledBatches]:
+            return poller.poll(body, self._caller, clock_us())
+
+        return await poll_when_loaded(poll, poller.services.workers)
 
     def _answer_command(self, header: FrameHeader, row: CommandSpec, body: memoryview) -> None:
         commands = self._caller.release.commands

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ....model.errors import Reason, Refusal
+from ...base.loaded_read import attempt_when_loaded
 from ...base.services import Services
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def wait_for_messages(
             for partition in watched:
                 watching.callback(partition.add_visible_callback(arrived.set))
             watching.callback(services.add_stop_callback(arrived.set))
-            polled = await try_now()
+            polled = await attempt_when_loaded(try_now)
             left_s = ends_s - loop.time()
             if has_messages(polled) or left_s <= 0 or services.stopping:
                 return polled

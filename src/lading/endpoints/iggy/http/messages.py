@@ -30,6 +30,7 @@ from ....model.errors import LimitExceeded, MalformedMessage, Reason, Refusal
 from ....model.state import State
 from ...base.append_wait import wait_acknowledged
 from ...base.carrying import Carrying, Fit
+from ...base.loaded_read import read_when_loaded
 from ...base.services import Services, now_us
 from ..answers import PolledPlace, batch_of
 from ..clients import Client
@@ -123,7 +124,7 @@ class HttpMessages:
     async def poll(self, client: Client, command: c.PollMessages, states: frozenset[State] | None) -> bytes:
         """Return the document of the response to a poll; raises Refusal."""
         self._require(client, command.stream, command.topic, Right.READ)
-        found = self._poller.read(command, None, now_us(), states)
+        found = await read_when_loaded(lambda: self._poller.read(command, None, now_us(), states))
         return await self._render(self._find_partition(command), found)
 
     async def poll_deferred(self, client: Client, command: c.PollMessages, deferral: Deferral) -> bytes:

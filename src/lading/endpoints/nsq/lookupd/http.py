@@ -9,6 +9,7 @@ from starlette.requests import Request
 from ....model.errors import LadingError, Refusal
 from ....runtime.turns import TurnCounter, Turns, finish_in_turns
 from ...http_shared.http_guard import principal_of
+from ...http_shared.root_page import make_root_route
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION, takes_ext
 from ..nsqd.http_responses import HttpFault, find_parameter, make_handler, make_route, read_parameter, respond_ping
@@ -48,8 +49,10 @@ class LookupHttp:
             ("POST", "/channel/delete", self._channel_delete),
         ]
         strict = self._node.strict
-        return [make_route(self._node, "GET", "/ping", respond_ping)] + [
-            make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows
+        return [
+            make_root_route("the HTTP API of an nsqlookupd: a Lading broker."),
+            make_route(self._node, "GET", "/ping", respond_ping),
+            *(make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows),
         ]
 
     async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ...base.append_wait import wait_acknowledged
 from ...base.services import now_us
 from ...http_shared.http import hold_body, read_body
 from ...http_shared.http_guard import principal_of
+from ...http_shared.root_page import make_root_route
 from ...http_shared.routing import HttpRoute, Parameters
 from ..fork import EXTENDED, PLAIN, VERSION
 from .http_responses import HttpFault, find_parameter, make_handler, make_route, read_parameter, respond_ping
@@ -116,9 +117,13 @@ class NsqdHttp:
             rows.append(("POST", "/topic/empty", self._topic_empty, True))
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
-        return [make_route(self._node, "GET", "/ping", respond_ping)] + [
-            make_route(self._node, method, path, make_handler(work, strict=strict, always_v1=always))
-            for method, path, work, always in rows
+        return [
+            make_root_route("the HTTP API of an nsqd: a Lading broker."),
+            make_route(self._node, "GET", "/ping", respond_ping),
+            *(
+                make_route(self._node, method, path, make_handler(work, strict=strict, always_v1=always))
+                for method, path, work, always in rows
+            ),
         ]
 
     async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:

@@ -1,0 +1,233 @@
+"""Topics of the cluster and its topic ``__lading_catalog``, looked at and changed from threads, not the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from ..dialects.kafka import errors
+from ..dialects.kafka.commands import EARLIEST, LATEST
+from ..model.errors import LadingError, LocalError, Reason, Refusal
+from ..model.names import DEFAULT_STREAM
+from ..model.scan_request import ScanRequest
+from ..transports.kafka.cluster import kafka_error
+from ..transports.kafka.offsets import list_offsets
+from .catalog_records import CATALOG_TOPIC, CatalogRecords, StreamRecord, TopicRecord
+
+if TYPE_CHECKING:
+    from ..transports.kafka.transport import KafkaTransport
+
+_TOPIC_RESOURCE: Final = 2
+_TIMEOUT_MS: Final = 30_000
+
+
+class FoundTopic(NamedTuple):
+    """A topic of the cluster, with (first offset, end offset) of each partition."""
+
+    name: str
+    uuid: bytes
+    partitions: tuple[tuple[int, int], ...]
+
+
+class ClusterView(NamedTuple):
+    """The cluster's topics by name, and the records of the catalog topic, at one time."""
+
+    topics: Mapping[str, FoundTopic]
+    records: CatalogRecords
+
+
+class ClusterTopics:
+    """The topics of one cluster. Threads: any but the event loop; a lock lets one after the other in."""
+
+    def __init__(self, transport: KafkaTransport) -> None:
+        self._transport = transport
+        self._cluster = transport.cluster
+        self._lock = Lock()
+        self._records = CatalogRecords()
+        self._read_to = 0
+
+    def open(self) -> None:
+        """Create the catalog topic if it is missing. Raises LocalError if it is not compacted."""
+        with self._lock:
+            try:
+                self._create(CATALOG_TOPIC, 1, {"cleanup.policy": "compact"})
+            except Refusal as refusal:
+                if refusal.reason is not Reason.TOPIC_NAME_EXISTS:
+                    raise
+            wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": CATALOG_TOPIC}
+            answer = self._cluster.ask(
+                "DescribeConfigs", resources=[{**wanted, "configuration_keys": ["cleanup.policy"]}],
+                include_synonyms=False, include_documentation=False,
+            )  # fmt: skip
+            values = [one.value for row in answer.results for one in row.configs if one.name == "cleanup.policy"]
+            if values and "compact" not in values[0].split(","):
+                raise LocalError(
+                    f"topic {CATALOG_TOPIC!r} of {self._transport.url}: its cleanup.policy is {values[0]!r}, so that "
+                    "streams and topics would be deleted with time; set it to compact"
+                )
+
+    def look(self, known: Mapping[str, bytes]) -> ClusterView:
+        """Return the cluster as it is now; offsets are requested of topics alone that ``known`` does not have as they
+        are.
+
+        A gateway that finds topics without a record writes one for each, so that all of them show the same ids.
+        """
+        with self._lock:
+            self._read_catalog()
+            rows = {
+                row.name: row
+                for row in self._cluster.metadata(None).topics
+                if not row.is_internal and not row.error_code and not row.name.startswith("__")
+            }
+            missing = [name for name in rows if name not in self._records.topics]
+            for name in sorted(missing):
+                self._write_topic(partial(_make_record, name))
+            new = [row for row in rows.values() if known.get(row.name) != _identify(row)]
+            places = [(row.name, part.partition_index) for row in new for part in row.partitions]
+            first = list_offsets(self._cluster, places, EARLIEST)
+            end = list_offsets(self._cluster, places, LATEST)
+            topics = {}
+            for row in rows.values():
+                numbers = sorted(part.partition_index for part in row.partitions)
+                at = (row.name, 0)
+                ends = tuple(
+                    (first[row.name, one].offset, end[row.name, one].offset) if at in first else (0, 0)
+                    for one in numbers
+                )
+                topics[row.name] = FoundTopic(row.name, row.topic_id.bytes, ends)
+            return ClusterView(topics, deepcopy(self._records))
+
+    def put_stream(self, name: str, ident: int | None, now_us: int, find_free: Callable[[set[int]], int]) -> None:
+        """Create a stream; without an id it takes one that is free. Refusal if the name or the id is taken."""
+        with self._lock:
+            self._read_catalog()
+            while True:
+                if name in self._records.streams:
+                    raise Refusal(
+                        Reason.STREAM_NAME_EXISTS, f"stream {name!r} already exists; use it, or choose another name"
+                    )
+                taken = {one.id for one in self._records.streams.values()}
+                if ident in taken:
+                    raise Refusal(Reason.STREAM_ID_EXISTS, f"stream id {ident} already exists; choose another id")
+                wanted = StreamRecord(name, find_free(taken) if ident is None else ident, now_us)
+                self._write(wanted.key, wanted.pack())
+                self._read_catalog()
+                if self._records.streams.get(name) == wanted:
+                    return
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream that has no topics."""
+        with self._lock:
+            self._write(StreamRecord(name, 0, 0).key, None)
+
+    def put_topic(
+        self, make: Callable[[int], TopicRecord], ident: int | None, partitions_count: int, configs: Mapping[str, str]
+    ) -> None:
+        """Create a topic, with its record first: a record without a topic is harmless, and counts when it is created.
+
+        ``make`` returns the record with an id; without ``ident`` that is a free one. Refusal if the name is taken.
+        """
+        with self._lock:
+            self._read_catalog()
+            name = make(1).name
+            (row,) = self._cluster.metadata([name]).topics
+            if not row.error_code:
+                raise Refusal(
+                    Reason.TOPIC_NAME_EXISTS, f"topic {name!r} already exists in the cluster; choose another name"
+                )
+            self._write_topic(make, ident)
+            self._create(name, partitions_count, configs)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages, then its record."""
+        with self._lock:
+            self._transport.delete_topic(name)
+            self._write(_make_record(name, 0).key, None)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Have a topic grow to ``count`` partitions."""
+        with self._lock:
+            answer = self._cluster.at_controller(
+                "CreatePartitions", topics=[{"name": name, "count": count, "assignments": None}],
+                timeout_ms=_TIMEOUT_MS, validate_only=False,
+            )  # fmt: skip
+            for row in answer.results:
+                if row.error_code:
+                    raise kafka_error(f"topic {name!r} cannot grow", row.error_code, row.error_message)
+
+    # -- the parts; the lock is held
+
+    def _create(self, name: str, partitions_count: int, configs: Mapping[str, str]) -> None:
+        rows = [{"name": key, "value": value} for key, value in configs.items()]
+        wanted = {"name": name, "num_partitions": partitions_count, "replication_factor": -1, "configs": rows}
+        (row,) = self._cluster.at_controller("CreateTopics", topics=[wanted], timeout_ms=_TIMEOUT_MS).topics
+        if row.error_code:
+            raise kafka_error(f"topic {name!r} cannot be created", row.error_code, row.error_message)
+        self._cluster.retry(lambda: self._require_leaders(name))
+
+    def _require_leaders(self, name: str) -> None:
+        """Raise Retriable while a topic is so new that brokers do not know it yet."""
+        from ..transports.kafka.cluster import raise_for_code
+
+        (row,) = self._cluster.metadata([name]).topics
+        leaderless = not row.error_code and any(part.leader_id < 0 for part in row.partitions)
+        raise_for_code(f"topic {name!r}", errors.LEADER_NOT_AVAILABLE if leaderless else row.error_code)
+
+    def _write_topic(self, make: Callable[[int], TopicRecord], ident: int | None = None) -> None:
+        """Write the record of a topic, again with another id while one of the same id was first."""
+        while True:
+            draft = make(1)
+            others = {
+                one.id: one
+                for one in self._records.topics.values()
+                if one.stream == draft.stream and one.name != draft.name
+            }
+            if ident in others:
+                raise Refusal(
+                    Reason.TOPIC_ID_EXISTS,
+                    f"topic id {ident} of stream {draft.stream!r} is {others[ident].topic!r} already; choose another",
+                )
+            free = next(one for one in range(1, len(others) + 2) if one not in others)
+            wanted = make(free if ident is None else ident)
+            self._write(wanted.key, wanted.pack())
+            self._read_catalog()
+            if self._records.topics.get(wanted.name) == wanted:
+                return
+
+    def _write(self, key: str, value: bytes | None) -> None:
+        columns = {"key": pa.array([key.encode()], pa.binary()), "payload": pa.array([value], pa.binary())}
+        self._transport.send(CATALOG_TOPIC, 0, pa.RecordBatch.from_pydict(columns))
+
+    def _read_catalog(self) -> None:
+        """Apply the records up to the end of the topic."""
+        end = list_offsets(self._cluster, [(CATALOG_TOPIC, 0)], LATEST)[CATALOG_TOPIC, 0].offset
+        request = ScanRequest(fields=frozenset({"key", "payload"}))
+        while self._read_to < end:
+            found = self._transport.fetch(CATALOG_TOPIC, 0, self._read_to)
+            if found.end_offset <= self._read_to:
+                raise LadingError(f"topic {CATALOG_TOPIC!r}: offset {self._read_to} cannot be read; check the cluster")
+            for part in found.decode(request._replace(first=self._read_to)):
+                keys, values = part.columns["key"].to_pylist(), part.columns["payload"].to_pylist()
+                for key, value in zip(keys, values, strict=True):
+                    self._records.apply(key, value)
+            self._read_to = found.end_offset
+
+
+def _make_record(name: str, ident: int) -> TopicRecord:
+    """Return the record of a topic that a program of Kafka created."""
+    return TopicRecord(DEFAULT_STREAM, name, ident, 0, {})
+
+
+def _identify(row: object) -> bytes:
+    """Return bytes that change if a topic is created again, or grows."""
+    return identify(row.topic_id.bytes, len(row.partitions))  # type: ignore[attr-defined]
+
+
+def identify(uuid: bytes, partitions_count: int) -> bytes:
+    """Return the same for a topic that a gateway has."""
+    return uuid + partitions_count.to_bytes(4)

@@ -1,0 +1,176 @@
+"""A gateway: a broker whose store is a Kafka cluster, with the threads that talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+from ..broker.broker import Broker, BrokerParts
+from ..broker.core.settings import BrokerSettings
+from ..log.access_file import AccessFile
+from ..log.catalog import FILE_NAME
+from ..log.directory import DataDirectory
+from ..log.disk import UnsyncedDisk
+from ..log.group_commit import WriteOnly
+from ..log.interface import PartitionLog
+from ..model.errors import LadingError, Reason, Refusal
+from ..runtime.clock import Dates, now_us
+from ..transports.kafka.transport import KafkaTransport
+from .appender import ClusterAppender
+from .changes import ClusterChanges
+from .cluster import ClusterTopics
+from .ends import Ends, EndsWatcher, Places
+from .loader import Loader
+from .log import StretchCache
+from .producers import Producers
+from .refusals import GatewayAccessFile, GatewayCatalog, RefusedPositions, RefusedRenames
+
+LOG: Final = logging.getLogger("lading.store")
+CACHE_BYTES_MAX: Final = 128 << 20
+LOADERS_COUNT: Final = 4
+PRODUCERS_COUNT: Final = 4
+LOOK_S: Final = 1.0
+"""Between two looks at the cluster's topics, for those that others create and delete."""
+RETRIES: Final = 8
+"""Of a request that the cluster asks to repeat, or whose connection broke: about 6 seconds."""
+END_S: Final = 10.0
+
+
+class ClusterStore:
+    """The storage of a gateway: all that lasts is in the cluster, and ``data`` ends with the process."""
+
+    def __init__(self, data: Path) -> None:
+        disk = UnsyncedDisk()
+        self.dates = Dates()
+        self.commit = WriteOnly()
+        self.directory = DataDirectory(data, disk)
+        self.access_file: AccessFile = GatewayAccessFile(data, disk)
+        self.catalog = GatewayCatalog(data / FILE_NAME, disk, self.dates)
+
+    def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
+        """Refuse: logs come with the topics of the cluster."""
+        raise Refusal(Reason.FEATURE_UNAVAILABLE, "a store of kafka:// has no files; create the topic in the cluster")
+
+
+@contextmanager
+def open_gateway(url: str, data: Path, settings: BrokerSettings) -> Iterator[Broker]:
+    """Yield the broker of a gateway to the cluster ``url``, in the thread of the running event loop.
+
+    Raises SettingError and Unreachable if the cluster cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    gateway = Gateway(url, data, settings, loop.call_soon_threadsafe)
+    try:
+        gateway.start()
+        yield gateway.broker
+    finally:
+        gateway.close()
+
+
+class Gateway:
+    """The broker and its threads."""
+
+    def __init__(
+        self, url: str, data: Path, settings: BrokerSettings, call_soon_threadsafe: Callable[..., object]
+    ) -> None:
+        self._url = url
+        self._is_open = True
+        self._call_soon = call_soon_threadsafe
+        topics_transport = self._open_transport()
+        self._cluster = ClusterTopics(topics_transport)
+        self._cluster.open()
+        self._cache = StretchCache(CACHE_BYTES_MAX)
+        self._loader = Loader(self._open_transport, self._post, LOADERS_COUNT)
+        self._producers = Producers(self._open_transport, self._post, PRODUCERS_COUNT)
+        store = ClusterStore(data)
+        self.broker = Broker(
+            store, settings, now_us=now_us(),
+            parts=BrokerParts(
+                lambda commit, counters, bytes_max: ClusterAppender(commit, counters, bytes_max, self._producers),
+                ClusterChanges, RefusedRenames, RefusedPositions,
+            ),
+        )  # fmt: skip
+        store.catalog.is_guarded = True
+        changes = self.broker.changes
+        assert isinstance(changes, ClusterChanges), "made above"
+        self._changes = changes
+        changes.bind(self._cluster, lambda log: log.attach(self._loader, self._cache), self._look_and_wait)
+        self._ends = EndsWatcher(self._open_transport(), self._list_places, self._take_ends, self._post)
+        self._stopped = Event()
+        self._looker = Thread(target=self._look_on, name="lading-topics", daemon=True)
+
+    def start(self) -> None:
+        """Take the cluster over as it is, then follow it."""
+        self._changes.take_over(self._cluster.look({}), now_us())
+        self._ends.start()
+        self._looker.start()
+
+    def close(self) -> None:
+        """Send what was accepted, then end."""
+        self._stopped.set()
+        self._ends.close()
+        self.broker.appender.flush()
+        self._producers.close(END_S)
+        self._is_open = False
+        self._loader.close()
+        self.broker.stop()
+
+    def _open_transport(self) -> KafkaTransport:
+        return KafkaTransport(self._url, retries=RETRIES)
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        if self._is_open:
+            self._call_soon(callback)
+
+    # -- topics
+
+    def _look_and_wait(self) -> None:
+        """Take over the cluster as it is now; returns when the event loop has. In a worker."""
+        done = Event()
+        view = self._cluster.look(self._changes.known)
+
+        def take() -> None:
+            try:
+                self._changes.take_over(view, now_us())
+            finally:
+                done.set()
+
+        self._post(take)
+        if not done.wait(END_S):
+            raise Refusal(Reason.STOPPING, "the gateway did not take the change over in time; look whether it was made")
+
+    def _look_on(self) -> None:
+        problem: str | None = None
+        while not self._stopped.wait(LOOK_S):
+            try:
+                self._look_and_wait()
+                problem = None
+            except Exception as error:
+                if problem is None:
+                    fault = None if isinstance(error, LadingError) else error
+                    LOG.warning("the topics of the cluster cannot be looked at: %s", error, exc_info=fault)
+                problem = str(error)
+
+    # -- ends
+
+    def _list_places(self) -> Places:
+        """Return the ends that are known; in the thread of the watcher."""
+        return {place: log.cluster_end for place, log in self._changes.logs.items()}
+
+    def _take_ends(self, higher: Ends, lower: Ends, firsts: Ends) -> None:
+        logs = self._changes.logs
+        for place, first in firsts.items():
+            if (log := logs.get(place)) is not None:
+                log.first_offset = max(log.first_offset, first.offset)
+        for place, end in higher.items():
+            if (log := logs.get(place)) is not None:
+                log.advance(end.offset)
+        for place, end in lower.items():
+            if (log := logs.get(place)) is not None:
+                LOG.warning("topic %r, partition %d ends at offset %d now: it was cut back", *place, end.offset)
+                log.cut_back(end.offset)

@@ -1,0 +1,184 @@
+"""Loads what readers miss: threads that fetch from the cluster and post chunks to the event loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ..chunk.envelope import ENVELOPE_BYTES, seal
+from ..model.chunk_table import (
+    BASE_OFFSET,
+    BODY_END,
+    BODY_START,
+    COUNT,
+    LAST_OFFSET,
+    MAX_TIMESTAMP_US,
+    MIN_TIMESTAMP_US,
+)
+from ..model.errors import LadingError, Reason, Refusal
+from .log import CachedStretch, ClusterLog, Loaded
+
+if TYPE_CHECKING:
+    from ..model.run import Run
+    from ..transports.kafka.transport import KafkaTransport
+
+LOG: Final = logging.getLogger("lading.store")
+LOAD_BYTES_MIN: Final = 1 << 20
+"""Bytes of one load at least: readers read on, and most of their next reads find their messages in memory."""
+
+
+class Loader:
+    """Loads ranges of logs, each once however many readers wait for it. Threads: methods on the event loop alone."""
+
+    def __init__(
+        self,
+        open_transport: Callable[[], KafkaTransport],
+        post: Callable[[Callable[[], None]], None],
+        threads_count: int,
+    ) -> None:
+        """``post`` has the event loop call something soon, from any thread."""
+        self._open_transport = open_transport
+        self._post = post
+        self._work: SimpleQueue[Callable[[KafkaTransport], None] | None] = SimpleQueue()
+        self._waiting: dict[tuple[ClusterLog, str, int], list[Loaded]] = {}
+        self._threads = [Thread(target=self._run, name="lading-load", daemon=True) for _ in range(threads_count)]
+        for thread in self._threads:
+            thread.start()
+
+    def load(self, log: ClusterLog, offset: int, max_bytes: int) -> Callable[[Loaded], None]:
+        """Load messages from ``offset`` on; returns what adds a callback."""
+        key = (log, "offset", offset)
+        return self._begin(key, partial(self._fetch, key, max(max_bytes, LOAD_BYTES_MIN)))
+
+    def find_time(self, log: ClusterLog, timestamp_us: int) -> Callable[[Loaded], None]:
+        """Ask for the first offset at a time; returns what adds a callback."""
+        key = (log, "time", timestamp_us)
+        return self._begin(key, partial(self._ask_time, key))
+
+    def close(self) -> None:
+        """End the threads after what they do now; those that wait for the cluster end with the process."""
+        for _ in self._threads:
+            self._work.put(None)
+
+    def _begin(
+        self, key: tuple[ClusterLog, str, int], work: Callable[[KafkaTransport], None]
+    ) -> Callable[[Loaded], None]:
+        if key not in self._waiting:
+            self._waiting[key] = []
+            self._work.put(work)
+
+        def add(callback: Loaded) -> None:
+            callbacks = self._waiting.get(key)
+            if callbacks is None:
+                callback(None)
+            else:
+                callbacks.append(callback)
+
+        return add
+
+    def _finish(self, key: tuple[ClusterLog, str, int], take: Callable[[], None], error: LadingError | None) -> None:
+        take()
+        for callback in self._waiting.pop(key):
+            callback(error)
+
+    # -- in a thread
+
+    def _run(self) -> None:
+        transport = self._open_transport()
+        while (work := self._work.get()) is not None:
+            work(transport)
+        transport.close()
+
+    def _fetch(self, key: tuple[ClusterLog, str, int], max_bytes: int, transport: KafkaTransport) -> None:
+        log, _, offset = key
+        topic, partition = log.place
+        try:
+            at = offset
+            while True:
+                found = transport.fetch(topic, partition, at, max_bytes=max_bytes)
+                if found.topic_id is not None and found.topic_id != log.topic_id:
+                    raise Refusal(
+                        Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic!r} was created again; look it up, then read it"
+                    )
+                if found.runs or found.end_offset <= at or found.end_offset >= found.last_stable_offset:
+                    break
+                at = found.end_offset
+        except Exception as error:
+            self._post(partial(self._finish, key, _nothing, to_refusal(log, error)))
+            return
+        if found.runs:
+            stretch = to_stretch(found.runs[0], max(offset, found.first_offset), found.end_offset)
+            take = partial(_take, log, stretch, found.first_offset)
+        else:
+            # control records alone, or messages of an open transaction: readers see nothing from here on, for now
+            take = partial(log.withhold, found.first_offset, offset)
+        self._post(partial(self._finish, key, take, None))
+
+    def _ask_time(self, key: tuple[ClusterLog, str, int], transport: KafkaTransport) -> None:
+        log, _, timestamp_us = key
+        try:
+            offset = transport.offset_at(*log.place, timestamp_us)
+        except Exception as error:
+            self._post(partial(self._finish, key, _nothing, to_refusal(log, error)))
+            return
+        self._post(partial(self._finish, key, partial(log.add_time, timestamp_us, offset), None))
+
+
+def _nothing() -> None:
+    return None
+
+
+def _take(log: ClusterLog, stretch: CachedStretch, first_offset: int) -> None:
+    log.first_offset = max(log.first_offset, first_offset)
+    log.add(stretch)
+    log.advance(stretch.end_offset)
+
+
+def to_refusal(log: ClusterLog, error: Exception) -> LadingError:
+    """Return the error of a client's read for an error of the cluster."""
+    topic, partition = log.place
+    if isinstance(error, Refusal):
+        return error
+    if not isinstance(error, LadingError):
+        LOG.error("topic %r, partition %d: a request to the cluster failed", topic, partition, exc_info=error)
+    return Refusal(
+        Reason.STOPPING,
+        f"topic {topic!r}, partition {partition}: the Kafka cluster does not give it ({error}); retry later",
+    )
+
+
+def to_stretch(run: Run, first: int, end_offset: int) -> CachedStretch:
+    """Return the batches of a fetch as chunks with envelopes, which begin at ``first`` and cover up to ``end_offset``.
+
+    Offsets without a message, such as those of control records, belong to the chunk before or after them.
+    """
+    rows = run.chunks
+    sizes = rows[:, BODY_END] - rows[:, BODY_START] + ENVELOPE_BYTES
+    starts = np.concatenate(([0], np.cumsum(sizes))).tolist()
+    region = np.empty(starts[-1], np.uint8)
+    bases: list[int] = []
+    for number, row in enumerate(rows.tolist()):
+        body, stop = starts[number] + ENVELOPE_BYTES, starts[number + 1]
+        region[body:stop] = run.region[row[BODY_START] : row[BODY_END]]
+        base = min(row[BASE_OFFSET], first) if number == 0 else row[BASE_OFFSET]
+        last = row[LAST_OFFSET] if number + 1 < len(rows) else max(row[LAST_OFFSET], end_offset - 1)
+        bases.append(base)
+        seal(
+            region,
+            starts[number],
+            stop,
+            dialect=run.dialect,
+            flags=0,
+            base_offset=base,
+            count=row[COUNT],
+            last_offset_delta=last - base,
+            min_timestamp_us=row[MIN_TIMESTAMP_US],
+            max_timestamp_us=max(row[MAX_TIMESTAMP_US], row[MIN_TIMESTAMP_US]),
+        )
+    return CachedStretch(region, bases[0], max(end_offset, int(rows[-1, LAST_OFFSET]) + 1), starts, bases)

@@ -1,0 +1,104 @@
+"""Features that this store does not have, by name: a request is refused with a sentence, so that nothing is half kept.
+
+Everything durable that is not a message passes the catalog. A gateway's own catalog is a file that ends with it; so a
+kind of record that the cluster does not hold yet is refused instead of being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from sqlite3 import Connection
+from typing import Any, Final, NoReturn
+
+from ..broker.core.change import Change
+from ..broker.core.position import PositionKey, StoredPosition
+from ..broker.core.positions import Positions
+from ..broker.core.topics.renames import Renames
+from ..broker.core.topology import Partition, Stream, Topic
+from ..log.access_file import AccessFile
+from ..log.catalog import Catalog
+from ..log.catalog_schema import CatalogRecordKind
+from ..model.errors import Reason, Refusal
+
+_BROKER: Final = "use a broker with a data directory for it"
+REFUSED: Final[Mapping[str, str]] = {
+    "groups": f"consumer groups are not supported on a store of kafka://; poll partitions by offset, or {_BROKER}",
+    "positions": f"stored positions are not supported on a store of kafka://; poll by offset, or {_BROKER}",
+    "transactions": f"transactions of native writers are not supported on a store of kafka://; {_BROKER}",
+    "states": f"message states are not supported on a store of kafka://; {_BROKER}",
+    "purge": "messages cannot be deleted through a store of kafka://; set retention.ms on the Kafka topic",
+    "settings": "settings of a topic cannot be changed through a store of kafka://; change its configs in Kafka",
+    "partitions": "partitions cannot be deleted on a store of kafka://; Kafka cannot either",
+    "renames": "streams and topics cannot be renamed on a store of kafka://; Kafka cannot rename a topic",
+    "users": f"users and rights are not supported on a store of kafka://; {_BROKER}",
+    "producers": f"producer ids are not supported on a store of kafka://; {_BROKER}",
+    "schemas": f"the schema registry is not supported on a store of kafka://; {_BROKER}",
+    "channels": f"channels are not supported on a store of kafka://; {_BROKER}",
+}
+"""Refused features, with the sentence that clients and the log get."""
+
+KEPT: Final = frozenset({CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC, CatalogRecordKind.WRITER})
+"""Kinds that a gateway's own catalog may hold: the cluster has the first two, and a gateway the third while it runs."""
+_REFUSED_KINDS: Final[Mapping[CatalogRecordKind, str]] = {
+    CatalogRecordKind.GROUP: "groups",
+    CatalogRecordKind.COORDINATED_GROUP: "groups",
+    CatalogRecordKind.GROUP_FILTER: "groups",
+    CatalogRecordKind.POSITION: "positions",
+    CatalogRecordKind.WAITING_POSITION: "channels",
+    CatalogRecordKind.TRANSACTION: "transactions",
+    CatalogRecordKind.COMMIT_KEY: "transactions",
+    CatalogRecordKind.MARKING: "states",
+    CatalogRecordKind.MARKING_PROGRESS: "states",
+    CatalogRecordKind.PRODUCER: "producers",
+    CatalogRecordKind.ACCESS: "users",
+    CatalogRecordKind.SCHEMA: "schemas",
+    CatalogRecordKind.KAFKA_CONFIG: "settings",
+}
+
+
+def refuse(feature: str) -> NoReturn:
+    """Raise the Refusal of a key of ``REFUSED``."""
+    raise Refusal(Reason.FEATURE_UNAVAILABLE, REFUSED[feature])
+
+
+class GatewayCatalog(Catalog):
+    """The catalog of one gateway, from its start to its end: what the cluster does not hold is refused."""
+
+    is_guarded = False
+    """Whether the parts of the broker have made their tables, so that every write from now on is a client's."""
+
+    def write(self, *kinds: CatalogRecordKind) -> AbstractContextManager[Connection]:
+        """Open a transaction for kinds that are kept; Refusal for others."""
+        for kind in kinds if self.is_guarded else ():
+            if kind not in KEPT:
+                refuse(_REFUSED_KINDS[kind])
+        return super().write(*kinds)
+
+
+class GatewayAccessFile(AccessFile):
+    """Users and rights of a gateway: none, so that everybody may do everything."""
+
+    def save(self, document: Mapping[str, Any]) -> None:
+        """Refuse."""
+        refuse("users")
+
+
+class RefusedPositions(Positions):
+    """Positions of consumers: none is stored."""
+
+    def store(self, partition: Partition, key: PositionKey, position: StoredPosition) -> None:
+        """Refuse."""
+        refuse("positions")
+
+
+class RefusedRenames(Renames):
+    """Other names for streams and topics: none."""
+
+    def rename_topic(self, topic: Topic, name: str) -> Change[None]:
+        """Refuse."""
+        refuse("renames")
+
+    def rename_stream(self, stream: Stream, name: str) -> Change[None]:
+        """Refuse."""
+        refuse("renames")

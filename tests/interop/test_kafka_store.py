@@ -1,0 +1,190 @@
+"""Gateways: `lading serve --store kafka://` over a real Apache Kafka, with clients nobody here wrote on both sides."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+import lading
+from lading import testing
+from lading.testing import BrokerProcess
+from tests.interop import wheels
+from tests.interop.iggy_current import CurrentClient, Header
+from tests.interop.kafka_broker import RunningKafka
+from tests.interop.shared_kafka import PROCESS
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(600),
+    pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True, scope="module"),
+]
+
+EVERY_KIND: list[Header] = [
+    (2, b"a raw", 1, b"\x00\xff"),
+    (2, b"b string", 2, "grüße".encode()),
+    (2, b"c bool", 3, b"\x01"),
+    (2, b"d int8", 4, b"\x80"),
+    (2, b"e int128", 8, (-5).to_bytes(16, "little", signed=True)),
+    (2, b"f uint64", 12, (1 << 63).to_bytes(8, "little")),
+    (2, b"g float32", 14, struct.pack("<f", 0.5)),
+    (2, b"h float64", 15, struct.pack("<d", -0.1)),
+    (12, (7).to_bytes(8, "little"), 2, b"a key that is a number"),
+]
+FIRST: tuple[str, int] = ("partition_id", 0)
+READY_S = 10.0
+_names = (f"{PROCESS}store{number}" for number in count(1))
+
+
+@pytest.fixture(scope="module")
+def gateways(kafka: RunningKafka) -> Iterator[list[BrokerProcess]]:
+    """Two, on one cluster."""
+    with testing.broker(settings={"store": kafka.url}) as one, testing.broker(settings={"store": kafka.url}) as other:
+        yield [one, other]
+
+
+@pytest.fixture(scope="module")
+def clients(gateways: list[BrokerProcess]) -> Iterator[list[CurrentClient]]:
+    """The published package apache-iggy 0.9.0, one at each gateway."""
+    try:
+        found = [CurrentClient(one.endpoints["iggy_tcp"]) for one in gateways]
+    except wheels.Unavailable as error:
+        pytest.skip(str(error))
+    yield found
+    for client in found:
+        client.close()
+
+
+@pytest.fixture
+def stream(clients: list[CurrentClient]) -> str:
+    """A stream with a topic of two partitions, made through the first gateway and known to both."""
+    name = next(_names)
+    clients[0].call("create_stream", name)
+    clients[0].call("create_topic", name, "topic", 2)
+    wait_until(lambda: clients[1].call("get_topic", name, "topic") is not None)
+    return name
+
+
+def wait_until(holds: Any) -> None:
+    deadline = time.monotonic() + READY_S
+    while not holds():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+
+
+def poll_all(client: CurrentClient, stream: str, expected: int) -> list[dict[str, Any]]:
+    """Poll until so many messages are there: the other gateway sees them a moment later."""
+    found: list[dict[str, Any]] = []
+
+    def have_all() -> bool:
+        found[:] = client.poll(stream, "topic")
+        return len(found) >= expected
+
+    wait_until(have_all)
+    return found
+
+
+def consume(kafka: RunningKafka, topic: str, wanted: int) -> list[Any]:
+    """What a plain Kafka consumer gets from the cluster itself."""
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.address, "group.id": f"{topic}-reader", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    try:
+        found: list[Any] = []
+        deadline = time.monotonic() + 30
+        while len(found) < wanted and time.monotonic() < deadline:
+            if (message := consumer.poll(0.2)) is not None:
+                found.append(message)
+        return found
+    finally:
+        consumer.close()
+
+
+def test_messages_of_iggy_come_back_exact_through_both_gateways(
+    clients: list[CurrentClient], stream: str, kafka: RunningKafka
+) -> None:
+    messages = [(b"one", EVERY_KIND, 1), (b"two", [], (1 << 128) - 1), (b"three", EVERY_KIND[:1], None)]
+    assert clients[0].send(stream, "topic", FIRST, messages)[0][2:] == [0, 0]
+    # acknowledged is readable, at once here
+    polled = clients[0].poll(stream, "topic")
+    assert [(one["offset"], one["payload"]) for one in polled] == [(0, b"one"), (1, b"two"), (2, b"three")]
+    assert [one["id"] for one in polled[:2]] == [1, (1 << 128) - 1]
+    assert sorted(polled[0]["headers"]) == sorted(EVERY_KIND)
+    assert polled[2]["headers"] == EVERY_KIND[:1]
+    assert polled[0]["timestamp"] - polled[0]["origin_timestamp"] < 60_000_000
+    assert poll_all(clients[1], stream, 3) == polled
+    # the cluster has one record a message, with its text as text
+    records = consume(kafka, f"{stream}.topic", 3)
+    assert [(one.offset(), one.value()) for one in records] == [(0, b"one"), (1, b"two"), (2, b"three")]
+    assert dict(records[0].headers())["b string"] == "grüße".encode()
+
+
+def test_records_of_a_plain_producer_are_polled_by_iggy(
+    clients: list[CurrentClient], stream: str, kafka: RunningKafka
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for number in range(3):
+        producer.produce(f"{stream}.topic", b"%d" % number, partition=0, headers=[("carrier", b"UA"), ("n", b"\x00")])
+    assert producer.flush(30) == 0
+    for client in clients:
+        polled = poll_all(client, stream, 3)
+        assert [(one["offset"], one["payload"]) for one in polled] == [(0, b"0"), (1, b"1"), (2, b"2")]
+        assert polled[0]["headers"] == [(2, b"carrier", 1, b"UA"), (2, b"n", 1, b"\x00")]
+
+
+def test_a_topic_that_kafka_created_is_everybodys(
+    clients: list[CurrentClient], gateways: list[BrokerProcess], kafka: RunningKafka
+) -> None:
+    name = next(_names)
+    with lading.Admin(kafka.url) as cluster:
+        cluster.create_topic(name, partitions=3)
+    for client, gateway in zip(clients, gateways, strict=True):
+        wait_until(lambda client=client: client.call("get_topic", "default", name) is not None)
+        with lading.Admin(gateway.url) as native:
+            assert [len(one.partitions) for one in native.list_topics() if one.name == name] == [3]
+    ids = {client.call("get_topic", "default", name)["id"] for client in clients}
+    assert len(ids) == 1
+
+
+def test_native_messages_are_exact_and_sent_once(gateways: list[BrokerProcess]) -> None:
+    name = next(_names)
+    headers: list[Any] = [("carrier", "UA"), ("delay", lading.u16(12)), ("carrier", "LH"), ("via", None)]
+    with lading.Admin(gateways[0].url) as admin:
+        admin.create_topic(name)
+    with lading.Producer(gateways[0].url) as producer:
+        producer.send(name, b"payload", headers=headers)
+    for gateway in gateways:
+
+        def read(gateway: BrokerProcess = gateway) -> list[dict[str, Any]]:
+            try:
+                return lading.read_arrow(gateway.url, name).to_pylist()
+            except lading.model.errors.LocalError:
+                return []
+
+        wait_until(lambda read=read: len(read()) == 1)
+        (row,) = read()
+        assert (row["offset"], row["payload"]) == (0, b"payload")
+        assert [(one["key"], one["kind"]) for one in row["headers"]] == [
+            ("carrier", 2), ("delay", 10), ("carrier", 2), ("via", 1),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda client, stream: client.call("create_consumer_group", stream, "topic", "group"), "unavailable"),
+        (lambda client, stream: client.poll(stream, "topic", commit=True), "unavailable"),
+    ],
+)
+def test_what_the_store_does_not_give_is_refused(
+    clients: list[CurrentClient], stream: str, make: Any, sentence: str
+) -> None:
+    clients[0].send(stream, "topic", FIRST, [(b"one", [], None)])
+    with pytest.raises(Exception, match=sentence):
+        make(clients[0], stream)

@@ -1,0 +1,73 @@
+"""Records of the catalog topic: the order of the log decides which gateway got an id."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from lading.kafka_log.catalog_records import CatalogRecords, StreamRecord, TopicRecord
+from lading.model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
+
+
+def apply(records: CatalogRecords, *written: StreamRecord | TopicRecord) -> None:
+    for one in written:
+        records.apply(one.key.encode(), one.pack())
+
+
+def topic(name: str, ident: int, stream: str = "air") -> TopicRecord:
+    return TopicRecord(stream, name, ident, 5, {"retention_bytes": 7})
+
+
+def test_records_are_read_as_they_were_written() -> None:
+    records = CatalogRecords()
+    apply(records, StreamRecord("air", 3, 4), topic("legs", 1), topic("legs", 1, DEFAULT_STREAM))
+    assert records.streams == {"air": StreamRecord("air", 3, 4)}
+    assert records.topics == {"air.legs": topic("legs", 1), "legs": topic("legs", 1, DEFAULT_STREAM)}
+    assert [records.stream_id(name) for name in ("air", DEFAULT_STREAM, "sea")] == [3, DEFAULT_STREAM_ID, None]
+
+
+def test_the_first_of_two_gateways_gets_the_id_and_the_other_one_the_next() -> None:
+    records = CatalogRecords()
+    apply(records, topic("legs", 1), topic("hops", 1), StreamRecord("air", 1, 0), StreamRecord("sea", 1, 0))
+    assert set(records.topics) == {"air.legs"} and set(records.streams) == {"air"}
+    apply(records, topic("hops", 2), StreamRecord("sea", 2, 0))
+    assert records.topics["air.hops"].id == 2 and records.streams["sea"].id == 2
+
+
+def test_another_stream_may_have_the_same_topic_id() -> None:
+    records = CatalogRecords()
+    apply(records, topic("legs", 1), topic("legs", 1, "sea"))
+    assert set(records.topics) == {"air.legs", "sea.legs"}
+
+
+def test_a_tombstone_frees_the_id() -> None:
+    records = CatalogRecords()
+    apply(records, topic("legs", 1), StreamRecord("air", 1, 0))
+    records.apply(topic("legs", 1).key.encode(), None)
+    records.apply(b"stream:air", None)
+    apply(records, topic("hops", 1), StreamRecord("sea", 1, 0))
+    assert set(records.topics) == {"air.hops"} and set(records.streams) == {"sea"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"{}"),
+        (b"\xff\xfe", b"{}"),
+        (b"position:1", b"{}"),
+        (b"stream:air", b"no JSON"),
+        (b"stream:air", b"[]"),
+        (b"stream:air", b'{"version": 2, "id": 1, "created_us": 0}'),
+        (b"stream:air", b'{"version": 1, "created_us": 0}'),
+        (b"topic:a.b", topic("legs", 1).pack()),
+    ],
+)
+def test_a_foreign_record_is_logged_and_left_out(
+    key: bytes | None, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = CatalogRecords()
+    with caplog.at_level(logging.WARNING):
+        records.apply(key, value)
+    assert (records.streams, records.topics) == ({}, {})
+    assert "is left out" in caplog.text
