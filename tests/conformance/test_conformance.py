@@ -17,6 +17,8 @@ from lading.conformance.run import ConformanceReport, Verdict, run_conformance
 from lading.model.errors import LadingError
 from lading.model.headers import Header
 from lading.model.message import Message
+from lading.transports.kafka.transport import KafkaTransport
+from lading.transports.nsq.transport import NsqTransport
 from lading.transports.open import open_transport
 
 ENDPOINTS = {"lading": "admin", "kafka": "kafka", "iggy": "iggy_tcp", "nsq": "nsqd_tcp"}
@@ -118,6 +120,32 @@ def test_a_message_that_does_not_come_back_is_found(
     report = run_conformance(f"kafka://{broker.endpoints['kafka']}", random_messages=0)
     changed = {one.name: one.detail for one in report.results if one.verdict is Verdict.CHANGED}
     assert changed == dict.fromkeys(("1,000 headers", "1,000 headers of 100 bytes"), "the message did not come back")
+
+
+def test_a_server_whose_messages_have_no_headers_has_no_form_for_them(
+    broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As upstream's nsqd, which tests/interop/test_nsqd_conformance.py asks itself."""
+    monkeypatch.setattr(NsqTransport, "takes_headers", lambda self, topic: False)
+    report = run_conformance(f"nsq://{broker.endpoints['nsqd_tcp']}", random_messages=50)
+    plain = {check.name for check in CHECKS if not any(one.headers or one.key is not None for one in check.messages)}
+    verdicts = {one.name: one.verdict for one in report.results}
+    assert {name for name, verdict in verdicts.items() if verdict is Verdict.NO_FORM} >= verdicts.keys() - plain
+    assert report.is_kept and not report.random_messages and not report.count(Verdict.REFUSED)
+    assert verdicts["no headers"] is Verdict.KEPT
+
+
+def test_a_refused_random_message_ends_no_run(broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance_run, "CHECKS", ())
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise LadingError("too large for it")
+
+    monkeypatch.setattr(KafkaTransport, "send", refuse)
+    report = run_conformance(f"kafka://{broker.endpoints['kafka']}", random_messages=50)
+    assert [(one.name, one.verdict, one.detail) for one in report.results] == [
+        ("random headers", Verdict.REFUSED, "too large for it")
+    ]
 
 
 def test_a_server_that_is_not_there_is_a_sentence() -> None:

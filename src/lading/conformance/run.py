@@ -21,7 +21,7 @@ from ..model.kinds import Kind
 from ..model.message import Message
 from ..model.protocol import Capabilities
 from ..transports.fitting import fill_missing_columns, fit_to_target
-from ..transports.interface import Transport
+from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.open import is_queue, open_transport, without_options
 from .checks import CHECKS, PLAIN, Check, HeaderRow, ProbeMessage
 
@@ -150,9 +150,14 @@ def _check_all(
             on_progress(done, total)
         smallest: tuple[int, CheckResult] | None = None
         generator = random.Random(report.seed)
-        while report.random_messages < random_messages and not is_stopped():
+        while probe.takes_headers and report.random_messages < random_messages and not is_stopped():
             count = min(RANDOM_MESSAGES, random_messages - report.random_messages)
-            changed = probe.send_and_compare(probe.fit(list(_iter_random(generator, count, transport.capabilities))))
+            messages = probe.fit(list(_iter_random(generator, count, transport.capabilities)))
+            try:
+                changed = probe.send_and_compare(messages)
+            except LocalError as error:
+                report.results.append(CheckResult("random headers", "random", Verdict.REFUSED, str(error)))
+                break
             report.random_messages += count
             report.random_changed += len(changed)
             for message, received in changed:
@@ -186,6 +191,8 @@ class _Probe:
         self._transport, self._topic = transport, topic
         channel = "conformance" if is_queue(url) else None
         self._keeps_order = channel is None
+        self.takes_headers = not isinstance(transport, HeaderAwareTransport) or transport.takes_headers(topic)
+        """Whether a message of the topic may have headers and a key: one of an upstream nsqd has a payload alone."""
         self._consumer = Consumer(url, topic, channel=channel, verify_checksum=False, **options)
 
     def close(self) -> None:
@@ -197,11 +204,20 @@ class _Probe:
         capabilities = self._transport.capabilities
         for plain in PLAIN_KINDS:
             fitted = [_with_kind(message, plain) for message in messages]
-            if _has_form(fitted, capabilities):
+            if self._has_form(fitted, capabilities):
                 return fitted
         if len(messages) == 1:
             return []
         return [fitted for message in messages for fitted in self.fit([message])]
+
+    def _has_form(self, messages: Sequence[ProbeMessage], capabilities: Capabilities) -> bool:
+        if not self.takes_headers and any(message.headers or message.key is not None for message in messages):
+            return False
+        try:
+            fit_to_target(fill_missing_columns(_to_batch(messages)), capabilities, "", strict=True)
+        except LocalError:
+            return False
+        return True
 
     def send_and_compare(self, messages: Sequence[ProbeMessage]) -> list[tuple[ProbeMessage, Message | None]]:
         """Send messages; return those that came back changed, each with what came, None if nothing did.
@@ -231,14 +247,6 @@ class _Probe:
         while len(received) < count and time.monotonic() < until:
             received += self._consumer.poll(count - len(received), 1.0)
         return received
-
-
-def _has_form(messages: Sequence[ProbeMessage], capabilities: Capabilities) -> bool:
-    try:
-        fit_to_target(fill_missing_columns(_to_batch(messages)), capabilities, "", strict=True)
-    except LocalError:
-        return False
-    return True
 
 
 def _to_batch(messages: Sequence[ProbeMessage]) -> pa.RecordBatch:
