@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..log.kafka_config_table import KafkaConfigTable
 from ..model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from ..model.errors import Reason, Refusal
+from ..runtime.turns import TurnCounter, Turns, finish
 from .channels import Channel, Channels, ChannelStart, Delivery, Subscriber
 from .channels.partition_dispatcher import LOOKAHEAD_MAX, NO_LIMIT, PartitionDispatcher
 from .core.callbacks import ignore
@@ -202,14 +203,19 @@ class ShareSession:
         self.forgotten, former.forgotten = former.forgotten, {}
         for reader in self.forgotten.values():
             reader.on_delivery = self._on_delivery
-        former.close()
+        finish(former.close())
 
-    def close(self) -> None:
-        """Give back what the member has."""
-        for reader in (*self.readers.values(), *self.forgotten.values()):
-            reader.close()
+    def close(self) -> Turns[None]:
+        """Give back what the member has, in turns; it takes no more from now on."""
+        self.stop_waiting()
+        readers = [*self.readers.values(), *self.forgotten.values()]
         self.readers, self.forgotten = {}, {}
         self.on_ready()
+        turn = TurnCounter()
+        for reader in readers:
+            reader.close()
+            if turn.is_over():
+                yield
 
     def take(self, count: int, size_bytes: int, config: ShareGroupConfig, now_us: int) -> Iterator[ShareReader]:
         """Take up to ``count`` messages of about ``size_bytes``; yield each reader after it took some, or none.
@@ -274,7 +280,7 @@ class ShareSessions:
         """Called with a group and its queue in a topic when a member begins to read it."""
 
     def find_config(self, group: str) -> ShareGroupConfig:
-        """Return the configs of a group."""
+        """Return the configs of a group; if they may have changed, its queues follow them from now on."""
         if self._config_version != self._configs.version:
             self._config_of.clear()
             self._config_version = self._configs.version
@@ -292,6 +298,8 @@ class ShareSessions:
             )
             if len(self._config_of) < SESSIONS_MAX:
                 self._config_of[group] = config
+            for channel in self.list_channels(group):
+                _configure(channel, config)
         return config
 
     def open(self, group: str, member: str, client: object = None) -> ShareSession:
@@ -302,7 +310,7 @@ class ShareSessions:
         former = self._sessions.pop((group, member), None)
         if len(self._sessions) >= SESSIONS_MAX:
             if former is not None:
-                former.close()
+                finish(former.close())
             raise Refusal(
                 Reason.TOO_MANY_SHARE_SESSIONS,
                 f"share group {group!r}: {SESSIONS_MAX} share sessions are open, the most; close some consumers",
@@ -352,16 +360,16 @@ class ShareSessions:
     def _count_readers(self) -> int:
         return sum(len(session.readers) + len(session.forgotten) for session in self._sessions.values())
 
-    def close_all(self, client: object) -> None:
-        """Close the sessions of a connection that is gone."""
+    def close_all(self, client: object) -> Turns[None]:
+        """Close the sessions of a connection that is gone, in turns."""
         for session in [one for one in self._sessions.values() if one.client is client]:
-            self.close(session)
+            yield from self.close(session)
 
-    def close(self, session: ShareSession) -> None:
-        """Close a session: the messages that its member has go to others."""
+    def close(self, session: ShareSession) -> Turns[None]:
+        """Close a session, in turns: the messages that its member has go to others."""
         if self._sessions.get((session.group, session.member)) is session:
             del self._sessions[session.group, session.member]
-        session.close()
+        yield from session.close()
 
     def open_channel(self, group: str, topic: Topic) -> Channel:
         """Return the queue of a group in a topic, created as the group's configs say if it does not exist."""
@@ -375,10 +383,7 @@ class ShareSessions:
                 for lane in channel.lanes:
                     if lane.window.end < lane.visible_end:
                         lane.seek(lane.visible_end)
-        if channel.is_uncommitted != config.is_uncommitted:
-            channel.set_uncommitted(config.is_uncommitted)
-        if channel.attempts_max != config.attempts_max:
-            channel.set_attempts_max(config.attempts_max)
+        _configure(channel, config)
         self.groups.note_topic(group, topic.uuid)
         self.on_channel_opened(group, channel)
         return channel
@@ -437,6 +442,14 @@ class ShareSessions:
             lane.renew(subscriber, renewed, now_us)
         if len(renewed) < len(left):
             self._channels.store_soon(lane, reader.channel)
+
+
+def _configure(channel: Channel, config: ShareGroupConfig) -> None:
+    """Have a queue deliver as the group's configs say."""
+    if channel.is_uncommitted != config.is_uncommitted:
+        channel.set_uncommitted(config.is_uncommitted)
+    if channel.attempts_max != config.attempts_max:
+        channel.set_attempts_max(config.attempts_max)
 
 
 def _require_unused(channel: Channel) -> None:

@@ -48,7 +48,8 @@ class Channel:
         self.ephemeral = ephemeral
         self.topic = topic
         self.name = name
-        self.subscribers: list[Subscriber] = []
+        self.subscribers: dict[Subscriber, PartitionDispatcher | None] = {}
+        """Each with the one partition that it reads, None if it reads all."""
         self.lanes: list[PartitionDispatcher] = []
         self.paused = False
         self.skipping = False
@@ -58,8 +59,6 @@ class Channel:
         self.condition: GroupCondition | None = None
         self.is_uncommitted = False
         self._owner = owner
-        self._everywhere: list[Subscriber] = []
-        """Those who read all partitions."""
         self._counts = ChannelStatistics()
         self._turn = 0
         self._held_since_us: int | None = None
@@ -80,9 +79,7 @@ class Channel:
     def subscribe(self, subscriber: Subscriber, partition: int | None = None, *, ordered: bool = False) -> None:
         """Read one partition, or all; ``ordered`` turns the channel to one message at a time."""
         lanes = self.lanes if partition is None else [self._lane(partition)]
-        self.subscribers.append(subscriber)
-        if partition is None:
-            self._everywhere.append(subscriber)
+        self.subscribers[subscriber] = None if partition is None else lanes[0]
         subscriber.on_credit = self.wake
         if ordered and not self.ordered:
             self.set_ordered(True)
@@ -94,11 +91,9 @@ class Channel:
         """Remove a subscriber: what it had goes to others, with the attempt taken back."""
         if subscriber not in self.subscribers:
             return
-        self.subscribers.remove(subscriber)
-        if subscriber in self._everywhere:
-            self._everywhere.remove(subscriber)
+        only = self.subscribers.pop(subscriber)
         subscriber.on_credit = None
-        for lane in self.lanes:
+        for lane in self.lanes if only is None else (only,):
             if lane.has(subscriber):
                 lane.remove(subscriber)
         if self.ephemeral and not self.subscribers and not self.deleted:
@@ -275,8 +270,9 @@ class Channel:
         lane.condition = self.condition
         lane.is_uncommitted = self.is_uncommitted
         self.lanes.append(lane)
-        for subscriber in self._everywhere:
-            lane.add(subscriber)
+        for subscriber, only in self.subscribers.items():
+            if only is None:
+                lane.add(subscriber)
         return lane
 
     def drop_lanes(self, count: int) -> None:

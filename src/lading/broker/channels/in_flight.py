@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -227,7 +228,7 @@ class InFlightTracker:
         subscriber.requeued += 1
         self._statistics.requeued += 1
         if delay_us > 0:
-            self._set_aside(offset, OutOfWindowMessage(DEFERRED, now_us + delay_us, attempts))
+            self._set_aside([offset], OutOfWindowMessage(DEFERRED, now_us + delay_us, attempts))
         else:
             self._wait(np.array([offset], np.int64))
 
@@ -334,20 +335,23 @@ class InFlightTracker:
 
     def _give_up(self, offsets: list[int], *, is_rejected: bool = False) -> None:
         """Handle messages that are delivered no more: they are done once their copies are appended."""
-        by_attempts: dict[int, list[int]] = {}
-        for offset in offsets:
-            by_attempts.setdefault(self._attempts(offset), []).append(offset)
-        for attempts, some in by_attempts.items():
-            for offset in some:
-                self._set_aside(offset, OutOfWindowMessage(LEAVING, NEVER_US, attempts))
+        given_up = np.array(offsets, np.int64)
+        counts = self.window.count_attempts(given_up)
+        for at, offset in enumerate(offsets) if len(self.out_of_window) else ():
+            entry = self.out_of_window.get(offset)
+            counts[at] = counts[at] if entry is None else entry.attempts
+        for attempts in np.unique(counts).tolist():
+            some = given_up[counts == attempts].tolist()
             try:
                 gone = self.on_exhausted(GivenUp(self.partition, some, attempts, is_rejected))
             except Refusal:
-                self._defer_leaving(some, attempts)
+                self._set_aside(some, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
                 continue
             if gone is None:
-                self._complete_leaving(some)
+                self._drop(np.array(some, np.int64))
+                self._statistics.exhausted += len(some)
             else:
+                self._set_aside(some, OutOfWindowMessage(LEAVING, NEVER_US, attempts))
                 gone.add_done_callback(partial(self._on_copied, some, attempts))
 
     def _on_copied(self, offsets: list[int], attempts: int, append: Append) -> None:
@@ -370,17 +374,19 @@ class InFlightTracker:
             if entry is not None and entry.owner == LEAVING:
                 self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
 
-    def _set_aside(self, offset: int, entry: OutOfWindowMessage) -> None:
-        self.out_of_window.put(offset, entry)
-        if offset >= self.window.first:
-            self.window.drop(np.array([offset], np.int64))
+    def _set_aside(self, offsets: Sequence[int], entry: OutOfWindowMessage) -> None:
+        for offset in offsets:
+            self.out_of_window.put(offset, replace(entry))
+        inside = [offset for offset in offsets if offset >= self.window.first]
+        if inside:
+            self.window.drop(np.array(inside, np.int64))
         self.changed = True
 
     def _drop(self, offsets: NDArray[np.int64]) -> None:
         """Mark these offsets done."""
         if len(offsets):
             inside = offsets[offsets >= self.window.first]
-            for offset in offsets[offsets < self.window.first].tolist():
+            for offset in offsets.tolist() if len(self.out_of_window) else ():
                 if self.out_of_window.get(offset) is not None:
                     self.out_of_window.remove(offset)
             if len(inside):

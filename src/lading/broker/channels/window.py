@@ -101,6 +101,10 @@ class Window:
         """Return how often a message of the window was delivered."""
         return int(self._attempts[offset & self._mask])
 
+    def count_attempts(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how often each of some messages was delivered; anything for one outside of the window."""
+        return self._attempts[offsets & self._mask].astype(np.int64)
+
     def last_delivery_us(self, offset: int) -> int:
         """When a message of the window was last delivered."""
         return int(self._delivered[offset & self._mask])

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ...broker.channels import Delivery, Page
 from ...broker.core.access.rights import Right, topic_resource
+from ...broker.core.callbacks import ignore
 from ...broker.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -92,7 +93,9 @@ class ShareHandlers:
 
     def _end_sessions(self, client: Session) -> None:
         self._watched.discard(client.id)
-        self._sessions.close_all(client)
+        closing = self._sessions.close_all(client)
+        # one session may read thousands of partitions
+        self._context.services.partings.call(ignore for _ in closing)
 
     def fetch(self, session: Session, request: Request) -> Answer:
         return self._fetch(session, request)
@@ -120,7 +123,7 @@ class ShareHandlers:
             return _refuse(code_of(refusal), str(refusal), config)
         codes_by_place = await self._settle_all(client.principal, share, body.topics, renews, config)
         if body.share_session_epoch == FINAL_EPOCH:
-            self._sessions.close(share)
+            await finish_in_turns(self._sessions.close(share))
         rows: dict[bytes, list[Fields]] = {}
         for (topic, number), code in codes_by_place.items():
             rows.setdefault(topic, []).append({"partition_index": number, "error_code": code, **_NO_LEADER})
@@ -239,7 +242,7 @@ class ShareHandlers:
         for place, code in settled.items():
             rows.add(place)["acknowledge_error_code"] = code
         if is_final:
-            self._sessions.close(share)
+            await finish_in_turns(self._sessions.close(share))
             return rows.encode(config)
         await finish_in_turns(self._update(client.principal, share, body, rows))
         if not renews:
