@@ -103,7 +103,8 @@ class Window:
 
     def count_attempts(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how often each of some messages was delivered; anything for one outside of the window."""
-        return self._attempts[offsets & self._mask].astype(np.int64)
+        counts: NDArray[np.int64] = self._attempts[offsets & self._mask].astype(np.int64)
+        return counts
 
     def last_delivery_us(self, offset: int) -> int:
         """When a message of the window was last delivered."""
