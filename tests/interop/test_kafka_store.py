@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer
 
 import lading
 from lading import testing
+from lading.model.errors import LadingError, LocalError, RemoteError
 from lading.testing import BrokerProcess
+from lading.transports.fitting import fill_missing_columns
+from lading.transports.interface import Transport
+from lading.transports.open import open_transport
 from tests.interop import wheels
 from tests.interop.iggy_current import CurrentClient, Header
-from tests.interop.kafka_broker import RunningKafka
+from tests.interop.kafka_broker import PASSWORD, USER, RunningKafka
 from tests.interop.shared_kafka import PROCESS
 
 pytestmark = [
@@ -188,3 +199,103 @@ def test_what_the_store_does_not_give_is_refused(
     clients[0].send(stream, "topic", FIRST, [(b"one", [], None)])
     with pytest.raises(Exception, match=sentence):
         make(clients[0], stream)
+
+
+def test_a_message_that_the_topic_does_not_take_fails_alone(gateways: list[BrokerProcess], kafka: RunningKafka) -> None:
+    name = next(_names)
+    create_topic(gateways[0], name)
+    large = fill_missing_columns(make_batch([os.urandom(3 << 20)]))
+    small = [fill_missing_columns(make_batch([b"%d" % number])) for number in range(20)]
+    with (
+        ThreadPoolExecutor(2) as threads,
+        closing_transport(gateways[0]) as one,
+        closing_transport(gateways[0]) as other,
+    ):
+        sending = threads.submit(lambda: [one.send(name, 0, batch) for batch in small])
+        with pytest.raises(LadingError, match="does not accept as many"):
+            other.send(name, 0, large)
+        assert [result.count for result in sending.result(60)] == [1] * 20
+    assert sorted(read_payloads(gateways[0], name)) == sorted(b"%d" % number for number in range(20))
+
+
+def test_a_topic_deleted_in_kafka_goes_from_gateways(gateways: list[BrokerProcess], kafka: RunningKafka) -> None:
+    name = next(_names)
+    create_topic(gateways[0], name)
+    with lading.Admin(kafka.url) as cluster, lading.Admin(gateways[1].url) as native:
+        wait_until(lambda: name in {one.name for one in native.list_topics()})
+        cluster.delete_topic(name)
+        wait_until(lambda: name not in {one.name for one in native.list_topics()})
+
+
+def test_a_gateway_logs_in_to_its_cluster_over_tls(
+    gateways: list[BrokerProcess], kafka: RunningKafka, tmp_path: Path
+) -> None:
+    if not kafka.secure:
+        pytest.skip("Lading's own listener has no login here")
+    (tmp_path / "secret").write_text(PASSWORD)
+    options = f"ca_file={kafka.ca_file}&username={USER}&password_file={tmp_path / 'secret'}"
+    name = next(_names)
+    create_topic(gateways[0], name)
+    with testing.broker(settings={"store": f"kafka://{kafka.secure}?{options}"}) as secure:
+        with closing_transport(secure) as native:
+            native.send(name, 0, fill_missing_columns(make_batch([b"one"])))
+        assert read_payloads(secure, name) == [b"one"]
+    with (
+        pytest.raises(LocalError, match="password_file"),
+        testing.broker(settings={"store": f"kafka://{kafka.secure}?password=x"}),
+    ):
+        pass
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("scheme", ["iggy", "lading"])
+def test_a_gateway_that_is_killed_loses_nothing_that_it_acknowledged(
+    gateways: list[BrokerProcess], kafka: RunningKafka, scheme: str, full: bool
+) -> None:
+    """A sender of numbers goes on at the next gateway, with the number after the one that failed."""
+    name = next(_names)
+    create_topic(gateways[0], name)
+    acknowledged: list[int] = []
+    numbers = count(1)
+    for _ in range(20 if full else 2):
+        with testing.broker(settings={"store": kafka.url}) as killed:
+            url = f"iggy://{killed.endpoints['iggy_tcp']}" if scheme == "iggy" else killed.url
+            target = open_transport(url, retries=0)
+            enough = len(acknowledged) + 50
+            killing = threading.Timer(0.0, lambda: None)
+            try:
+                for number in numbers:
+                    if len(acknowledged) == enough:
+                        # while the next ones are on their way
+                        killing = threading.Timer(0.005, os.kill, (killed.pid, signal.SIGKILL))
+                        killing.start()
+                    target.send(name, 0, fill_missing_columns(make_batch([b"%d" % number])))
+                    acknowledged.append(number)
+            except RemoteError:
+                pass
+            finally:
+                killing.join()
+                target.close()
+    wait_until(lambda: set(acknowledged) <= set(map(int, read_payloads(gateways[0], name))))
+    stored = list(map(int, read_payloads(gateways[0], name)))
+    assert stored == sorted(stored) and len(stored) == len(set(stored))
+
+
+def create_topic(gateway: BrokerProcess, name: str) -> None:
+    with lading.Admin(gateway.url) as admin:
+        admin.create_topic(name)
+
+
+def make_batch(payloads: list[bytes]) -> pa.RecordBatch:
+    times = pa.array([None] * len(payloads), pa.timestamp("us", "UTC"))
+    return pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary()), "timestamp": times})
+
+
+def closing_transport(gateway: BrokerProcess) -> closing[Transport]:
+    return closing(open_transport(gateway.url))
+
+
+def read_payloads(gateway: BrokerProcess, name: str) -> list[bytes]:
+    return [
+        payload or b"" for payload in lading.read_arrow(gateway.url, name, columns="payload")["payload"].to_pylist()
+    ]

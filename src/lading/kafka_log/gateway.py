@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ..broker.broker import Broker, BrokerParts
 from ..broker.core.settings import BrokerSettings
@@ -20,7 +20,7 @@ from ..log.group_commit import WriteOnly
 from ..log.interface import PartitionLog
 from ..model.errors import LadingError, Reason, Refusal
 from ..runtime.clock import Dates, now_us
-from ..transports.kafka.transport import KafkaTransport
+from ..transports.open import open_transport
 from .appender import ClusterAppender
 from .changes import ClusterChanges
 from .cluster import ClusterTopics
@@ -29,6 +29,9 @@ from .loader import Loader
 from .log import StretchCache
 from .producers import Producers
 from .refusals import GatewayAccessFile, GatewayCatalog, RefusedPositions, RefusedRenames
+
+if TYPE_CHECKING:
+    from ..transports.kafka.transport import KafkaTransport
 
 LOG: Final = logging.getLogger("lading.store")
 CACHE_BYTES_MAX: Final = 128 << 20
@@ -121,7 +124,7 @@ class Gateway:
         self.broker.stop()
 
     def _open_transport(self) -> KafkaTransport:
-        return KafkaTransport(self._url, retries=RETRIES)
+        return cast("KafkaTransport", open_transport(self._url, retries=RETRIES))
 
     def _post(self, callback: Callable[[], None]) -> None:
         if self._is_open:

@@ -176,8 +176,8 @@ class Settings(Section):
     data: Path = Path("data")
     """Directory of the log; ``--data`` sets it."""
     store: str | None = None
-    """``kafka://HOST:PORT[,HOST:PORT]``: topics are in this Apache Kafka cluster instead of a data directory;
-    ``--store`` sets it. See When one machine is not enough."""
+    """``kafka://HOST:PORT[,HOST:PORT][?OPTION=VALUE&…]``: topics are in this Apache Kafka cluster instead of a data
+    directory; ``--store`` sets it. See When one machine is not enough."""
     durability: Durability = "fsync"
     """``fsync``: a message is on disk before it is acknowledged. ``os``: it is in the page cache; a power cut may lose
     it. ``none``: nothing is ever synced, topics and positions neither; after a power cut the directory may not open.
