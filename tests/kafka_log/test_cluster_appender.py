@@ -32,7 +32,7 @@ class NotedProducers:
         self.sent += messages
         self.outcome = outcome
 
-    def resume(self, place: tuple[str, int]) -> None:
+    def resume(self, place: tuple[str, int], outcome: ProduceOutcome) -> None:
         self.resumed += 1
 
 

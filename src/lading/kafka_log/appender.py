@@ -125,7 +125,7 @@ class ClusterAppender(Appender):
         self._fail_from(line.partition, first, _to_refusal(line, error))
         line.outgoing = []
         line.acknowledged = line.next
-        self._producers.resume(line.log.place)
+        self._producers.resume(line.log.place, line)
 
 
 class _Line:

@@ -77,9 +77,9 @@ class Producers:
         """Send messages of a partition after those before them."""
         self._thread_of(place).submit(place, messages, outcome)
 
-    def resume(self, place: Place) -> None:
+    def resume(self, place: Place, outcome: ProduceOutcome) -> None:
         """Send what is submitted from now on: everything before was given up."""
-        self._thread_of(place).resume(place)
+        self._thread_of(place).resume(outcome)
 
     def close(self, timeout_s: float) -> None:
         """Send what waits, and end the threads; those that wait for the cluster longer end with the process."""
@@ -101,21 +101,22 @@ class _ProducerThread(Thread):
         self._open_transport = open_transport
         self._post = post
         self._changed = Condition()
-        self._waiting: OrderedDict[Place, deque[tuple[OutgoingMessages, ProduceOutcome]]] = OrderedDict()
-        self._failed: set[Place] = set()
+        self._waiting: OrderedDict[ProduceOutcome, tuple[Place, deque[OutgoingMessages]]] = OrderedDict()
+        """By partition, not by its name: that of a topic which was created again waits apart from the deleted one."""
+        self._failed: set[ProduceOutcome] = set()
         """Partitions of which nothing is sent until ``resume``."""
         self._is_ending = False
         self.start()
 
     def submit(self, place: Place, messages: Sequence[OutgoingMessages], outcome: ProduceOutcome) -> None:
         with self._changed:
-            if place not in self._failed:
-                self._waiting.setdefault(place, deque()).extend((one, outcome) for one in messages)
+            if messages and outcome not in self._failed:
+                self._waiting.setdefault(outcome, (place, deque()))[1].extend(messages)
                 self._changed.notify()
 
-    def resume(self, place: Place) -> None:
+    def resume(self, outcome: ProduceOutcome) -> None:
         with self._changed:
-            self._failed.discard(place)
+            self._failed.discard(outcome)
 
     def end(self) -> None:
         with self._changed:
@@ -136,15 +137,15 @@ class _ProducerThread(Thread):
                 if self._is_ending:
                     return None
                 self._changed.wait()
-            place, messages = self._waiting.popitem(last=False)
+            outcome, (place, messages) = self._waiting.popitem(last=False)
             taken: list[OutgoingMessages] = []
-            size_bytes, outcome = 0, messages[0][1]
-            while messages and messages[0][1] is outcome and (not taken or size_bytes < TOGETHER_BYTES_MAX):
-                one, _ = messages.popleft()
+            size_bytes = 0
+            while messages and size_bytes < TOGETHER_BYTES_MAX:
+                one = messages.popleft()
                 taken.append(one)
                 size_bytes += one.end - one.start
             if messages:
-                self._waiting[place] = messages
+                self._waiting[outcome] = place, messages
             return place, taken, outcome
 
     def _send(
@@ -168,8 +169,8 @@ class _ProducerThread(Thread):
                 messages = [one for one in messages if one.first >= end]
             except Exception as error:
                 with self._changed:
-                    self._waiting.pop(place, None)
-                    self._failed.add(place)
+                    self._waiting.pop(outcome, None)
+                    self._failed.add(outcome)
                 known = error if isinstance(error, LadingError) else LadingError(repr(error))
                 self._post(partial(outcome.fail, first, known))
                 return
