@@ -30,7 +30,7 @@ import lading
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.client.producer import Producer
-from lading.topic_tables.catalog import PIECE_BYTES, respond_range
+from lading.topic_tables.catalog import MAKING_S, PIECE_BYTES, respond_range
 from lading.topic_tables.file_facts import FileFacts
 from lading.topic_tables.files import RenderedFile
 from lading.topic_tables.source import TableSource, TopicTable
@@ -250,6 +250,13 @@ def test_a_table_that_a_caller_with_a_token_loaded_is_there_for_others(
     place = f"{served}/v1/lading/namespaces/default/tables/tokened"
     loaded = httpx.get(place, headers={"authorization": "Bearer any"}).json()
     assert httpx.get(f"{served}/{loaded['metadata-location'].removeprefix('s3://')}").status_code == 200
+
+
+def test_engines_wait_for_files_that_are_made(broker: testing.BrokerProcess, served: str) -> None:
+    """Arrow's client gave up after three seconds: the first query of a million rows failed on a busy machine."""
+    send(broker.url, "awaited", 0, 1)
+    properties = load(served, "default.awaited").io.properties
+    assert float(properties["s3.request-timeout"]) == MAKING_S >= 300
 
 
 def test_a_load_asks_the_broker_once(

@@ -24,6 +24,8 @@ from .tables import BUCKET, LiveTables
 
 PREFIX: Final = "lading"
 PIECE_BYTES: Final = 1 << 20
+MAKING_S: Final = 600
+"""How long engines should wait for a file that is made when it is asked for."""
 FORM_BYTES_MAX: Final = 16_384
 READS: Final = [
     "GET /v1/{prefix}/namespaces",
@@ -198,6 +200,8 @@ class TableCatalog:
             "s3.session-token": key.session_token,
             "s3.path-style-access": "true",
             "s3.region": REGION,
+            # Arrow's client gives up after 3 seconds without a byte; the first query of a large table takes longer
+            "s3.request-timeout": str(MAKING_S),
             "client.region": REGION,
             # Iceberg's Java client asks there for another key, five minutes before this one ends
             "s3.session-token-expires-at-ms": str(key.expires_s * 1_000),
