@@ -1,0 +1,69 @@
+"""A program that opens connections, each of which sends a request, waits for its response, and sends the next.
+
+Arguments: host, port, connections, seconds, then in hex: the bytes that begin a connection, the request, the response,
+or nothing if responses begin with their length (u32). Prints requests, seconds, and the p50 and p99 of responses in us.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import sys
+import time
+
+STALL_S = 30.0
+
+
+def main(host: str, port: str, connections: str, seconds: str, first: str, request: str, response: str) -> None:
+    """Send until the time is over, then wait for the last responses."""
+    begin, ask, answer = bytes.fromhex(first), bytes.fromhex(request), bytes.fromhex(response)
+    epoll, sockets = select.epoll(), []
+    sent_ns: dict[int, int] = {}
+    unread: dict[int, bytes] = {}
+    for _ in range(int(connections)):
+        sock = socket.create_connection((host, int(port)), timeout=STALL_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if begin:
+            sock.sendall(begin)
+        epoll.register(sock.fileno(), select.EPOLLIN)
+        sockets.append(sock)
+    took_us: list[float] = []
+    clock_ns = time.monotonic_ns
+    begun_ns = clock_ns()
+    end_ns = begun_ns + int(float(seconds) * 1e9)
+    for sock in sockets:
+        sent_ns[sock.fileno()] = clock_ns()
+        sock.sendall(ask)
+    waiting = len(sockets)
+    while waiting:
+        ready = epoll.poll(STALL_S, 512)
+        if not ready:
+            raise TimeoutError(f"{waiting} connections have had no response for {STALL_S:g} s")
+        for number, _ in ready:
+            data = os.read(number, 1 << 16)
+            if not data:
+                raise ConnectionError("the server closed a connection")
+            if number in unread:
+                data = unread.pop(number) + data
+            size = len(answer) or (4 + struct.unpack_from(">I", data)[0] if len(data) >= 4 else 4)
+            if len(data) < size or not data.startswith(answer):
+                if answer and not answer.startswith(data[: len(answer)]):
+                    raise ValueError(f"not the response: {data[:100]!r}")
+                unread[number] = data
+                continue
+            now_ns = clock_ns()
+            took_us.append((now_ns - sent_ns[number]) / 1e3)
+            if now_ns >= end_ns:
+                waiting -= 1
+                continue
+            sent_ns[number] = now_ns
+            os.write(number, ask)
+    seconds_taken = (clock_ns() - begun_ns) / 1e9
+    took_us.sort()
+    print(len(took_us), seconds_taken, took_us[len(took_us) // 2], took_us[len(took_us) * 99 // 100])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
