@@ -29,10 +29,13 @@ from tests.interop import go_programs, kafka_broker
 
 QUESTION = "Connections that each wait for a response: messages/s, CPU us a message, p50 and p99 in us"
 CONNECTIONS, QUICK_CONNECTIONS = (10, 100, 1_000, 5_000), (10, 100)
+CONNECTIONS_MAX = 10_000
 ROUNDS = 3
 SECONDS, QUICK_S = 2.0, 0.5
 """Of each run, and as much again for each 2,500 connections."""
 BODY = b"x" * 100
+OPEN: dict[str, Any] = {"connections__peer_share": 1.0, "log__open_files_max": 256}
+"""One client has all connections."""
 TOPIC = "bench"
 
 
@@ -82,7 +85,11 @@ def _open_nsq(stack: ExitStack, directory: Path) -> list[WaitedSide]:
     except go_programs.Unavailable as missing:
         print(f"without nsqd: {missing}", file=sys.stderr)
     for name, is_fast in (("lading, fast_connections off", False), ("lading", True)):
-        broker = stack.enter_context(testing.broker(durability="os", fast_connections=is_fast))
+        broker = stack.enter_context(
+            testing.broker(
+                durability="os", fast_connections=is_fast, endpoints__nsqd_tcp__connections_max=CONNECTIONS_MAX, **OPEN
+            )
+        )
         kernels_loaded(broker)
         sides.append(WaitedSide("NSQ", name, broker.endpoints["nsqd_tcp"], broker.pid, *told))
     return sides
@@ -95,7 +102,9 @@ def _open_kafka(stack: ExitStack, directory: Path) -> list[WaitedSide]:
         addresses.append(("kafka", kafka.address, kafka.pid))
     except kafka_broker.Unavailable as missing:
         print(f"without Kafka: {missing}", file=sys.stderr)
-    broker = stack.enter_context(testing.broker(durability="os"))
+    broker = stack.enter_context(
+        testing.broker(durability="os", endpoints__kafka__connections_max=CONNECTIONS_MAX, **OPEN)
+    )
     kernels_loaded(broker)
     addresses.append(("lading", broker.endpoints["kafka"], broker.pid))
     sides = []
