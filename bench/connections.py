@@ -31,6 +31,7 @@ QUESTION = "Connections that each wait for a response: messages/s, CPU us a mess
 CONNECTIONS, QUICK_CONNECTIONS = (10, 100, 1_000, 5_000), (10, 100)
 CONNECTIONS_MAX = 10_000
 ROUNDS = 3
+WARM_UP_S = 15.0
 SECONDS, QUICK_S = 2.0, 0.5
 """Of each run, and as much again for each 2,500 connections."""
 BODY = b"x" * 100
@@ -65,8 +66,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             sides = open_sides(stack, directory)
             for side in sides:
-                # topics are made, and code is compiled
-                _measure(side, 10, 1.0)
+                # topics are made, and code is compiled, which a JVM does for long
+                _measure(side, 10, 1.0 if quick else WARM_UP_S)
                 side.figures.clear()
             for count in counts:
                 for _ in range(rounds):
