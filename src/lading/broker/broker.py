@@ -99,6 +99,8 @@ class Broker:
         """Opens the data in ``store``; raises CorruptLog if the directory of a topic is inconsistent."""
         self.settings = settings = settings or BrokerSettings()
         self.counters = Counters()
+        self.find_store_problem: Callable[[], str | None] = lambda: None
+        """Returns why the store cannot be used now; a data directory reports its own problems."""
         self._now_us = now_us
         self._store = store
         self.dates = store.dates

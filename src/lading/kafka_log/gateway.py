@@ -104,6 +104,7 @@ class Gateway:
         self._changes = changes
         changes.bind(self._cluster, lambda log: log.attach(self._loader, self._cache), self._look_and_wait)
         self._ends = EndsWatcher(self._open_transport(), self._list_places, self._take_ends, self._post)
+        self.broker.find_store_problem = lambda: self._ends.problem
         self._stopped = Event()
         self._looker = Thread(target=self._look_on, name="lading-topics", daemon=True)
 

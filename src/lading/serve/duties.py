@@ -52,6 +52,7 @@ def make_duty_timer(services: Services) -> DutyTimer:
     services.health.add_check("duties", timer.health_problem)
     services.health.add_check("data directory", lambda: directory.problem)
     services.health.add_check("catalog", lambda: broker.catalog.problem)
+    services.health.add_check("store", broker.find_store_problem)
     metrics.add(
         Gauge(
             "lading_duties_late_seconds",
