@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
@@ -15,9 +19,13 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError
 
 from lading import testing
+from lading.model.errors import Reason, Refusal
 from lading.topic_tables.callers import CALLERS_MAX, LOGIN_S, OWN, TOKENS_MAX, CallerLogin, Callers
+from lading.topic_tables.catalog import TableCatalog
 from lading.topic_tables.keys import Grant, VendedKeys, load_secret
+from lading.topic_tables.tables import LiveTables
 from lading.transports.lading.transport import LadingTransport
+from tests.client.memory import MemoryTransport
 
 from .conftest import Clock, catalog, send
 
@@ -240,3 +248,43 @@ def _get(address: str, location: object, config: dict[str, str] | None) -> int:
     except PermissionDeniedError:
         return 403
     return 200
+
+
+def test_wrong_passwords_take_no_thread_from_callers_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 wrong passwords, which wait in the source, took all threads: known callers waited, right ones got 401."""
+    end = threading.Event()
+
+    def log_in(self: Callers, name: str, password: str) -> MemoryTransport:
+        if password != "right":
+            assert end.wait(30)
+            raise Refusal(Reason.UNAUTHENTICATED, "wrong; send the right one")
+        return MemoryTransport(made=1)
+
+    monkeypatch.setattr(Callers, "_log_in_transport", log_in)
+    monkeypatch.setattr("lading.topic_tables.callers.open_transport", lambda url, **login: MemoryTransport(made=1))
+    callers = Callers("lading://root:secret@127.0.0.1:1", {})
+    app = TableCatalog(callers, cast("LiveTables", SimpleNamespace(store=None)), VendedKeys())
+
+    async def talk() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://tables") as client:
+
+            async def log_in(password: str) -> int:
+                form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": password}
+                return (await client.post("/v1/oauth/tokens", data=form)).status_code
+
+            async def list_names(token: str) -> int:
+                headers = {"authorization": f"Bearer {token}"}
+                return (await client.get("/v1/lading/namespaces", headers=headers)).status_code
+
+            assert await list_names("a token") == await log_in("right") == 200
+            wrong = [asyncio.create_task(log_in(f"wrong {number}")) for number in range(60)]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(20):
+                assert await list_names("a token") == await log_in("right") == 200
+            end.set()
+            assert {await task for task in wrong} == {401}
+
+    asyncio.run(talk())
+    assert not callers._strangers, "their connections are closed"
+    callers.close()

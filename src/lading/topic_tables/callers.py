@@ -26,8 +26,8 @@ from .source import TableSource
 
 CALLERS_MAX: Final = 1_000
 """Callers with a login of their own that are remembered; the one that asked longest ago goes first."""
-STRANGERS_MAX: Final = 20
-"""Callers that are tried at once; a wrong login leaves a connection open."""
+STRANGERS_MAX: Final = 300
+"""Callers whose login is tried or waits for that: more than the catalog lets wait, so that none displaces another."""
 CONNECTED_MAX: Final = 50
 """Callers whose idle connections stay open: a process has about a thousand files."""
 LOGIN_S: Final = 7 * 86_400
@@ -104,15 +104,31 @@ class Callers:
         """Return a bearer token for a name and a password; None if the source does not take them."""
         if self.key is not None and hmac.compare_digest(password.encode(), self.key.encode()):
             return self.key
-        caller = _digest(f"{name}\0{password}")
+        caller = _digest_pair(name, password)
         if self._can_read(self._try(caller, lambda: self._log_in_transport(name, password))):
             self.accept(caller)
         else:
+            self.forget(caller)
             if self._is_closed or not self._can_read(self.own):
                 return None
             # without users, every pair is as good as none
             caller = OWN
         return self._make_token(CallerLogin(caller, self._clock() + LOGIN_S))
+
+    def has_accepted(self, caller: str) -> bool:
+        """Return whether the source has taken the login of a caller before, and the caller is remembered."""
+        return caller == OWN or caller in self._sources
+
+    def has_accepted_pair(self, name: str, password: str) -> bool:
+        """Return whether the source has taken this name and password before."""
+        return self.has_accepted(_digest_pair(name, password))
+
+    def forget(self, caller: str) -> None:
+        """Close the connections of a caller whose login the source has not taken; others stay."""
+        with self._lock:
+            source = self._strangers.pop(caller, None)
+        if source is not None:
+            source.close()
 
     def renew(self, token: str) -> str | None:
         """Return another token of the login of one that this process made; None for any other, or after ``LOGIN_S``."""
@@ -196,6 +212,10 @@ class Callers:
             self._sources, self._strangers = OrderedDict(), OrderedDict()
         for source in (self.own, *sources):
             source.close()
+
+
+def _digest_pair(name: str, password: str) -> str:
+    return _digest(f"{name}\0{password}")
 
 
 def _digest(text: str) -> str:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, Final
+from functools import partial
+from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ..endpoints.base.fair_runner import FairLimits, FairRunner, call_once
+from ..endpoints.base.login_throttle import network_of
 from ..model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
 from .callers import Callers
 from .file_store import FileStore
@@ -22,11 +25,21 @@ from .keys import LIFETIME_S, REGION, Grant, VendedKeys
 from .source import TableSource, TopicTable, describe_table
 from .tables import BUCKET, LiveTables
 
+T = TypeVar("T")
 PREFIX: Final = "lading"
 PIECE_BYTES: Final = 1 << 20
 MAKING_S: Final = 600
 """How long engines should wait for a file that is made when it is asked for."""
 FORM_BYTES_MAX: Final = 16_384
+LOGINS: Final = FairLimits(
+    threads=16,
+    waiting_max=256,
+    client_waiting_max=256,
+    reason=Reason.STOPPING,
+    sentence="too many logins wait; retry later",
+)
+"""Of callers that the source has not taken before, by address: wrong passwords wait in the source for seconds, and
+would take all threads from callers that it has taken."""
 READS: Final = [
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -70,6 +83,7 @@ class TableCatalog:
         self._tables = tables
         self._keys = keys
         self._clock = clock
+        self._logins = FairRunner("lading-login", LOGINS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -83,6 +97,9 @@ class TableCatalog:
         except Unreachable as error:
             response = refuse(503, "ServiceUnavailableException", str(error))
         except Refusal as error:
+            if error.reason is Reason.STOPPING:
+                await refuse(503, "ServiceUnavailableException", str(error))(scope, receive, send)
+                return
             is_login = error.reason in (Reason.UNAUTHENTICATED, Reason.INVALID_TOKEN)
             response = (
                 refuse(401, "NotAuthorizedException", LOGIN_NEEDED)
@@ -114,9 +131,23 @@ class TableCatalog:
             return refuse(401, "NotAuthorizedException", LOGIN_NEEDED)
         if parts[1:] == ["config"]:
             return respond({"defaults": {}, "overrides": {"prefix": PREFIX}, "endpoints": READS})
-        response = await run_in_threadpool(self._respond_catalog, request, parts[1:], caller, source)
+        if self._callers.has_accepted(caller):
+            return await run_in_threadpool(self._respond_catalog, request, parts[1:], caller, source)
+        try:
+            response = await self._log_in(request, partial(self._respond_catalog, request, parts[1:], caller, source))
+        except LadingError:
+            self._callers.forget(caller)
+            raise
         self._callers.accept(caller)
         return response
+
+    async def _log_in(self, request: Request, work: Callable[[], T]) -> T:
+        """Return the result of work that logs in at the source, in turns by address. Raises Refusal if too much waits.
+
+        Callers that the source has taken do not wait for it.
+        """
+        address = network_of(request.client.host) if request.client else ""
+        return await self._logins.run(address, call_once(work))
 
     async def _respond_token(self, request: Request) -> Response:
         """Trade a name and a password, or a token that this process made, for a token.
@@ -139,7 +170,10 @@ class TableCatalog:
         if form.get("grant_type") != "client_credentials":
             text = "send grant_type=client_credentials with client_id and client_secret"
             return respond({"error": "unsupported_grant_type", "error_description": text}, 400)
-        token = await run_in_threadpool(self._callers.log_in, name, password)
+        if self._callers.has_accepted_pair(name, password):
+            token = await run_in_threadpool(self._callers.log_in, name, password)
+        else:
+            token = await self._log_in(request, partial(self._callers.log_in, name, password))
         if token is None:
             text = "the name or the password is wrong; send those of a user of the source"
             return respond({"error": "invalid_client", "error_description": text}, 401)
