@@ -176,6 +176,12 @@ def test_which_clients_of_kafka_are_of_a_group(broker: Broker, client_id: str, i
     assert (broker.group_filters.find_for_client(client_id) is not None) is is_filtered
 
 
+def test_a_group_with_the_name_of_a_client_leaves_that_clients_readers_alone(broker: Broker) -> None:
+    set_filter(broker, of_kafka("rdkafka"), "a = 1", "mine")
+    assert broker.group_filters.find_for_client("rdkafka") is None
+    assert broker.group_filters.find_for_client("mine") is not None
+
+
 def test_a_member_of_another_group_suspends_a_filter_for_good(tmp_path: Path) -> None:
     broker = opened(tmp_path / "data")
     filters = broker.group_filters
@@ -209,5 +215,7 @@ def test_what_cannot_be_a_filter_is_refused(broker: Broker, topic: Topic) -> Non
             set_filter(broker, of_kafka("other"), "a = 1", client_id)
     with pytest.raises(SettingError):
         set_filter(broker, GroupFilterKey("nsq", topic.uuid, "c"), "a = 1", "mine", topic=topic)
+    with pytest.raises(SettingError, match="one of the filter of group 'shop'"):
+        set_filter(broker, of_kafka("mine"), "a = 1")
     with pytest.raises(Refusal):
         filters.remove(of_kafka("other"))

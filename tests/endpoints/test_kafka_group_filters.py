@@ -13,6 +13,7 @@ from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 
 from lading import testing
+from lading.model.errors import LadingError
 from lading.transports.lading.transport import LadingTransport
 from tests.endpoints.kafka_frames import KafkaFrames
 
@@ -68,6 +69,26 @@ def read(broker: testing.BrokerProcess, topic: str, group: str, client_id: str, 
     got += [message.offset() for message in late]
     consumer.close()
     return got
+
+
+@pytest.mark.parametrize(("protocol", "client_id"), [("classic", "claimed"), ("consumer", "consumer-late-1")])
+def test_a_filter_takes_no_client_of_a_group_that_runs(
+    broker: testing.BrokerProcess, admin: LadingTransport, topic: str, protocol: str, client_id: str
+) -> None:
+    """It had joined before, and its positions moved past what the filter left out until it committed them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.endpoints["kafka"], "group.id": "early", "client.id": client_id,
+            "group.protocol": protocol, "auto.offset.reset": "earliest",
+        }
+    )  # fmt: skip
+    consumer.subscribe([topic])
+    assert consumer.consume(1, 30)
+    with pytest.raises(LadingError, match=f"'{client_id}' is that of a member of group 'early'"):
+        admin.set_group_filter("kafka", "late", WHERE, ["claimed"])
+    consumer.close()
+    admin.set_group_filter("kafka", "late", WHERE, ["claimed"])
+    admin.remove_group_filter("kafka", "late")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -170,7 +170,7 @@ class Broker:
         )
         self.group_filters = GroupFilters(
             GroupFilterTable(self.catalog), self.channels, self.share_sessions, self.groups, self.poller.filtered,
-            partial(choose_form, self.schemas),
+            self.coordinated_groups, partial(choose_form, self.schemas),
         )  # fmt: skip
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels,

@@ -27,6 +27,7 @@ from .iggy.consumer import IGGY, ConsumerRef, IggyConsumerKind
 from .iggy.filtered_poll import FilteredPolls
 from .iggy.groups import IggyGroup, IggyGroups
 from .kafka.group import KAFKA
+from .kafka.group_coordinator import KafkaGroupCoordinator
 from .share_sessions import ShareSessions
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -71,6 +72,7 @@ class GroupFilters(Component):
         share: ShareSessions,
         iggy: IggyGroups,
         polls: FilteredPolls,
+        coordinator: KafkaGroupCoordinator,
         choose_form: Callable[[Topic], PayloadForm],
     ) -> None:
         """``choose_form`` returns how conditions read the payloads of a topic."""
@@ -79,6 +81,7 @@ class GroupFilters(Component):
         self._share = share
         self._iggy = iggy
         self._polls = polls
+        self._coordinator = coordinator
         self._choose_form = choose_form
         self._filters: dict[GroupFilterKey, GroupFilter] = {}
         self.of_clients: dict[str, GroupFilter] = {}
@@ -126,17 +129,8 @@ class GroupFilters(Component):
             raise SettingError(
                 f"{key.protocol} groups name themselves in each request; leave out the client ids, Kafka's need them"
             )
-        for client_id in ids:
-            if _DEFAULT_CLIENT_ID.fullmatch(client_id):
-                raise SettingError(
-                    f"client.id {client_id!r} is a client's default, which readers of any group have; "
-                    "give the members a client.id of their own"
-                )
-            other = self.of_clients.get(client_id)
-            if other is not None and other.key != key:
-                raise SettingError(
-                    f"client.id {client_id!r} is one of the filter of group {other.key.name!r}; use another"
-                )
+        if key.protocol == KAFKA:
+            self._require_own_clients(key, ids)
         if len(ids) > CLIENT_IDS_MAX:
             raise SettingError(f"{len(ids)} client ids; a filter has at most {CLIENT_IDS_MAX}, list fewer")
         made = GroupFilter(key, condition, ids)
@@ -152,11 +146,36 @@ class GroupFilters(Component):
         self._forget(key)
         self._apply(key, [] if topic is None else [topic])
 
+    def _require_own_clients(self, key: GroupFilterKey, client_ids: Sequence[str]) -> None:
+        """Raise SettingError if clients of others than this Kafka group have one of its client ids."""
+        for client_id in client_ids:
+            if _DEFAULT_CLIENT_ID.fullmatch(client_id):
+                raise SettingError(
+                    f"client.id {client_id!r} is a client's default, which readers of any group have; "
+                    "give the members a client.id of their own"
+                )
+        claimed = _list_client_ids(key, client_ids)
+        for client_id in claimed:
+            other = self.of_clients.get(client_id)
+            if other is not None and other.key != key:
+                raise SettingError(
+                    f"client.id {client_id!r} is one of the filter of group {other.key.name!r}; use another"
+                )
+        for group in self._coordinator.names():
+            for client_id in self._coordinator.list_client_ids(group).values() if group != key.name else ():
+                of_java = _OF_JAVA.fullmatch(client_id)
+                if client_id in claimed or (of_java is not None and of_java[1] == key.name):
+                    # it joined before, and says nothing of its group until its next commit
+                    raise SettingError(
+                        f"client.id {client_id!r} is that of a member of group {group!r}, which would lose messages; "
+                        "give that member another client.id, or end it"
+                    )
+
     def _take(self, made: GroupFilter) -> None:
         self._drop_client_ids(made.key)
         self._filters[made.key] = made
         if made.key.protocol == KAFKA:
-            self.of_clients |= dict.fromkeys((made.key.name, *made.client_ids), made)
+            self.of_clients |= dict.fromkeys(_list_client_ids(made.key, made.client_ids), made)
 
     def _forget(self, key: GroupFilterKey) -> None:
         self._table.remove(key)
@@ -241,6 +260,11 @@ class GroupFilters(Component):
         if key in self._filters:
             self._polls.set_condition(group.topic, ConsumerRef(IggyConsumerKind.GROUP, group.id).key, None)
             self._forget(key)
+
+
+def _list_client_ids(key: GroupFilterKey, client_ids: Sequence[str]) -> list[str]:
+    """Return the client ids of a Kafka group's filter: those that are listed, and its name if nobody has it unasked."""
+    return [*client_ids] if _DEFAULT_CLIENT_ID.fullmatch(key.name) else [key.name, *client_ids]
 
 
 def to_filter_key(view: GroupView) -> GroupFilterKey:
