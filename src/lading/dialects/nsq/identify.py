@@ -156,6 +156,9 @@ def parse(body: bytes) -> Identity:
 def _document(body: bytes) -> dict[str, Any]:
     try:
         document: Any = json.loads(body)
+        if document is None:
+            # as for Go, null leaves everything at its default
+            return {}
         if not isinstance(document, dict):
             raise ValueError("not an object")
         for key, wanted in _TYPES.items():

@@ -120,7 +120,12 @@ def take_body(inbox: Inbox, line: Line) -> bytes | None:
     size = commands.read_size(inbox.view, line.end, inbox.have)
     if size is None:
         return None
-    if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
+    if size <= 0:
+        raise NsqProtocolError("E_BAD_BODY", f"{line.command.name} invalid body size {size}")
+    if size > limits.REQUEST_BYTES_MAX:
+        text = f"{line.command.name} body too big {size} > {limits.REQUEST_BYTES_MAX}"
+        raise NsqProtocolError("E_BAD_BODY", text)
+    if size > limits.IDENTIFY_BYTES_MAX:
         raise NsqProtocolError("E_BAD_BODY", f"{line.command.name} invalid body size {size}")
     start = line.end + 4
     if start + size > inbox.have:
