@@ -89,7 +89,7 @@ def _message(number: int) -> dict[str, Any]:
 ADMIN: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
     **dict.fromkeys(
         (
-            "health", "live", "ready", "metrics", "users.list", "tokens.list", "rules.list", "quotas.list",
+            "root", "health", "live", "ready", "metrics", "users.list", "tokens.list", "rules.list", "quotas.list",
             "group.list", "group.show", "position.get", "streams.list", "topics.list", "topic.get", "topic.states.get",
             "topic.retention", "states.get", "chunks.get", "batches.get", "offset.at", "stream.delete", "topic.delete",
             "user.delete", "token.delete", "group.delete", "group.filter.remove",
@@ -240,7 +240,7 @@ IGGY_HTTP: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
 NSQD_HTTP: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
     **dict.fromkeys(
         (
-            "ping", "info", "stats", "channel/create", "channel/delete", "channel/setorder", "channel/empty",
+            "root", "ping", "info", "stats", "channel/create", "channel/delete", "channel/setorder", "channel/empty",
             "channel/pause", "channel/unpause", "channel/skip", "channel/unskip", "topic/create", "topic/delete",
             "topic/empty", "topic/pause", "topic/unpause", "config/{option}",
         ),
@@ -255,7 +255,7 @@ NSQD_HTTP: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
 
 NSQLOOKUPD_HTTP: Final[Mapping[str, tuple[HttpPart, ...] | str]] = dict.fromkeys(
     (
-        "ping", "info", "lookup", "topics", "channels", "nodes", "listlookup", "topic/create", "topic/creat",
+        "root", "ping", "info", "lookup", "topics", "channels", "nodes", "listlookup", "topic/create", "topic/creat",
         "topic/meta/update", "topic/delete", "topic/tombstone", "channel/create", "channel/delete",
     ),
     NO_BODY,

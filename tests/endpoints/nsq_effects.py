@@ -373,15 +373,19 @@ ERRORS: tuple[tuple[bytes, str], ...] = (
 """What a client sends, and what it is answered."""
 
 
-def read_answers(tcp: str, topic: str, sent: bytes) -> str:
-    """Send bytes; return the answers, and whether the connection is open after them."""
+def read_answers(tcp: str, topic: str, sent: bytes, expected: str) -> str:
+    """Send bytes; return the answers, and whether the connection is open after them.
+
+    As many answers as ``expected`` has are waited for, and a moment for one more.
+    """
+    count = expected.count(", ")
     client = NsqClient(tcp)
     answers: list[str] = []
     try:
         client.send(sent.replace(b"%s", topic.encode()))
         client.send(b"")
         while True:
-            answers.append(client.frame(0.25 if answers and answers[-1] != "OK" else SETTLE_S)[1].decode())
+            answers.append(client.frame(0.25 if len(answers) >= count else SETTLE_S)[1].decode())
     except TimeoutError:
         return ", ".join([*answers, "open"])
     except (EOFError, ConnectionError):

@@ -159,7 +159,7 @@ def test_a_member_joins_and_is_assigned_and_leaves(kafka: str) -> None:
         ("members", "share", "Stable")
     ]
     assert one.beat(-1).member_epoch == two.beat(-1).member_epoch == -1
-    listed = one.frames.ask("ListGroups", 5, states_filter=["Empty"], types_filter=[])
+    listed = one.frames.ask("ListGroups", 5, states_filter=["Empty"], types_filter=["share"])
     assert [group.group_id for group in listed.groups] == ["members"]
     for member in (one, two):
         member.close()

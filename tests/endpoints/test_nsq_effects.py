@@ -26,7 +26,7 @@ def test_effects_are_those_of_nsqd(broker: testing.BrokerProcess, case: Case) ->
 
 def test_errors_are_those_of_nsqd(broker: testing.BrokerProcess) -> None:
     address = broker.endpoints["nsqd_tcp"]
-    assert [(sent, read_answers(address, "errors", sent)) for sent, _ in ERRORS] == list(ERRORS)
+    assert [(sent, read_answers(address, "errors", sent, expected)) for sent, expected in ERRORS] == list(ERRORS)
 
 
 @pytest.mark.parametrize("name", ["PUBLISHING", "TOPICS", "CHANNELS", "OTHERS", "LOOKUP", "FRAGMENTS"])

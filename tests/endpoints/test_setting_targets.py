@@ -97,6 +97,10 @@ BROKER_SETTINGS: Final[Mapping[str, Held]] = {
         "a directory", "test_serve.py::test_a_data_directory_that_is_a_file",
         "test_serve.py::test_a_second_broker_is_told_who_has_the_directory",
     ),
+    "store": Held(
+        "a cluster", "../kafka_log/test_refusals.py::test_settings_that_contradict_the_store_are_refused",
+        "../kafka_log/test_ends.py::test_a_cluster_that_does_not_respond_is_a_problem",
+    ),
     "endpoints.*.address": Held(
         "an address", "test_settings.py::test_a_bind_beyond_loopback_needs_credentials_or_consent",
         "test_serve.py::test_a_taken_port_is_named_with_its_setting",

@@ -29,7 +29,7 @@ def test_the_table_is_true_of_the_real_nsqd(nsqd: RunningNsq, case: Case) -> Non
 
 
 def test_its_errors_are_those_of_the_table(nsqd: RunningNsq) -> None:
-    assert [(sent, read_answers(nsqd.nsqd_tcp, "errors", sent)) for sent, _ in ERRORS] == list(ERRORS)
+    assert [(sent, read_answers(nsqd.nsqd_tcp, "errors", sent, expected)) for sent, expected in ERRORS] == list(ERRORS)
 
 
 @pytest.mark.parametrize("name", ["PUBLISHING", "TOPICS", "CHANNELS", "OTHERS", "LOOKUP"])

@@ -68,9 +68,13 @@ def read_numbers(table: Table) -> list[int]:
     return sorted(map(int, rows))
 
 
+def find_objects(server: ObjectServer, bucket: str) -> list[Path]:
+    """Return the files of the objects of one bucket; other tests of the process use the same server."""
+    return sorted((server.buckets / bucket.removeprefix("s3://")).rglob("*.parquet"))
+
+
 def count_objects(server: ObjectServer, bucket: str) -> list[str]:
-    folder = server.buckets / bucket.removeprefix("s3://")
-    return sorted(path.name for path in folder.rglob("*.parquet"))
+    return sorted(path.name for path in find_objects(server, bucket))
 
 
 def test_sealed_files_are_in_the_store_and_the_tail_is_not(
@@ -87,7 +91,7 @@ def test_sealed_files_are_in_the_store_and_the_tail_is_not(
         assert read_numbers(before) == list(range(2 * SEALED + 30))
         uuid = table.metadata.table_uuid
         assert all(path.startswith(f"{bucket}/tables/{uuid}/0-") for path in list_stored(table))
-        bodies = {path.name: path.read_bytes() for path in object_server.buckets.rglob("*.parquet")}
+        bodies = {path.name: path.read_bytes() for path in find_objects(object_server, bucket)}
         assert sorted(bodies) == [path.rpartition("/")[2] for path in list_stored(table)]
         for path in list_stored(table):
             served = httpx.get(f"{address}/{path.removeprefix('s3://')}")
@@ -127,7 +131,7 @@ def test_two_processes_share_a_store(
         tables = [wait_until_stored(client, "default.both", 4) for client in clients]
         assert list_stored(tables[0]) == list_stored(tables[1])
         assert len(count_objects(object_server, bucket)) == 4
-        times = {path: path.stat().st_mtime_ns for path in object_server.buckets.rglob("*.parquet")}
+        times = {path: path.stat().st_mtime_ns for path in find_objects(object_server, bucket)}
         send_rows(broker.url, "both", 4 * SEALED + 7, SEALED)
         for client in clients:
             client.load_table("default.both")
