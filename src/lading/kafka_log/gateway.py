@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final, cast
 
 from ..broker.broker import Broker, BrokerParts
@@ -106,6 +106,7 @@ class Gateway:
         self._ends = EndsWatcher(self._open_transport(), self._list_places, self._take_ends, self._post)
         self.broker.find_store_problem = lambda: self._ends.problem
         self._stopped = Event()
+        self._looking = Lock()
         self._looker = Thread(target=self._look_on, name="lading-topics", daemon=True)
 
     def start(self) -> None:
@@ -136,7 +137,6 @@ class Gateway:
     def _look_and_wait(self) -> None:
         """Take over the cluster as it is now; returns when the event loop has. In a worker."""
         done = Event()
-        view = self._cluster.look(self._changes.known)
 
         def take() -> None:
             try:
@@ -144,7 +144,10 @@ class Gateway:
             finally:
                 done.set()
 
-        self._post(take)
+        # an older view that is taken after a newer one would take its new topics away
+        with self._looking:
+            view = self._cluster.look(self._changes.known)
+            self._post(take)
         if not done.wait(END_S):
             raise Refusal(Reason.STOPPING, "the gateway did not take the change over in time; look whether it was made")
 
