@@ -440,7 +440,9 @@ def _fixed(loop: ScriptedLoop) -> Iterator[None]:
 
 def converse(conversation: Conversation, directory: Path) -> list[str | bytes]:
     """Return all that an endpoint does in a conversation: steps, and what came of each."""
-    settings = Settings(data=directory, busy_poll_us=0)
+    # with all requests of Kafka that there are
+    endpoints = {"kafka": {"client_metrics": "*"}}
+    settings = Settings.model_validate({"data": directory, "busy_poll_us": 0, "endpoints": endpoints})
     log = conversation.log
     commit = {"instant": WriteOnly, "prompt": SyncNow, "late": SyncNow, "failing": FailingCommit}[log]()
     unsynced_bytes_max = HELD_BACK_BYTES if log == "late" else 1 << 30

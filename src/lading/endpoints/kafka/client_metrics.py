@@ -93,9 +93,13 @@ class ClientMetrics:
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """Return the handlers of this module."""
+    """Return the handlers of this module: none unless a setting wants metrics, as Kafka has them with a plugin alone.
+
+    librdkafka 2.16 logs a line in each client to which these requests are offered.
+    """
     answers = ClientMetricsHandlers(context)
-    return {GET_TELEMETRY_SUBSCRIPTIONS: answers.subscribe, PUSH_TELEMETRY: answers.push}
+    found = {GET_TELEMETRY_SUBSCRIPTIONS: answers.subscribe, PUSH_TELEMETRY: answers.push}
+    return found if context.settings.client_metrics else {}
 
 
 class ClientMetricsHandlers:
