@@ -403,17 +403,14 @@ def show(message: Message, output: Output, *, headers_only: bool = False, schema
 
 def _decode_payload(message: Message, payload: bytes, schemas: PayloadForm) -> tuple[bytes, str]:
     """Return a payload as JSON, and the schema that it names; what was sent, and why, if it cannot be decoded."""
-    from ..payloads.decoded import decode_payload
-    from ..payloads.form import ID_HEADER
+    from ..payloads.decoded import decode_message
 
-    value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
-    found = decode_payload(schemas, payload, value)
+    found = decode_message(schemas, message)
     if found is None:
         return payload, ""
-    name = f"id {found.name}" if isinstance(found.name, int) else f"GUID {found.name}"
     if found.text is None:
-        return payload, f"schema {name}: {found.problem}"
-    return found.text.encode(), f"{found.kind} by schema {name}"
+        return payload, f"schema {found.schema}: {found.problem}"
+    return found.text.encode(), f"{found.kind} by schema {found.schema}"
 
 
 def _text(value: Any, most: int = 500) -> str:

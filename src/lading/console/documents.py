@@ -14,8 +14,8 @@ from ..client.message_json import to_json
 from ..model.errors import CorruptError, LadingError
 from ..model.kinds import Kind, decode_value
 from ..model.message import Message
-from ..payloads.decoded import decode_payload
-from ..payloads.form import ID_HEADER, JSON_FORM, PayloadForm
+from ..payloads.decoded import decode_message
+from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import Path, parse_path, write_path
 from ..payloads.walk import walk_json
 from ..registry.payload_form import RegistrySchemas
@@ -100,19 +100,18 @@ def show_whole(message: Message, form: PayloadForm = JSON_FORM) -> dict[str, Any
 
 
 def _decode(message: Message, form: PayloadForm) -> dict[str, Any] | None:
-    if message.payload is None or not isinstance(form.source, RegistrySchemas):
+    if not isinstance(form.source, RegistrySchemas):
         return None
-    value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
     try:
-        found = decode_payload(form, message.payload, value)
+        found = decode_message(form, message)
     except LadingError as error:
         # a registry that is away keeps nobody from the bytes
         return {"schema": None, "url": None, "text": None, "problem": str(error)}
     if found is None:
         return None
-    words, path = (f"id {found.name}", "ids") if isinstance(found.name, int) else (f"GUID {found.name}", "guids")
+    path = "ids" if isinstance(found.name, int) else "guids"
     return {
-        "schema": f"{found.kind} {words}".strip(), "text": found.text, "problem": found.problem,
+        "schema": f"{found.kind} {found.schema}".strip(), "text": found.text, "problem": found.problem,
         "url": f"{form.source.address.url.rstrip('/')}/schemas/{path}/{found.name}",
     }  # fmt: skip
 

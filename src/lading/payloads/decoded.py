@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..model.lazy_dataclass import lazy_dataclass
+from ..model.message import Message
 from ..model.run import Located
 from ..schemas.parsed import ParsedSchema
 from .form import ID_HEADER, PayloadForm, describe_schema
@@ -21,6 +22,19 @@ class DecodedPayload:
     kind: str
     text: str | None
     problem: str | None = None
+
+    @property
+    def schema(self) -> str:
+        """The id or the GUID of the schema, with that word before it."""
+        return f"id {self.name}" if isinstance(self.name, int) else f"GUID {self.name}"
+
+
+def decode_message(form: PayloadForm, message: Message) -> DecodedPayload | None:
+    """Return the payload of a message that names its schema; None for another one. Raises as ``decode_payload``."""
+    if message.payload is None:
+        return None
+    value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
+    return decode_payload(form, message.payload, value)
 
 
 def decode_payload(form: PayloadForm, payload: bytes, id_header: bytes | None) -> DecodedPayload | None:
