@@ -331,3 +331,9 @@ def test_infer_takes_the_message_that_a_topic_has(
         (member,) = profile["payload"]["members"]
         assert (member["path"], member["example_values"]) == ("payload.order_id", ["A-1"])
         assert 'order_id = "string required from payload"' in profile["contract"]
+        # payloads that name no schema are JSON, with a registry too
+        with Producer(running.url) as producer:
+            producer.send("plain", b'{"city": "Ulm"}')
+        with pytest.raises(SystemExit) as left:
+            main(["profile", "plain", "--registry", url, "--from", running.url, "--output", "json"])
+        assert 'city = "string required from payload"' in json.loads(capsys.readouterr().out)["contract"]

@@ -85,12 +85,13 @@ def profile(
     if found.lost:
         print_note(f"[red]{found.lost}[/]")
     document = found.document(topic, source)
-    contract = headers_section(
-        found.statistics, topic, document["headers"], found.members if registry is None else None
-    )
-    if registry is not None and found.form is not None and not is_queue(source):
-        schemas = sample_field_schemas(source, topic, found.form, states)
-        contract = add_schema_columns(contract, schemas[-1], {"registry": registry}) if schemas else contract
+    # what a queue gave is gone: the schemas of its messages cannot be looked at again
+    form = None if is_queue(source) else found.form
+    schemas = [] if form is None else sample_field_schemas(source, topic, form, states)
+    is_json = not schemas and form is found.form
+    contract = headers_section(found.statistics, topic, document["headers"], found.members if is_json else None)
+    if registry is not None and schemas:
+        contract = add_schema_columns(contract, schemas[-1], {"registry": registry})
     if html is not None:
         try:
             html.write_text(profile_page(document, contract))
