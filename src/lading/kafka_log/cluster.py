@@ -82,7 +82,11 @@ class ClusterTopics:
             rows = {
                 row.name: row
                 for row in self._cluster.metadata(None).topics
-                if not row.is_internal and not row.error_code and not row.name.startswith("__")
+                if not row.is_internal
+                and not row.error_code
+                and not row.name.startswith("__")
+                # a new topic that has no leaders yet, or none now, waits for a later look and holds up no other
+                and (row.name in known or all(part.leader_id >= 0 for part in row.partitions))
             }
             missing = [name for name in rows if name not in self._records.topics]
             for name in sorted(missing):
