@@ -19,6 +19,7 @@ from lading.broker.broker import Broker
 from lading.broker.share_sessions import ACCEPT, AcknowledgementBatch
 from lading.dialects.kafka import batch_slicing
 from lading.kernels import engine
+from lading.runtime.turns import finish
 
 QUESTION = "share groups: ns a message, from the log to a member and accepted; 100 B + 3 headers, durability os"
 TAKEN = 500
@@ -52,7 +53,7 @@ def _share(broker: Broker, members_count: int, messages: int) -> Callable[[], No
     sessions = broker.share_sessions
 
     def once() -> None:
-        channel = sessions.open_channel(GROUP, topic)
+        channel = finish(sessions.open_channel(GROUP, topic))
         channel.seek(0, topic.partition(0).log.last_stable_offset - messages)
         config = sessions.find_config(GROUP)
         members = [sessions.open(GROUP, f"m{number}") for number in range(members_count)]

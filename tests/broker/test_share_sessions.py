@@ -56,7 +56,7 @@ def open_session(broker: Broker, topic: Topic, member: str = "m") -> ShareSessio
     if "share.auto.offset.reset" not in configured:
         broker.kafka_configs.replace(32, GROUP, configured | {"share.auto.offset.reset": "earliest"})
     session = broker.share_sessions.open(GROUP, member)
-    session.add(broker.share_sessions.open_channel(GROUP, topic), 0)
+    session.add(finish(broker.share_sessions.open_channel(GROUP, topic)), 0)
     return session
 
 
@@ -126,7 +126,7 @@ def test_a_session_takes_messages_of_all_its_partitions_in_turn(broker: Broker) 
         put(broker, partition, *[b"x"] * 4)
     session = open_session(broker, topic)
     for number in (1, 2):
-        session.add(broker.share_sessions.open_channel(GROUP, topic), number)
+        session.add(finish(broker.share_sessions.open_channel(GROUP, topic)), number)
     seen: set[int] = set()
     for _ in range(3):
         for reader in session.take(4, 1 << 20, broker.share_sessions.find_config(GROUP), NOW):
@@ -168,7 +168,7 @@ def test_the_next_session_of_a_member_is_woken_and_outlives_the_one_before(broke
     session = broker.share_sessions.open(GROUP, "m")
     assert calls == ["former"]
     finish(broker.share_sessions.close(former))
-    session.add(broker.share_sessions.open_channel(GROUP, topic), 0)
+    session.add(finish(broker.share_sessions.open_channel(GROUP, topic)), 0)
     session.on_ready = lambda: calls.append("next")
     session.wait(broker.share_sessions.find_config(GROUP))
     put(broker, topic.partition(0), b"b")
@@ -210,7 +210,7 @@ def test_messages_count_with_their_whole_batches(broker: Broker, topic: Topic) -
 def test_an_ephemeral_queue_goes_with_its_last_reader(broker: Broker, topic: Topic) -> None:
     """As the page of groups says: names of channels mean what they mean to NSQ."""
     session = broker.share_sessions.open("g#ephemeral", "m")
-    session.add(broker.share_sessions.open_channel("g#ephemeral", topic), 0)
+    session.add(finish(broker.share_sessions.open_channel("g#ephemeral", topic)), 0)
     finish(broker.share_sessions.close(session))
     assert broker.share_sessions.find_channel("g#ephemeral", topic) is None
 
@@ -218,11 +218,11 @@ def test_an_ephemeral_queue_goes_with_its_last_reader(broker: Broker, topic: Top
 def test_a_partition_that_comes_back_is_read_again(broker: Broker) -> None:
     topic = topic_of(broker, 2)
     session = open_session(broker, topic)
-    session.add(broker.share_sessions.open_channel(GROUP, topic), 1)
+    session.add(finish(broker.share_sessions.open_channel(GROUP, topic)), 1)
     broker.at_once.delete_partitions(topic, 1)
     broker.at_once.add_partitions(topic, 1)
     assert [reader.number for reader in session.readers.values() if reader.is_lost] == [1]
-    session.add(broker.share_sessions.open_channel(GROUP, topic), 1)
+    session.add(finish(broker.share_sessions.open_channel(GROUP, topic)), 1)
     put(broker, topic.partition(1), b"a")
     assert take(broker, session, 1) == [(0, 1)]
 
@@ -511,7 +511,7 @@ def test_sessions_and_their_partitions_are_bounded(
     monkeypatch.setattr(share_sessions, "SESSIONS_MAX", 2)
     monkeypatch.setattr(share_sessions, "READERS_MAX", 1)
     sessions = broker.share_sessions
-    channel = sessions.open_channel(GROUP, topic)
+    channel = finish(sessions.open_channel(GROUP, topic))
     client = object()
     for _ in range(3):
         # another session of the same member replaces the one before
@@ -555,7 +555,7 @@ def test_a_session_of_many_partitions_is_closed_in_turns(broker: Broker, monkeyp
     """A thousand of them kept the loop for 327 ms, since each left each partition of its topic."""
     topic = topic_of(broker, 300, "wide")
     session = broker.share_sessions.open(GROUP, "m")
-    channel = broker.share_sessions.open_channel(GROUP, topic)
+    channel = finish(broker.share_sessions.open_channel(GROUP, topic))
     for number in range(300):
         broker.share_sessions.add(session, channel, number)
     asked = 0

@@ -264,6 +264,11 @@ CONFIG_CHANGES: tuple[tuple[int, str, list[tuple[str, int, str | None]], int], .
     (GROUP_RESOURCE, "g2", [("consumer.heartbeat.interval.ms", SET, "50000")], INVALID_CONFIG),
     (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "earliest")], NO_ERROR),
     (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "never")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "by_duration:P1W")], INVALID_CONFIG),
+    (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "by_duration:PT1H ")], NO_ERROR),
+    (GROUP_RESOURCE, "g2", [("share.auto.offset.reset", SET, "earliest")], NO_ERROR),
+    (GROUP_RESOURCE, "g2", [("share.delivery.count.limit", SET, " 3 ")], NO_ERROR),
+    (GROUP_RESOURCE, "g2", [("share.delivery.count.limit", REMOVE, None)], NO_ERROR),
     # what Kafka does not have or has otherwise: another broker, configs with an effect here, retention switched off
     (BROKER_RESOURCE, "2", [("background.threads", SET, "9")], INVALID_REQUEST),
     (BROKER_RESOURCE, "1", [("log.retention.ms", SET, "60000")], INVALID_REQUEST),

@@ -166,8 +166,9 @@ class Broker:
         # a circle: a channel reads the delayed messages, and hears of those whose time has come
         self.postponed.on_entered = self.channels.on_delayed_entered
         self.share_sessions = ShareSessions(
-            self.coordinated_groups.share, self.channels, self.kafka_configs, self.topology.topic_by_uuid
-        )
+            self.coordinated_groups.share, self.channels, self.kafka_configs, self.topology.topic_by_uuid,
+            lambda: self._now_us,
+        )  # fmt: skip
         self.group_filters = GroupFilters(
             GroupFilterTable(self.catalog), self.channels, self.share_sessions, self.groups, self.poller.filtered,
             self.coordinated_groups, partial(choose_form, self.schemas),

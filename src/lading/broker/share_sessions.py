@@ -20,10 +20,12 @@ from ..runtime.turns import TurnCounter, Turns, finish
 from .channels import Channel, Channels, ChannelStart, Delivery, Subscriber
 from .channels.partition_dispatcher import LOOKAHEAD_MAX, NO_LIMIT, PartitionDispatcher
 from .core.callbacks import ignore
+from .core.offsets_for_times import offset_at
 from .core.topology import Topic
 from .kafka.assignors import Place
 from .kafka.epoch_groups import GROUP_CONFIG_KIND
 from .kafka.share_group_coordinator import ShareGroupCoordinator
+from .kafka.share_start import EARLIEST, LATEST, find_duration_us
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -32,6 +34,8 @@ SESSIONS_MAX: Final = 2_000
 """As many as Apache Kafka has by default (``group.share.max.share.sessions``)."""
 READERS_MAX: Final = 100_000
 """Partitions of all sessions together: each takes about a kilobyte."""
+PARTITIONS_AT_ONCE: Final = 16
+"""To find a message by its time reads a chunk: up to a millisecond."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 """Kinds of acknowledgements."""
 MS_US: Final = 1_000
@@ -41,7 +45,8 @@ NEVER_US: Final = 1 << 62
 class ShareGroupConfig(NamedTuple):
     """The configs of a share group that have an effect on its queues, with Apache Kafka's defaults."""
 
-    start: str = "latest"
+    start: str = LATEST
+    """A text of ``share.auto.offset.reset``."""
     attempts_max: int = 5
     locks_max: int = 2_000
     """Messages of a partition that members have at the same time."""
@@ -266,8 +271,10 @@ class ShareSessions:
         channels: Channels,
         configs: KafkaConfigTable,
         find_topic: Callable[[bytes], Topic | None],
+        now_us: Callable[[], int],
     ) -> None:
         """``find_topic`` returns a topic by its id."""
+        self._now_us = now_us
         self._find_topic = find_topic
         self.groups = groups
         self._channels = channels
@@ -286,7 +293,7 @@ class ShareSessions:
             self._config_version = self._configs.version
         config = self._config_of.get(group)
         if config is None:
-            found = self._configs.find(GROUP_CONFIG_KIND, group)
+            found = {name: text.strip() for name, text in self._configs.find(GROUP_CONFIG_KIND, group).items()}
             default = ShareGroupConfig()
             config = ShareGroupConfig(
                 found.get("share.auto.offset.reset", default.start),
@@ -371,22 +378,43 @@ class ShareSessions:
             del self._sessions[session.group, session.member]
         yield from session.close()
 
-    def open_channel(self, group: str, topic: Topic) -> Channel:
-        """Return the queue of a group in a topic, created as the group's configs say if it does not exist."""
+    def open_channel(self, group: str, topic: Topic) -> Turns[Channel]:
+        """Return the queue of a group in a topic, created as the group's configs say if it does not exist, in turns."""
         config = self.find_config(group)
         channel = self._channels.find(topic, group)
         if channel is None:
-            start = ChannelStart.FIRST if config.start == "earliest" else ChannelStart.END
+            offsets = yield from self._find_offsets(topic, config)
+            channel = self._channels.find(topic, group)
+        if channel is None:
+            start = ChannelStart.FIRST if config.start == EARLIEST else ChannelStart.END
             channel = self._channels.open(topic, group, start=start)
             if config.is_uncommitted and start is ChannelStart.END:
                 channel.set_uncommitted(True)
-                for lane in channel.lanes:
-                    if lane.window.end < lane.visible_end:
-                        lane.seek(lane.visible_end)
+            for lane in channel.lanes if start is ChannelStart.END else ():
+                offset = offsets.get(lane.partition.number, NO_LIMIT)
+                # at most to its end: what is after it may belong to a transaction that is open
+                if (offset := min(offset, lane.visible_end)) != lane.window.end:
+                    lane.seek(offset)
         _configure(channel, config)
         self.groups.note_topic(group, topic.uuid)
         self.on_channel_opened(group, channel)
         return channel
+
+    def _find_offsets(self, topic: Topic, config: ShareGroupConfig) -> Turns[dict[int, int]]:
+        """Return by partition the first message of the time that the config asks for; nothing unless it asks for one.
+
+        A partition without messages of that time is read from its end.
+        """
+        duration_us = find_duration_us(config.start)
+        offsets: dict[int, int] = {}
+        if duration_us is not None:
+            since_us = self._now_us() - duration_us
+            turn = TurnCounter(PARTITIONS_AT_ONCE)
+            for partition in topic.partitions:
+                offsets[partition.number] = offset_at(partition, since_us)
+                if turn.is_over():
+                    yield
+        return offsets
 
     def find_channel(self, group: str, topic: Topic) -> Channel | None:
         """Return the queue of a group in a topic, if the group has read it."""
@@ -406,7 +434,7 @@ class ShareSessions:
     def seek(self, group: str, topic: Topic, number: int, offset: int) -> None:
         """Have a group without members go on at an offset of a partition, which it reads from now on."""
         topic.partition(number)
-        channel = self.open_channel(group, topic)
+        channel = finish(self.open_channel(group, topic))
         _require_unused(channel)
         channel.seek(number, offset)
 

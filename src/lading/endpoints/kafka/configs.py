@@ -263,7 +263,7 @@ def changes_of(configs: Iterable[tuple[str, str | None]], inert: Mapping[str, st
             elif text is None:
                 kept.pop(name, None)
             else:
-                INERT[name].check(text)
+                INERT[name].check(text.strip())
                 kept[name] = text
         except ValueError as error:
             raise SettingError(f"{name} cannot be {text!r}: {error}") from None

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ...broker.kafka.share_start import LATEST, find_duration_us
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ GROUP_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
             ("assignment.interval.ms", _whole(1_000, 0, 15_000)),
         )
     },
-    "share.auto.offset.reset": DynamicConfig(STRING, "latest", make_choice_parser("earliest", "latest")),
+    "share.auto.offset.reset": DynamicConfig(STRING, LATEST, find_duration_us),
     "share.delivery.count.limit": _whole(5, 2, 10),
     "share.isolation.level": DynamicConfig(
         STRING, "read_uncommitted", make_choice_parser("read_committed", "read_uncommitted")
@@ -346,7 +347,8 @@ def _require_value(name: str, config: DynamicConfig, text: str, code: int) -> st
     try:
         if len(text) > TEXT_CHARACTERS_MAX:
             raise ValueError(f"it takes {TEXT_CHARACTERS_MAX} characters at most")
-        config.check(text)
+        # Apache Kafka takes spaces around a value
+        config.check(text.strip())
     except ValueError as error:
         raise ConfigRefusal(code, f"Invalid value {text:.100} for configuration {name}: {error}") from None
     return text

@@ -266,7 +266,7 @@ class ShareHandlers:
                     rows.add((topic_id, number))["error_code"] = code or UNKNOWN_TOPIC
                 elif (topic_id, number) not in share.readers or share.readers[topic_id, number].is_lost:
                     try:
-                        channel = channel or self._sessions.open_channel(share.group, topic)
+                        channel = channel or (yield from self._sessions.open_channel(share.group, topic))
                         self._sessions.add(share, channel, number)
                     except Refusal as refusal:
                         rows.add((topic_id, number))["error_code"] = code_of(refusal)

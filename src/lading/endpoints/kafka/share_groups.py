@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -24,7 +25,7 @@ from ...dialects.kafka.errors import (
     TOPIC_AUTHORIZATION_FAILED,
 )
 from ...model.errors import Refusal
-from ...runtime.turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.services import now_us
 from .authorized_operations import find_authorized_operations
 from .handling import Answer, Context, Fields, Handler, Request, Session
@@ -225,6 +226,7 @@ class ShareGroupHandlers:
             sessions.require_empty(body.group_id)
         except Refusal as refusal:
             return {"error_code": coordinator_code(refusal), "error_message": str(refusal), "responses": []}
+        await finish_in_turns(self._open_channels(body.group_id, body.topics))
         results: dict[tuple[str, int], Refusal] = {}
 
         def seek(name: str, number: int, offset: int) -> None:
@@ -258,6 +260,16 @@ class ShareGroupHandlers:
                 for row in body.topics
             ],
         }
+
+    def _open_channels(self, group: str, rows: Iterable[Any]) -> Turns[None]:
+        """Create the queues of a group that are missing. To find their beginning by time takes reads, hence turns."""
+        for row in rows:
+            with suppress(Refusal):
+                # the error is reported with each partition
+                topic = self._context.topics.find_to_change(row.topic_name)
+                if any(0 <= one.partition_index < len(topic.partitions) for one in row.partitions):
+                    yield from self._context.broker.share_sessions.open_channel(group, topic)
+            yield
 
     async def delete_offsets(self, session: Session, request: Request) -> Fields:
         body, sessions = request.body, self._context.broker.share_sessions
