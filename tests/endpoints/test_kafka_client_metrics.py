@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.dialects.kafka.client_metrics import POINTS_MAX, ClientMetric, parse_client_metrics
-from lading.endpoints.kafka.client_metrics import CLIENTS_MAX, VALUES_MAX, ClientMetrics
+from lading.dialects.kafka.client_metrics import FIELDS_MAX, POINTS_MAX, ClientMetric, parse_client_metrics
+from lading.endpoints.kafka.client_metrics import CLIENTS_MAX, TEXT_SIZE_MAX, VALUES_MAX, ClientMetrics
 from lading.model.errors import MalformedMessage
 from tests.endpoints.kafka_frames import KafkaFrames
 
@@ -147,15 +147,51 @@ def test_java_gauges_and_sums_are_read() -> None:
 def test_memory_of_clients_is_bounded() -> None:
     clients = ClientMetrics("kafka")
     for number in range(CLIENTS_MAX + 5):
-        client = clients.find(UUID(int=number + 1), "c")
-        client.add(
-            ClientMetric(f"m{index}", "", 1.0, True) for index in range(VALUES_MAX + 5 if number > CLIENTS_MAX else 2)
-        )
-        client.add([ClientMetric("m0", "", 1.0, True)])
+        instance = UUID(int=number + 1)
+        clients.find(instance, "c")
+        count = VALUES_MAX + 5 if number > CLIENTS_MAX else 2
+        clients.add(instance, [ClientMetric(f"m{index}", "", 1.0, True) for index in range(count)])
+        clients.add(instance, [ClientMetric("m0", "", 1.0, True)])
     rows = [row for row in clients.read() if row is not None]
     assert len({labels[2] for labels, _ in rows}) == CLIENTS_MAX
     assert len(rows) <= CLIENTS_MAX * VALUES_MAX
     assert rows[0] == (("kafka", "c", str(UUID(int=6)), "m0", ""), 2.0)
+
+
+def test_rows_of_clients_are_bounded_in_bytes() -> None:
+    """60 pushes of a client with an id of 30,000 bytes became 872 MiB of ``/metrics``, and as much of the broker."""
+    clients = ClientMetrics("kafka")
+    metrics = [ClientMetric(f"m{index}", "a" * 200, 1.0, False) for index in range(VALUES_MAX)]
+    for number in range(200):
+        instance = UUID(int=number + 1)
+        clients.find(instance, "c" * 30_000)
+        # the second push adds no rows
+        clients.add(instance, metrics)
+        clients.add(instance, metrics)
+    rows = [labels for labels, _ in filter(None, clients.read())]
+    size_bytes = sum(sum(map(len, labels)) for labels in rows)
+    assert TEXT_SIZE_MAX / 2 < size_bytes < TEXT_SIZE_MAX
+    # those that pushed last, each whole; one that is forgotten takes its share with it
+    assert {labels[2] for labels in rows} == {str(UUID(int=200 - at)) for at in range(len(rows) // VALUES_MAX)}
+    for number in range(200):
+        clients.forget(UUID(int=number + 1))
+    # a client that was forgotten while its push was decoded stays so
+    clients.add(UUID(int=1), metrics)
+    assert list(clients.read()) == []
+    for number in range(100):
+        clients.find(UUID(int=number + 1), "c")
+        clients.add(UUID(int=number + 1), metrics[:1])
+    assert len([row for row in clients.read() if row is not None]) == 100
+
+
+def test_a_push_of_many_fields_without_a_value_is_refused() -> None:
+    """A push of 1 MiB in empty sums took 2 s of a worker, and any client may send the next one under another id."""
+    data = metrics_data(b"\x3a\x00" * FIELDS_MAX)
+    with pytest.raises(MalformedMessage, match="at most 100000 fields"):
+        parse_client_metrics(memoryview(data))
+    attributes = {f"key-{number}": "value" for number in range(5)}
+    honest = metrics_data(*(gauge("g", 1.0, **attributes) for _ in range(POINTS_MAX)))
+    assert len(parse_client_metrics(memoryview(honest))) == POINTS_MAX
 
 
 def test_confluent_pushes(broker: testing.BrokerProcess, tmp_path: Path) -> None:

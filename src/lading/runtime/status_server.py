@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 METRICS: Final = "/metrics"
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A client that has not sent its request by then is disconnected: each has a thread."""
+"""A client that has not sent its request, and taken the response, by then is disconnected: each has a thread."""
+CONNECTIONS_MAX: Final = 32
+"""One more ends the oldest one: a scrape takes milliseconds, and what is older waits or drips."""
 
 
 class StatusPage(NamedTuple):
@@ -64,7 +68,11 @@ def serve_status(address: Address, purpose: str, pages: Mapping[str, Callable[[]
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             render = pages.get(path)
-            if render is not None:
+            hosts = len(self.headers.get_all("host", []))
+            if hosts > 1 or (not hosts and self.request_version >= "HTTP/1.1"):
+                # RFC 9112 3.2
+                self._respond(400, _render_text("header Host: missing, or given more than once; send it once\n"))
+            elif render is not None:
                 self._respond(200, render())
             elif path == "/":
                 self._respond(200, _render_text(f"{sentence}\n"))
@@ -102,16 +110,59 @@ def serve_status(address: Address, purpose: str, pages: Mapping[str, Callable[[]
         thread.join()
 
 
+class _StatusServer(ThreadingHTTPServer):
+    """A server of few connections, each with a thread and one deadline for all of its request and response."""
+
+    daemon_threads = True
+    # a scraper that is slow to go away delays no stop
+    block_on_close = False
+    # the default of 5 makes a scraper wait a second for its connection if few others come at once
+    request_queue_size = 128
+
+    def __init__(self, family: int, address: Address, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = family
+        self._lock = threading.Lock()
+        self._ends_at: dict[socket.socket, float] = {}
+        """The deadlines of the open connections, oldest first."""
+        super().__init__((address.host, address.port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection; beyond CONNECTIONS_MAX end the oldest one for it."""
+        with self._lock:
+            if len(self._ends_at) >= CONNECTIONS_MAX:
+                self._disconnect(next(iter(self._ends_at)))
+            self._ends_at[request] = time.monotonic() + REQUEST_TIMEOUT_S
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Disconnect the clients whose time is up: a time-out of the socket begins again with every byte."""
+        now = time.monotonic()
+        with self._lock:
+            for request in [request for request, ends_at in self._ends_at.items() if ends_at <= now]:
+                self._disconnect(request)
+
+    def _disconnect(self, request: socket.socket) -> None:
+        del self._ends_at[request]
+        # the client may have gone
+        with suppress(OSError):
+            # its thread reads or writes: that ends, and closes the socket
+            request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._ends_at.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing of a client that leaves before its response: the base class writes a traceback for each."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 def _open_server(address: Address, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
     family, *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-
-    class Server(ThreadingHTTPServer):
-        address_family = family
-        daemon_threads = True
-        # a scraper that is slow to go away delays no stop
-        block_on_close = False
-
-    return Server((address.host, address.port), handler)
+    return _StatusServer(family, address, handler)
 
 
 def _render_text(text: str) -> StatusPage:

@@ -171,7 +171,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_message = self._is_in_head = False
         self._events = 0
         """Steps that the parser has made: bytes that make none are part of something that does not end."""
-        self._loose_bytes = self._head_bytes = self._head_lines = 0
+        self._loose_bytes = self._head_bytes = self._head_lines = self._hosts_count = 0
         self._body_left_bytes = 0
         self._granted_bytes = 0
         self._account = context.receive.open()
@@ -374,7 +374,7 @@ class HttpConnection(HttpToolsProtocol):
             raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for responses")
         self._events += 1
         self._is_in_message = self._is_in_head = True
-        self._head_bytes = self._head_lines = self._body_left_bytes = 0
+        self._head_bytes = self._head_lines = self._hosts_count = self._body_left_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the URL."""
@@ -391,6 +391,8 @@ class HttpConnection(HttpToolsProtocol):
         name = name.lower()
         if name == b"content-length" and value.isdigit():
             self._body_left_bytes = int(value[:20])
+        elif name == b"host":
+            self._hosts_count += 1
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
@@ -407,6 +409,7 @@ class HttpConnection(HttpToolsProtocol):
         self._events += 1
         self._is_in_head = False
         self._give_back()
+        self._check_host_count()
         if b"#" in self.url:
             # the parser drops it: a request for ``t#ephemeral`` would delete ``t``
             raise RequestRefused(
@@ -423,11 +426,21 @@ class HttpConnection(HttpToolsProtocol):
         if self._place is self._context.reserve:
             self.cycle.keep_alive = False
 
+    def _check_host_count(self) -> None:
+        """Refuse a request with two hosts, or one of HTTP/1.1 with none (RFC 9112 3.2); Go's servers do the same."""
+        if self._hosts_count > 1:
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, "header Host: given more than once; send it once", "invalid_request"
+            )
+        if not self._hosts_count and self.parser.get_http_version() >= "1.1":
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, "missing required Host header; send it, or HTTP/1.0", "invalid_request"
+            )
+
     def _take_host_of_target(self, target: bytes) -> None:
         """Have the host of a target in absolute form count, and not the header (RFC 9112 3.2.2): guards read that."""
         _, has_scheme, rest = target.partition(b"://")
-        named = [name for name, _ in self.headers].count(b"host")
-        if has_scheme and named < 2:
+        if has_scheme:
             self.headers[:] = [header for header in self.headers if header[0] != b"host"]
             self.headers.append((b"host", rest.partition(b"/")[0].partition(b"#")[0]))
 

@@ -39,11 +39,18 @@ PUSH_BYTES_MAX: Final = 1 << 20
 CLIENTS_MAX: Final = 1_000
 """Clients whose values are shown, those that pushed last; each has ``VALUES_MAX`` at most."""
 VALUES_MAX: Final = 500
+TEXT_SIZE_MAX: Final = 32 << 20
+"""Characters of all labels as ``/metrics`` repeats them; beyond, the clients that were silent for longest are
+forgotten."""
+CLIENT_ID_CHARACTERS_MAX: Final = 200
+"""Shown of a client id, which each row repeats; Kafka's has up to 32,767 bytes."""
 CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """In the order in which clients are to try them; NONE is always taken."""
 EARLY_SHARE: Final = 2
 """A client may push again after this part of the interval: its timer is not ours."""
 _NOBODY: Final = UUID(int=0)
+_OTHER_TEXT: Final = 140
+"""Characters of a row beside its labels: the names, an instance id, the value."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,13 +61,18 @@ class MeasuredClient:
     pushed_us: int = 0
     is_ending: bool = False
     values: dict[tuple[str, str], float] = field(default_factory=dict)
+    text_size: int = 0
+    """Characters of the labels of all values."""
 
     def add(self, metrics: Iterable[ClientMetric]) -> None:
         """Take over the values of a push; those above ``VALUES_MAX`` are left out."""
         for metric in metrics:
             key = metric.name, metric.attributes
-            if key in self.values or len(self.values) < VALUES_MAX:
-                self.values[key] = metric.value + (self.values.get(key, 0.0) if metric.is_delta else 0.0)
+            if key not in self.values:
+                if len(self.values) == VALUES_MAX:
+                    continue
+                self.text_size += len(self.client_id) + len(metric.name) + len(metric.attributes) + _OTHER_TEXT
+            self.values[key] = metric.value + (self.values.get(key, 0.0) if metric.is_delta else 0.0)
 
 
 class ClientMetrics:
@@ -69,20 +81,34 @@ class ClientMetrics:
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._clients: OrderedDict[UUID, MeasuredClient] = OrderedDict()
+        self._text_size = 0
 
     def find(self, instance: UUID, client_id: str) -> MeasuredClient:
         """Return a client, which is noted if it is new; the one that was silent for longest is forgotten then."""
         client = self._clients.get(instance)
         if client is None:
-            client = self._clients[instance] = MeasuredClient(client_id)
+            client = self._clients[instance] = MeasuredClient(client_id[:CLIENT_ID_CHARACTERS_MAX])
             if len(self._clients) > CLIENTS_MAX:
-                self._clients.popitem(last=False)
+                self.forget(next(iter(self._clients)))
         self._clients.move_to_end(instance)
         return client
 
+    def add(self, instance: UUID, metrics: Iterable[ClientMetric]) -> None:
+        """Take over the values of a push, unless the client was forgotten while they were decoded."""
+        client = self._clients.get(instance)
+        if client is None:
+            return
+        before = client.text_size
+        client.add(metrics)
+        self._text_size += client.text_size - before
+        while self._text_size > TEXT_SIZE_MAX:
+            self.forget(next(iter(self._clients)))
+
     def forget(self, instance: UUID) -> None:
         """Drop the values of a client that has ended."""
-        self._clients.pop(instance, None)
+        client = self._clients.pop(instance, None)
+        if client is not None:
+            self._text_size -= client.text_size
 
     def read(self) -> Iterable[GaugeRow]:
         """Return all values as rows of the gauge."""
@@ -167,7 +193,7 @@ class ClientMetricsHandlers:
             metrics = await self._services.run_in_worker(1, 0, partial(_decode, codec), data)
         except MalformedMessage:
             return {"error_code": INVALID_RECORD}
-        client.add(metrics)
+        self._clients.add(instance, metrics)
         if client.is_ending:
             self._clients.forget(instance)
         return {"error_code": NO_ERROR}
