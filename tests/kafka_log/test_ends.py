@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any, cast
 
-from lading.kafka_log.ends import EndsWatcher
+import pytest
+
+from lading.kafka_log import ends
+from lading.kafka_log.ends import AWAITED_S, SWEEP_S, AwaitedPlaces, EndsWatcher
+from lading.transports.kafka.offsets import OffsetAndEpoch
 from lading.transports.kafka.transport import KafkaTransport
 
 
@@ -26,9 +30,14 @@ class FailingTransport:
 
 def test_a_cluster_that_does_not_respond_is_a_problem() -> None:
     transport = FailingTransport()
+    awaited = AwaitedPlaces()
+    awaited.note(("topic", 0))
     watcher = EndsWatcher(
-        cast("KafkaTransport", transport), lambda: {("topic", 0): 0}, lambda *ends: None, lambda callback: None
-    )
+        cast("KafkaTransport", transport), lambda: {("topic", 0): 0}, awaited, lambda *ends: None,
+        lambda callback: None, lambda: 0.0,
+    )  # fmt: skip
+    # the sweep is over
+    watcher._sweep_at_s = 1.0
     assert watcher.problem is None
     watcher.start()
     wait_for_problem(watcher, "nobody listens")
@@ -43,3 +52,45 @@ def wait_for_problem(watcher: EndsWatcher, word: str) -> None:
     while word not in (watcher.problem or ""):
         assert time.monotonic() < deadline, watcher.problem
         time.sleep(0.01)
+
+
+PLACES = {("legs", number): 5 for number in range(100)}
+
+
+def test_only_partitions_with_readers_are_asked_for_between_two_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    asked: list[set[tuple[str, int]]] = []
+    watched: list[set[tuple[str, int]]] = []
+    taken: list[Any] = []
+
+    class QuietTransport:
+        cluster = None
+
+        def wait_for_news(self, places: Any, wait_ms: int) -> None:
+            watched.append(set(places))
+
+    def list_offsets(_cluster: Any, places: Any, timestamp_ms: int) -> Any:
+        asked.append(set(places))
+        return {place: OffsetAndEpoch(6 if place == ("legs", 7) else 5, 0) for place in places}
+
+    monkeypatch.setattr(ends, "list_offsets", list_offsets)
+    awaited = AwaitedPlaces(lambda: now_s)
+    watcher = EndsWatcher(
+        cast("KafkaTransport", QuietTransport()), lambda: PLACES, awaited,
+        lambda higher, lower, firsts: taken.append(higher), lambda callback: callback(), lambda: now_s,
+    )  # fmt: skip
+    assert watcher.look()
+    assert asked == [set(PLACES)] and not watched
+    assert taken == [{("legs", 7): OffsetAndEpoch(6, 0)}]
+    awaited.note(("legs", 3))
+    awaited.note(("gone", 0))
+    for _ in range(3):
+        watcher.look()
+    assert asked[1:] == watched == [{("legs", 3)}] * 3
+    now_s += SWEEP_S
+    watcher.look()
+    assert asked[-1] == set(PLACES)
+    # its reader stays away
+    now_s += AWAITED_S
+    watcher.look()
+    assert asked[-1] == set(PLACES) and awaited.list_places() == []

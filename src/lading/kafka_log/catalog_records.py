@@ -73,6 +73,17 @@ class CatalogRecords:
     streams: dict[str, StreamRecord] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
     """By flat name."""
+    _stream_of_id: dict[int, str] = field(default_factory=dict)
+    _topics_of_stream: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Flat names by stream and id."""
+
+    def copy(self) -> CatalogRecords:
+        """Return the same streams and topics, for a reader in another thread; it takes no more records."""
+        return CatalogRecords(dict(self.streams), dict(self.topics))
+
+    def list_topic_ids(self, stream: str) -> Mapping[int, str]:
+        """Return the flat name of each topic of a stream by its id."""
+        return self._topics_of_stream.get(stream, {})
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Take the next record; one that is not of this kind is logged and left out."""
@@ -92,18 +103,22 @@ class CatalogRecords:
 
     def _apply_stream(self, name: str, value: bytes | None) -> None:
         if value is None:
-            self.streams.pop(name, None)
+            self._forget_stream(name)
             return
         document = _parse(value)
         record = StreamRecord(name, int(document["id"]), int(document["created_us"]))
-        if record.id != DEFAULT_STREAM_ID and all(
-            one.id != record.id or one.name == name for one in self.streams.values()
-        ):
+        if record.id != DEFAULT_STREAM_ID and self._stream_of_id.get(record.id, name) == name:
+            self._forget_stream(name)
             self.streams[name] = record
+            self._stream_of_id[record.id] = name
+
+    def _forget_stream(self, name: str) -> None:
+        if (record := self.streams.pop(name, None)) is not None:
+            del self._stream_of_id[record.id]
 
     def _apply_topic(self, name: str, value: bytes | None) -> None:
         if value is None:
-            self.topics.pop(name, None)
+            self._forget_topic(name)
             return
         document = _parse(value)
         record = TopicRecord(
@@ -112,9 +127,17 @@ class CatalogRecords:
         )  # fmt: skip
         if record.name != name:
             raise ValueError(f"its key is not the name {record.name!r}")
-        others = (one for one in self.topics.values() if one.stream == record.stream and one.name != name)
-        if all(one.id != record.id for one in others):
+        if self._topics_of_stream.get(record.stream, {}).get(record.id, name) == name:
+            self._forget_topic(name)
             self.topics[name] = record
+            self._topics_of_stream.setdefault(record.stream, {})[record.id] = name
+
+    def _forget_topic(self, name: str) -> None:
+        if (record := self.topics.pop(name, None)) is not None:
+            of_stream = self._topics_of_stream[record.stream]
+            del of_stream[record.id]
+            if not of_stream:
+                del self._topics_of_stream[record.stream]
 
     def stream_id(self, name: str) -> int | None:
         """Return the id of a stream, or None if it has no record."""

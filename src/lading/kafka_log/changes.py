@@ -152,8 +152,9 @@ class ClusterChanges(TopologyChanges):
 
     def take_over(self, view: ClusterView, now_us: int) -> None:
         """Have streams and topics as the cluster has them. On the event loop."""
+        names = {stream.name for stream in self._namespace.streams()}
         for stream_record in view.records.streams.values():
-            if all(one.name != stream_record.name for one in self._namespace.streams()):
+            if stream_record.name not in names:
                 add = partial(self._namespace.add_stream, stream_record.id, stream_record.name)
                 self._attempt(stream_record.key, partial(add, now_us=stream_record.created_us))
         for topic in self._namespace.list_topics():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from functools import partial
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 _TOPIC_RESOURCE: Final = 2
 _TIMEOUT_MS: Final = 30_000
+_COUNT_BYTES: Final = 4
 
 
 class FoundTopic(NamedTuple):
@@ -85,26 +85,25 @@ class ClusterTopics:
                 if not row.is_internal
                 and not row.error_code
                 and not row.name.startswith("__")
-                # a new topic that has no leaders yet, or none now, waits for a later look and holds up no other
-                and (row.name in known or all(part.leader_id >= 0 for part in row.partitions))
+                # a new topic that has no leaders yet waits for a later look and holds up no other
+                and (_is_same(row, known) or _has_leaders(row))
             }
-            missing = [name for name in rows if name not in self._records.topics]
-            for name in sorted(missing):
-                self._write_topic(partial(_make_record, name))
-            new = [row for row in rows.values() if known.get(row.name) != _identify(row)]
+            self._write_missing(rows)
+            new = [row for row in rows.values() if known.get(row.name) != _identify(row) and _has_leaders(row)]
             places = [(row.name, part.partition_index) for row in new for part in row.partitions]
             first = list_offsets(self._cluster, places, EARLIEST)
             end = list_offsets(self._cluster, places, LATEST)
             topics = {}
             for row in rows.values():
-                numbers = sorted(part.partition_index for part in row.partitions)
                 at = (row.name, 0)
+                # partitions that were added and have no leaders yet wait as a new topic does
+                count = len(row.partitions) if at in first else _count_partitions(known[row.name])
                 ends = tuple(
                     (first[row.name, one].offset, end[row.name, one].offset) if at in first else (0, 0)
-                    for one in numbers
+                    for one in range(count)
                 )
                 topics[row.name] = FoundTopic(row.name, row.topic_id.bytes, ends)
-            return ClusterView(topics, deepcopy(self._records))
+            return ClusterView(topics, self._records.copy())
 
     def put_stream(self, name: str, ident: int | None, now_us: int, find_free: Callable[[set[int]], int]) -> None:
         """Create a stream; without an id it takes one that is free. Refusal if the name or the id is taken."""
@@ -186,25 +185,39 @@ class ClusterTopics:
         """Write the record of a topic, again with another id while one of the same id was first."""
         while True:
             draft = make(1)
-            others = {
-                one.id: one
-                for one in self._records.topics.values()
-                if one.stream == draft.stream and one.name != draft.name
+            taken = {
+                one: name for one, name in self._records.list_topic_ids(draft.stream).items() if name != draft.name
             }
-            if ident in others:
+            if ident in taken:
+                topic = self._records.topics[taken[ident]].topic
                 raise Refusal(
                     Reason.TOPIC_ID_EXISTS,
-                    f"topic id {ident} of stream {draft.stream!r} is {others[ident].topic!r} already; choose another",
+                    f"topic id {ident} of stream {draft.stream!r} is {topic!r} already; choose another",
                 )
-            free = next(one for one in range(1, len(others) + 2) if one not in others)
+            free = next(one for one in itertools.count(1) if one not in taken)
             wanted = make(free if ident is None else ident)
             self._write(wanted.key, wanted.pack())
             self._read_catalog()
             if self._records.topics.get(wanted.name) == wanted:
                 return
 
+    def _write_missing(self, names: Iterable[str]) -> None:
+        """Write records of topics that a program of Kafka created, together; again while others had their ids first."""
+        while missing := sorted(name for name in names if name not in self._records.topics):
+            taken = self._records.list_topic_ids(DEFAULT_STREAM)
+            free = (ident for ident in itertools.count(1) if ident not in taken)
+            records = [_make_record(name, next(free)) for name in missing]
+            self._write_all([record.key for record in records], [record.pack() for record in records])
+            self._read_catalog()
+
     def _write(self, key: str, value: bytes | None) -> None:
-        columns = {"key": pa.array([key.encode()], pa.binary()), "payload": pa.array([value], pa.binary())}
+        self._write_all([key], [value])
+
+    def _write_all(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        columns = {
+            "key": pa.array([key.encode() for key in keys], pa.binary()),
+            "payload": pa.array(values, pa.binary()),
+        }
         self._transport.send(CATALOG_TOPIC, 0, pa.RecordBatch.from_pydict(columns))
 
     def _read_catalog(self) -> None:
@@ -227,6 +240,19 @@ def _make_record(name: str, ident: int) -> TopicRecord:
     return TopicRecord(DEFAULT_STREAM, name, ident, 0, {})
 
 
+def _is_same(row: Any, known: Mapping[str, bytes]) -> bool:
+    """Return whether a topic is known and was not created again; it may have grown."""
+    return known.get(row.name, b"")[: len(row.topic_id.bytes)] == row.topic_id.bytes
+
+
+def _has_leaders(row: Any) -> bool:
+    return all(part.leader_id >= 0 for part in row.partitions)
+
+
+def _count_partitions(identity: bytes) -> int:
+    return int.from_bytes(identity[-_COUNT_BYTES:])
+
+
 def _identify(row: object) -> bytes:
     """Return bytes that change if a topic is created again, or grows."""
     return identify(row.topic_id.bytes, len(row.partitions))  # type: ignore[attr-defined]
@@ -234,4 +260,4 @@ def _identify(row: object) -> bytes:
 
 def identify(uuid: bytes, partitions_count: int) -> bytes:
     """Return the same for a topic that a gateway has."""
-    return uuid + partitions_count.to_bytes(4)
+    return uuid + partitions_count.to_bytes(_COUNT_BYTES)

@@ -1,8 +1,12 @@
-"""The ends of all partitions, watched with one request a leader: readers are called back when there is more."""
+"""The ends of partitions, watched with one request a leader: readers are called back when there is more.
+
+Partitions that have readers are watched all the time, the others are looked at once in ``SWEEP_S``.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Event, Thread
@@ -20,12 +24,44 @@ WAIT_MS: Final = 200
 """The longest watch: a partition that is new is watched from the next one on."""
 IDLE_S: Final = 0.02
 """Between two looks that found nothing, if the watch ended early, as it does before an open transaction."""
-FIRST_EVERY: Final = 25
-"""Looks between two at the first offsets, which retention moves."""
+SWEEP_S: Final = 1.0
+"""Between two looks at all partitions."""
+FIRST_EVERY: Final = 5
+"""Of these looks, between two at the first offsets, which retention moves."""
+AWAITED_S: Final = 10.0
+"""How long a partition is watched after a reader asked for its end."""
 RETRY_S: Final = 0.5
 Places = Mapping[tuple[str, int], int]
 """Partitions with the ends that are known."""
 Ends = Mapping[tuple[str, int], OffsetAndEpoch]
+
+
+class AwaitedPlaces:
+    """The partitions whose end a reader asked for lately. Threads: the event loop notes, the watcher lists."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked_at_s: dict[tuple[str, int], float] = {}
+        self._arrived = Event()
+
+    def note(self, place: tuple[str, int]) -> None:
+        """Have a partition watched."""
+        is_new = place not in self._asked_at_s
+        self._asked_at_s[place] = self._clock()
+        if is_new:
+            self._arrived.set()
+
+    def list_places(self) -> list[tuple[str, int]]:
+        """Return them, and forget those that no reader has come back to."""
+        since_s = self._clock() - AWAITED_S
+        for place in [place for place, asked_at_s in list(self._asked_at_s.items()) if asked_at_s < since_s]:
+            self._asked_at_s.pop(place, None)
+        return list(self._asked_at_s)
+
+    def wait_for_one(self, wait_s: float) -> None:
+        """Return when a partition is noted that was not, at the latest after ``wait_s``."""
+        self._arrived.wait(wait_s)
+        self._arrived.clear()
 
 
 class EndsWatcher:
@@ -35,8 +71,10 @@ class EndsWatcher:
         self,
         transport: KafkaTransport,
         list_places: Callable[[], Places],
+        awaited: AwaitedPlaces,
         take: Callable[[Ends, Ends, Ends], None],
         post: Callable[[Callable[[], None]], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``list_places`` is called in the thread; ``take`` on the event loop, with the ends that are higher than they
         were, those that are lower, and at times the first offsets."""
@@ -44,8 +82,12 @@ class EndsWatcher:
         """Why the cluster could not be looked at the last time, or None."""
         self._transport = transport
         self._list_places = list_places
+        self._awaited = awaited
         self._take = take
         self._post = post
+        self._clock = clock
+        self._sweep_at_s = clock()
+        self._sweeps = 0
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="lading-ends", daemon=True)
 
@@ -58,25 +100,9 @@ class EndsWatcher:
         self._stopped.set()
 
     def _run(self) -> None:
-        looks = 0
         while not self._stopped.is_set():
             try:
-                places = self._list_places()
-                if not places:
-                    self._stopped.wait(WAIT_MS / 1000)
-                    continue
-                self._transport.wait_for_news(places, WAIT_MS)
-                ends = list_offsets(self._transport.cluster, places, LATEST)
-                looks += 1
-                firsts: Ends = {}
-                if looks % FIRST_EVERY == 0:
-                    firsts = list_offsets(self._transport.cluster, places, EARLIEST)
-                higher = {place: end for place, end in ends.items() if end.offset > places[place]}
-                lower = {place: end for place, end in ends.items() if end.offset < places[place]}
-                if higher or lower or firsts:
-                    self._post(partial(self._take, higher, lower, firsts))
-                self.problem = None
-                if not higher:
+                if not self.look():
                     self._stopped.wait(IDLE_S)
             except Exception as error:
                 # a topic that was deleted is listed no more the next time
@@ -86,3 +112,35 @@ class EndsWatcher:
                 self.problem = f"the Kafka cluster does not respond: {error}"
                 self._stopped.wait(RETRY_S)
         self._transport.close()
+
+    def look(self) -> bool:
+        """Look at the partitions whose turn it is, waiting for news of those that are awaited.
+
+        Returns whether some have more. Raises what the cluster does.
+        """
+        known = self._list_places()
+        is_sweep = self._clock() >= self._sweep_at_s
+        places: Places = known if is_sweep else self._choose_awaited(known)
+        if not places:
+            if is_sweep:
+                self._sweep_at_s = self._clock() + SWEEP_S
+            self._awaited.wait_for_one(WAIT_MS / 1000)
+            return False
+        if not is_sweep:
+            self._transport.wait_for_news(places, WAIT_MS)
+        ends = list_offsets(self._transport.cluster, places, LATEST)
+        firsts: Ends = {}
+        if is_sweep:
+            self._sweeps += 1
+            if self._sweeps % FIRST_EVERY == 0:
+                firsts = list_offsets(self._transport.cluster, places, EARLIEST)
+            self._sweep_at_s = self._clock() + SWEEP_S
+        higher = {place: end for place, end in ends.items() if end.offset > places[place]}
+        lower = {place: end for place, end in ends.items() if end.offset < places[place]}
+        if higher or lower or firsts:
+            self._post(partial(self._take, higher, lower, firsts))
+        self.problem = None
+        return bool(higher)
+
+    def _choose_awaited(self, known: Places) -> Places:
+        return {place: known[place] for place in self._awaited.list_places() if place in known}

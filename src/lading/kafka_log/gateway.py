@@ -24,7 +24,7 @@ from ..transports.open import open_transport
 from .appender import ClusterAppender
 from .changes import ClusterChanges
 from .cluster import ClusterTopics
-from .ends import Ends, EndsWatcher, Places
+from .ends import AwaitedPlaces, Ends, EndsWatcher, Places
 from .loader import Loader
 from .log import StretchCache
 from .producers import Producers
@@ -102,8 +102,11 @@ class Gateway:
         changes = self.broker.changes
         assert isinstance(changes, ClusterChanges), "made above"
         self._changes = changes
-        changes.bind(self._cluster, lambda log: log.attach(self._loader, self._cache), self._look_and_wait)
-        self._ends = EndsWatcher(self._open_transport(), self._list_places, self._take_ends, self._post)
+        awaited = AwaitedPlaces()
+        changes.bind(
+            self._cluster, lambda log: log.attach(self._loader, self._cache, awaited.note), self._look_and_wait
+        )
+        self._ends = EndsWatcher(self._open_transport(), self._list_places, awaited, self._take_ends, self._post)
         self.broker.find_store_problem = lambda: self._ends.problem
         self._stopped = Event()
         self._looking = Lock()

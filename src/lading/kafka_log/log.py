@@ -92,8 +92,9 @@ class ClusterLog(EmptyLog):
     """
 
     def __init__(self, place: tuple[str, int], topic_id: bytes, first_offset: int, end_offset: int) -> None:
-        super().__init__(topic_id)
+        self._on_end_asked: Callable[[tuple[str, int]], None] = _ignore
         self.place = place
+        super().__init__(topic_id)
         self.epoch = 1
         self.epochs = [(1, 0)]
         self.first_offset = first_offset
@@ -116,9 +117,28 @@ class ClusterLog(EmptyLog):
         self._times: OrderedDict[int, int] = OrderedDict()
         self._append_time_us = 0
 
-    def attach(self, loader: RangeLoader, cache: StretchCache) -> None:
-        """Have what is not in memory loaded by ``loader``."""
+    def attach(
+        self,
+        loader: RangeLoader,
+        cache: StretchCache,
+        on_end_asked: Callable[[tuple[str, int]], None] | None = None,
+    ) -> None:
+        """Have what is not in memory loaded by ``loader``.
+
+        ``on_end_asked`` gets the place when a reader needs its end.
+        """
         self._loader, self._cache = loader, cache
+        self._on_end_asked = on_end_asked or _ignore
+
+    @property
+    def last_stable_offset(self) -> int:  # type: ignore[override]
+        """Where readers end. Every reader looks at it first, so that the partition is watched from then on."""
+        self._on_end_asked(self.place)
+        return self._stable_end
+
+    @last_stable_offset.setter
+    def last_stable_offset(self, offset: int) -> None:
+        self._stable_end = offset
 
     # -- what the cluster reports
 
