@@ -14,12 +14,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import lading
 from lading import testing
+from lading.kafka_log.positions import CURRENT_S
 from lading.model.errors import LadingError, LocalError, RemoteError
 from lading.testing import BrokerProcess
 from lading.transports.fitting import fill_missing_columns
@@ -186,11 +189,75 @@ def test_native_messages_are_exact_and_sent_once(gateways: list[BrokerProcess]) 
         ]  # fmt: skip
 
 
+def test_positions_are_offsets_of_the_cluster_for_every_gateway(
+    clients: list[CurrentClient], gateways: list[BrokerProcess], stream: str, kafka: RunningKafka
+) -> None:
+    https = [httpx.Client(base_url=f"http://{one.endpoints['iggy_http']}", timeout=60) for one in gateways]
+    path = f"/streams/{stream}/topics/topic/consumer-offsets"
+    clients[0].send(stream, "topic", FIRST, [(b"%d" % number, [], None) for number in range(10)])
+    consumer, group = ("Single", 7), f"iggy.{stream}.topic.consumer/7"
+
+    def poll(client: CurrentClient, count: int) -> list[int]:
+        found = client.poll(stream, "topic", start=("Next",), count=count, consumer=consumer, commit=True)
+        return [one["offset"] for one in found]
+
+    wait_until(lambda: len(clients[1].poll(stream, "topic")) == 10)
+    assert poll(clients[0], 3) == [0, 1, 2]
+    # the gateway itself goes on at once, without a look at the cluster
+    assert poll(clients[0], 1) == [3]
+    wait_until(lambda: read_offsets(kafka, group, f"{stream}.topic") == {0: 4})
+    assert poll(clients[1], 2) == [4, 5]
+    wait_until(lambda: read_offsets(kafka, group, f"{stream}.topic") == {0: 6})
+    # a position that is stored by itself is there before the client is told
+    stored = https[1].put(path, json={"consumer_id": 7, "partition_id": 1, "offset": 8})
+    assert stored.status_code == 204, stored.text
+    assert read_offsets(kafka, group, f"{stream}.topic") == {0: 9}
+    time.sleep(CURRENT_S)
+    assert https[0].get(f"{path}?consumer_id=7&partition_id=1").json()["offset"] == 8
+    assert poll(clients[0], 5) == [9]
+    wait_until(lambda: read_offsets(kafka, group, f"{stream}.topic") == {0: 10})
+    # Kafka's own tools move it
+    reset = TopicPartition(f"{stream}.topic", 0, 5)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    wanted = ConsumerGroupTopicPartitions(group, [reset])
+    admin.alter_consumer_group_offsets([wanted])[group].result(30)
+    time.sleep(CURRENT_S)
+    assert poll(clients[0], 1) == [5]
+    # only clients of later releases, which log in, may delete it
+    for http in https:
+        tokens = http.post("/users/login", json={"username": "iggy", "password": "iggy"}).json()["tokens"]
+        http.headers["authorization"] = f"Bearer {tokens['access_token']['token']}"
+    deleted = https[0].delete(f"{path}/7?partition_id=1")
+    assert deleted.status_code == 204, deleted.text
+    assert read_offsets(kafka, group, f"{stream}.topic") == {}
+    time.sleep(CURRENT_S)
+    again = https[1].delete(f"{path}/7?partition_id=1")
+    assert again.status_code >= 400 and "nothing is stored" in again.text
+    assert poll(clients[1], 1) == [0]
+    for http in https:
+        http.close()
+
+
+def test_native_positions_are_offsets_of_the_cluster(gateways: list[BrokerProcess], kafka: RunningKafka) -> None:
+    name = next(_names)
+    create_topic(gateways[0], name)
+    with closing_transport(gateways[0]) as native:
+        native.send(name, 0, fill_missing_columns(make_batch([b"%d" % number for number in range(5)])))
+    admins = [httpx.Client(base_url=f"http://{one.endpoints['admin']}", timeout=60) for one in gateways]
+    path = f"/groups/{name}-readers/positions/default/{name}/0"
+    assert admins[0].get(path).json()["offset"] is None
+    assert admins[0].put(path, json={"offset": 3}).status_code == 204
+    assert read_offsets(kafka, f"lading.{name}-readers", name) == {0: 3}
+    wait_until(lambda: admins[1].get(path).status_code == 200)
+    assert admins[1].get(path).json()["offset"] == 3
+    for admin in admins:
+        admin.close()
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
         (lambda client, stream: client.call("create_consumer_group", stream, "topic", "group"), "unavailable"),
-        (lambda client, stream: client.poll(stream, "topic", commit=True), "unavailable"),
     ],
 )
 def test_what_the_store_does_not_give_is_refused(
@@ -279,6 +346,15 @@ def test_a_gateway_that_is_killed_loses_nothing_that_it_acknowledged(
     wait_until(lambda: set(acknowledged) <= set(map(int, read_payloads(gateways[0], name))))
     stored = list(map(int, read_payloads(gateways[0], name)))
     assert stored == sorted(stored) and len(stored) == len(set(stored))
+
+
+def read_offsets(kafka: RunningKafka, group: str, topic: str) -> dict[int, int]:
+    """The offsets of a group as librdkafka's admin client sees them."""
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    places = [TopicPartition(topic, number) for number in range(2)]
+    wanted = ConsumerGroupTopicPartitions(group, places)
+    found = admin.list_consumer_group_offsets([wanted])[group].result(30)
+    return {one.partition: one.offset for one in found.topic_partitions if one.offset >= 0}
 
 
 def create_topic(gateway: BrokerProcess, name: str) -> None:

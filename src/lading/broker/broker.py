@@ -77,7 +77,7 @@ class BrokerParts(NamedTuple):
         TopologyChanges
     )
     make_renames: type[Renames] = Renames
-    make_positions: type[Positions] = Positions
+    make_positions: Callable[[Catalog, Counters, int, Callable[[Callable[[], None]], None]], Positions] = Positions
 
 
 CHANNEL_RULES: Final = ChannelRules(

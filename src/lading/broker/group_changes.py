@@ -111,7 +111,7 @@ class _IggyRoom:
         found = self._find(group)
         keys = [ConsumerRef(IggyConsumerKind.GROUP, found.id).key]
         keeper = ConsumerRef.keeper_of(found.name).key
-        if keeper in position.partition.positions:
+        if self._positions.find(position.partition, keeper) is not None:
             # the higher one of both would count
             keys.append(keeper)
         for key in keys:

@@ -242,7 +242,8 @@ def _make_record(name: str, ident: int) -> TopicRecord:
 
 def _is_same(row: Any, known: Mapping[str, bytes]) -> bool:
     """Return whether a topic is known and was not created again; it may have grown."""
-    return known.get(row.name, b"")[: len(row.topic_id.bytes)] == row.topic_id.bytes
+    uuid: bytes = row.topic_id.bytes
+    return known.get(row.name, b"")[: len(uuid)] == uuid
 
 
 def _has_leaders(row: Any) -> bool:

@@ -25,10 +25,12 @@ from .appender import ClusterAppender
 from .changes import ClusterChanges
 from .cluster import ClusterTopics
 from .ends import AwaitedPlaces, Ends, EndsWatcher, Places
+from .group_offsets import GroupOffsets
 from .loader import Loader
 from .log import StretchCache
+from .positions import ClusterPositions
 from .producers import Producers
-from .refusals import GatewayAccessFile, GatewayCatalog, RefusedPositions, RefusedRenames
+from .refusals import GatewayAccessFile, GatewayCatalog, RefusedRenames
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -37,6 +39,7 @@ LOG: Final = logging.getLogger("lading.store")
 CACHE_BYTES_MAX: Final = 128 << 20
 LOADERS_COUNT: Final = 4
 PRODUCERS_COUNT: Final = 4
+OFFSETS_COUNT: Final = 2
 LOOK_S: Final = 1.0
 """Between two looks at the cluster's topics, for those that others create and delete."""
 RETRIES: Final = 8
@@ -90,12 +93,16 @@ class Gateway:
         self._cache = StretchCache(CACHE_BYTES_MAX)
         self._loader = Loader(self._open_transport, self._post, LOADERS_COUNT)
         self._producers = Producers(self._open_transport, self._post, PRODUCERS_COUNT)
+        self._offsets = GroupOffsets(self._open_transport, self._post, OFFSETS_COUNT)
         store = ClusterStore(data)
         self.broker = Broker(
             store, settings, now_us=now_us(),
             parts=BrokerParts(
                 lambda commit, counters, bytes_max: ClusterAppender(commit, counters, bytes_max, self._producers),
-                ClusterChanges, RefusedRenames, RefusedPositions,
+                ClusterChanges, RefusedRenames,
+                lambda catalog, counters, flush_us, call_later: ClusterPositions(
+                    catalog, counters, flush_us, call_later, self._offsets
+                ),
             ),
         )  # fmt: skip
         store.catalog.is_guarded = True
@@ -124,6 +131,7 @@ class Gateway:
         self._ends.close()
         self.broker.appender.flush()
         self._producers.close(END_S)
+        self._offsets.close(END_S)
         self._is_open = False
         self._loader.close()
         self.broker.stop()

@@ -131,7 +131,7 @@ class ClusterLog(EmptyLog):
         self._on_end_asked = on_end_asked or _ignore
 
     @property
-    def last_stable_offset(self) -> int:  # type: ignore[override]
+    def last_stable_offset(self) -> int:
         """Where readers end. Every reader looks at it first, so that the partition is watched from then on."""
         self._on_end_asked(self.place)
         return self._stable_end

@@ -12,10 +12,8 @@ from sqlite3 import Connection
 from typing import Any, Final, NoReturn
 
 from ..broker.core.change import Change
-from ..broker.core.position import PositionKey, StoredPosition
-from ..broker.core.positions import Positions
 from ..broker.core.topics.renames import Renames
-from ..broker.core.topology import Partition, Stream, Topic
+from ..broker.core.topology import Stream, Topic
 from ..log.access_file import AccessFile
 from ..log.catalog import Catalog
 from ..log.catalog_schema import CatalogRecordKind
@@ -24,7 +22,6 @@ from ..model.errors import Reason, Refusal
 _BROKER: Final = "use a broker with a data directory for it"
 REFUSED: Final[Mapping[str, str]] = {
     "groups": f"consumer groups are not supported on a store of kafka://; poll partitions by offset, or {_BROKER}",
-    "positions": f"stored positions are not supported on a store of kafka://; poll by offset, or {_BROKER}",
     "transactions": f"transactions of native writers are not supported on a store of kafka://; {_BROKER}",
     "states": f"message states are not supported on a store of kafka://; {_BROKER}",
     "purge": "messages cannot be deleted through a store of kafka://; set retention.ms on the Kafka topic",
@@ -44,7 +41,7 @@ _REFUSED_KINDS: Final[Mapping[CatalogRecordKind, str]] = {
     CatalogRecordKind.GROUP: "groups",
     CatalogRecordKind.COORDINATED_GROUP: "groups",
     CatalogRecordKind.GROUP_FILTER: "groups",
-    CatalogRecordKind.POSITION: "positions",
+    CatalogRecordKind.POSITION: "channels",
     CatalogRecordKind.WAITING_POSITION: "channels",
     CatalogRecordKind.TRANSACTION: "transactions",
     CatalogRecordKind.COMMIT_KEY: "transactions",
@@ -82,14 +79,6 @@ class GatewayAccessFile(AccessFile):
     def save(self, document: Mapping[str, Any]) -> None:
         """Refuse."""
         refuse("users")
-
-
-class RefusedPositions(Positions):
-    """Positions of consumers: none is stored."""
-
-    def store(self, partition: Partition, key: PositionKey, position: StoredPosition) -> None:
-        """Refuse."""
-        refuse("positions")
 
 
 class RefusedRenames(Renames):

@@ -17,6 +17,7 @@ from ...model.errors import Refusal
 from ...runtime.turns import ROWS_AT_ONCE, Turn
 from .component import NEVER_US, Component, partitions_of
 from .counters import Counters
+from .pending_result import PendingResult
 from .position import PositionKey, StoredPosition
 from .topology import Partition, Topic
 
@@ -50,6 +51,14 @@ class Positions(Component):
                 partition.positions[PositionKey(row.protocol, row.consumer)] = StoredPosition(
                     row.offset, row.epoch, row.extra, row.updated_us
                 )
+
+    def find(self, partition: Partition, key: PositionKey) -> StoredPosition | None:
+        """Return a position, or None if none is stored. Raises NotLoaded if it is not on this machine."""
+        return partition.positions.get(key)
+
+    def confirm(self, partition: Partition, key: PositionKey) -> PendingResult[None] | None:
+        """Return what a client waits for until its position counts as stored; None, as it is in the catalog soon."""
+        return None
 
     def store(self, partition: Partition, key: PositionKey, position: StoredPosition) -> None:
         """Replace a position; in memory at once, in the catalog soon."""

@@ -15,6 +15,7 @@ from ...model.protocol import UnavailableMessages, VisibilityRule
 from ...model.state import State
 from ..core.counters import Counters
 from ..core.offsets_for_times import offset_at
+from ..core.pending_result import PendingResult
 from ..core.position import StoredPosition
 from ..core.positions import Positions
 from ..core.read import ReadResult, find_skipped_ranges, read
@@ -133,7 +134,7 @@ class IggyPoller:
 
     def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
         """Return the last consumed offset, or None if nothing was stored."""
-        stored = topic.partition(partition_number).positions.get(consumer.key)
+        stored = self._positions.find(topic.partition(partition_number), consumer.key)
         return None if stored is None else stored.offset
 
     def store_position(
@@ -146,10 +147,11 @@ class IggyPoller:
         *,
         now_us: int,
         names_partition: bool = False,
-    ) -> None:
+    ) -> PendingResult[None] | None:
         """Store the last consumed offset; a group stores it for the partition its member polled last.
 
-        ``names_partition``: or for this one, whoever of the group has it.
+        ``names_partition``: or for this one, whoever of the group has it. Returns what the client waits for, if it
+        waits.
         """
         if consumer.kind is IggyConsumerKind.GROUP and not names_partition:
             partition = self._groups.partition_of(topic, consumer.id, -1 if member is None else member)
@@ -162,16 +164,23 @@ class IggyPoller:
             )
         if partition.log.high_watermark == 0:
             # offset 0 of an empty partition was consumed by no client; keeping it would skip the first message
-            return
+            return None
         self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
+        return self._positions.confirm(partition, consumer.key)
 
     def delete_position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> bool:
         """Forget a stored offset; whether there was one."""
         partition = topic.partition(partition_number)
-        if consumer.key not in partition.positions:
+        if self._positions.find(partition, consumer.key) is None:
             return False
         self._positions.remove_from(partition, consumer.key)
         return True
+
+    def confirm_position(
+        self, topic: Topic, consumer: ConsumerRef, partition_number: int
+    ) -> PendingResult[None] | None:
+        """Return what the client of the last change waits for, if it waits."""
+        return self._positions.confirm(topic.partition(partition_number), consumer.key)
 
     def require_partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
@@ -200,7 +209,7 @@ class IggyPoller:
     ) -> int:
         match strategy:
             case Next():
-                stored = partition.positions.get(consumer.key)
+                stored = self._positions.find(partition, consumer.key)
                 return 0 if stored is None else stored.offset + 1
             case Offset(value):
                 return value

@@ -15,6 +15,7 @@ from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
 from ..core.component import NEVER_US, SOON_US, Component
+from ..core.pending_result import PendingResult
 from ..core.position import PositionKey, StoredPosition
 from ..core.positions import Positions
 from ..core.topology import Partition, Topic
@@ -118,14 +119,15 @@ class NativeGroups(Component):
 
     def position(self, group: str, partition: Partition) -> StoredPosition | None:
         """Return the group's next offset in a partition, with the epoch it was stored under."""
-        return partition.positions.get(PositionKey(NATIVE, group))
+        return self._positions.find(partition, PositionKey(NATIVE, group))
 
     def store_position(
         self, group: str, partition: Partition, offset: int, epoch: int | None, generation: int | None, *, now_us: int
-    ) -> None:
+    ) -> PendingResult[None] | None:
         """Store the next offset; refused past the end of the log, and under a generation that is over.
 
-        Without a generation only a group that has no members takes it: a reader that works alone.
+        Without a generation only a group that has no members takes it: a reader that works alone. Returns what the
+        client waits for, if it waits.
         """
         if not 0 <= offset <= partition.log.next_offset:
             raise Refusal(
@@ -140,6 +142,7 @@ class NativeGroups(Component):
             self._require_generation(found, -1 if generation is None else generation)
         key = PositionKey(NATIVE, group)
         self._positions.store(partition, key, StoredPosition(offset, epoch, None, now_us))
+        return self._positions.confirm(partition, key)
 
     def on_topic_resized(self, topic: Topic) -> None:
         """Note that the topic has other partitions now."""

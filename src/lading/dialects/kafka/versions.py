@@ -85,7 +85,7 @@ SERVED: Final[dict[int, Api]] = {
     INCREMENTAL_ALTER_CONFIGS: Api("IncrementalAlterConfigs", 0, 1, 1, "admin.configs"),
     ALTER_PARTITION_REASSIGNMENTS: Api("AlterPartitionReassignments", 0, 1, 0, "admin.topics"),
     LIST_PARTITION_REASSIGNMENTS: Api("ListPartitionReassignments", 0, 0, 0, "admin.topics"),
-    OFFSET_DELETE: Api("OffsetDelete", 0, 0, NEVER, "consumer.group"),
+    OFFSET_DELETE: Api("OffsetDelete", 0, 0, NEVER, "consumer.group", (0, 0)),
     DESCRIBE_CLIENT_QUOTAS: Api("DescribeClientQuotas", 0, 1, 1, "admin.client_quotas"),
     ALTER_CLIENT_QUOTAS: Api("AlterClientQuotas", 0, 1, 1, "admin.client_quotas"),
     DESCRIBE_SCRAM_CREDENTIALS: Api("DescribeUserScramCredentials", 0, 0, 0, "admin.users"),

@@ -16,6 +16,7 @@ from ...model.errors import Reason, Refusal
 from ...runtime.metrics import Gauge, GaugeRow
 from ...runtime.turns import Turn, finish_in_turns, map_in_turns
 from ..base.append_wait import wait_for_result
+from ..base.loaded_read import read_when_loaded
 from ..base.services import Services, now_us
 from ..http_shared.documents import (
     AbortTransactions,
@@ -170,7 +171,8 @@ class AdminGroups:
 
     async def _position(self, request: Request, path: Parameters) -> Response:
         self._require_member(request, path)
-        stored = self._groups.position(path["group"], partition_of(self._broker, path))
+        partition = partition_of(self._broker, path)
+        stored = await read_when_loaded(lambda: self._groups.position(path["group"], partition))
         return json_response({"offset": stored and stored.offset, "epoch": stored and stored.epoch})
 
     def _require_member(self, request: Request, path: Parameters) -> None:
@@ -180,7 +182,7 @@ class AdminGroups:
     async def _store_position(self, request: Request, path: Parameters) -> Response:
         self._require_member(request, path)
         wanted = await parse_body(NewPosition, request, self._services.receive)
-        self._groups.store_position(
+        pending = self._groups.store_position(
             path["group"],
             partition_of(self._broker, path),
             wanted.offset,
@@ -188,6 +190,8 @@ class AdminGroups:
             wanted.generation,
             now_us=now_us(),
         )
+        if pending is not None:
+            await wait_for_result(pending)
         return Response(status_code=204)
 
     async def _begin(self, request: Request, path: Parameters) -> Response:

@@ -31,10 +31,12 @@ from ...dialects.iggy.classic.state_commands import (
 )
 from ...dialects.iggy.current import commands as current
 from ...dialects.iggy.current.options import DESCRIBED_OPTIONS, option_flags
-from ...model.errors import Reason, Refusal
+from ...model.errors import NotLoaded, Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
 from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turn
+from ..base.append_wait import wait_for_result
+from ..base.loaded_read import read_when_loaded
 from ..base.process import machine
 from ..base.request_budget import ROW_BYTES
 from ..base.services import Services, now_us
@@ -94,12 +96,19 @@ class IggyService:
             # the first user is created before anybody has rights: the code that changes users checks them
             normalise = client.release.rules.normalise_name
             require_command(self._broker, client.principal, command, normalise)
-        result = HANDLERS[type(command)](self, command, client)
+        try:
+            result = HANDLERS[type(command)](self, command, client)
+        except NotLoaded:
+            result = self._carry_out_when_loaded(command, client)
         if isinstance(result, Generator):
             return self._finish_in_turns(result, encode)
         if isinstance(result, Coroutine):
             return _encode_later(result, encode)
         return encode(result)
+
+    async def _carry_out_when_loaded(self, command: Any, client: Client) -> Any:
+        result = await read_when_loaded(partial(HANDLERS[type(command)], self, command, client))
+        return await result if isinstance(result, Coroutine) else result
 
     async def parse_in_worker(self, parse: Callable[[], R]) -> R:
         """Return what ``parse`` makes of a long command: rights in 100,000 streams kept the loop for 0.8 s."""
@@ -353,9 +362,9 @@ class IggyService:
         end = topic.partition(number).log.high_watermark
         return r.StoredOffset(consumer.id, stored or 0, number + 1, max(end - 1, 0))
 
-    def _store_offset(self, command: c.StoreOffset, client: Client) -> None:
+    def _store_offset(self, command: c.StoreOffset, client: Client) -> Coroutine[Any, Any, None] | None:
         topic = self.topic(command)
-        self._broker.poller.store_position(
+        pending = self._broker.poller.store_position(
             topic,
             self._consumer(command, topic, client),
             client.id,
@@ -364,12 +373,15 @@ class IggyService:
             now_us=now_us(),
             names_partition=command.partition_id is not None and client.release.rules.has_strict_groups,
         )
+        return None if pending is None else wait_for_result(pending)
 
-    def _delete_offset(self, command: later.DeleteOffset, client: Client) -> None:
-        topic = self.topic(command)
+    def _delete_offset(self, command: later.DeleteOffset, client: Client) -> Coroutine[Any, Any, None] | None:
+        topic, number = self.topic(command), partition_of(command)
         consumer = self._consumer(command, topic, client)
-        if not self._broker.poller.delete_position(topic, consumer, partition_of(command)):
+        if not self._broker.poller.delete_position(topic, consumer, number):
             raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer; store an offset first")
+        pending = self._broker.poller.confirm_position(topic, consumer, number)
+        return None if pending is None else wait_for_result(pending)
 
     def _group(self, command: c.GetGroup, client: Client) -> r.GroupDetails:
         return describe_group_with_members(self._broker.groups.get(self.topic(command), command.group_id))

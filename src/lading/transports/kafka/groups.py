@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -77,6 +77,50 @@ def reset_group(cluster: KafkaCluster, name: str, positions: Sequence[tuple[str,
             for part in topic.partitions:
                 if part.error_code in _HAS_MEMBERS:
                     raise _not_empty(name)
+                what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
+                raise_for_code(what, part.error_code)
+
+    cluster.at_coordinator(GROUP, name, ask)
+
+
+def fetch_positions(cluster: KafkaCluster, name: str, places: Iterable[Place]) -> dict[Place, int]:
+    """Return the next offsets that a group has stored for partitions; those without one are left out."""
+    topics = [
+        {"name": topic, "partition_indexes": [number for _, number in numbers]}
+        for topic, numbers in groupby(sorted(places), key=lambda place: place[0])
+    ]
+
+    def ask(broker: KafkaSocket) -> dict[Place, int]:
+        answer = broker.ask("OffsetFetch", group_id=name, topics=topics, require_stable=False)
+        raise_for_code(f"positions of group {name!r}", getattr(answer, "error_code", 0) or 0)
+        found: dict[Place, int] = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
+                raise_for_code(what, part.error_code)
+                if part.committed_offset >= 0:
+                    found[topic.name, part.partition_index] = part.committed_offset
+        return found
+
+    return cluster.at_coordinator(GROUP, name, ask)
+
+
+def delete_positions(cluster: KafkaCluster, name: str, places: Iterable[Place]) -> None:
+    """Delete the positions that a group has in partitions; a group that does not exist has no positions."""
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": number} for _, number in numbers]}
+        for topic, numbers in groupby(sorted(places), key=lambda place: place[0])
+    ]
+
+    def ask(broker: KafkaSocket) -> None:
+        answer = broker.ask("OffsetDelete", group_id=name, topics=topics)
+        if answer.error_code == errors.GROUP_NOT_FOUND:
+            return
+        if answer.error_code in _HAS_MEMBERS:
+            raise _not_empty(name)
+        raise_for_code(f"positions of group {name!r} cannot be deleted", answer.error_code)
+        for topic in answer.topics:
+            for part in topic.partitions:
                 what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
                 raise_for_code(what, part.error_code)
 

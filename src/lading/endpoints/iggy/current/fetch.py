@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ....dialects.iggy.current import responses
 from ....dialects.iggy.current.commands import FetchMessages, PollDeferred
 from ....dialects.iggy.current.limits import TARGETS_MAX
 from ....model.errors import LadingError, Reason, Refusal
+from ...base.loaded_read import attempt_when_loaded, read_when_loaded
 from ...base.services import now_us as clock_us
 from ..poll import STRATEGIES
 from .poll import PolledBatches, PollRoute
@@ -59,8 +61,14 @@ async def fetch(poller: CurrentPoller, command: FetchMessages, client: Client) -
                 break
             try:
                 route = poller.route_of(topic, command.consumer, one.partition + 1)
-                bytes_max = min(one.bytes_max, room)
-                polled = await _poll(poller, route, client, one.strategy, count, command.auto_commit, bytes_max)
+                poll_one = partial(
+                    _poll, poller, route, client, one.strategy, count, command.auto_commit, min(one.bytes_max, room)
+                )
+                # each by itself: a second poll of those before it would go on after their messages
+                polled = await attempt_when_loaded(poll_one)
+                following = polled.next_offset
+                if not polled.count:
+                    following = await read_when_loaded(partial(poller.next_of, route, one.strategy))
             except LadingError as error:
                 sections.append(
                     responses.section_block(one.partition, client.release.code_of(error), 0, 0, one.incarnation, 0, 0)
@@ -70,7 +78,6 @@ async def fetch(poller: CurrentPoller, command: FetchMessages, client: Client) -
             size_bytes = sum(map(len, found))
             count, room, stubs = count - polled.count, room - size_bytes, stubs + polled.stubs
             records += found
-            following = polled.next_offset if polled.count else poller.next_of(route, one.strategy)
             last_offset = max(topic.partition(one.partition).log.high_watermark - 1, 0)
             sections.append(
                 responses.section_block(

@@ -1,0 +1,157 @@
+"""Threads that commit, look up and delete the offsets of Kafka groups, without being their members.
+
+A group belongs to one thread, so that its commits stay in order. Offsets of a group that wait while its last request is
+on the way go together, and of one partition only the last.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Final
+
+from ..model.errors import LadingError
+from ..transports.kafka.groups import delete_positions, fetch_positions, reset_group
+
+if TYPE_CHECKING:
+    from ..transports.kafka.transport import KafkaTransport
+
+LOG: Final = logging.getLogger("lading.store")
+Place = tuple[str, int]
+Stored = Callable[[LadingError | None], None]
+Fetched = Callable[[int | None, LadingError | None], None]
+"""Takes the next offset, None if the group has none."""
+
+
+@dataclass(slots=True)
+class _GroupWork:
+    """The work that waits for one group: first changes, then lookups."""
+
+    changes: dict[Place, int | None] = field(default_factory=dict)
+    """The next offset of each partition, None to delete it."""
+    stored: dict[Place, list[Stored]] = field(default_factory=dict)
+    fetched: dict[Place, list[Fetched]] = field(default_factory=dict)
+
+
+class GroupOffsets:
+    """The threads. Methods are for the event loop, which gets every callback."""
+
+    def __init__(
+        self,
+        open_transport: Callable[[], KafkaTransport],
+        post: Callable[[Callable[[], None]], None],
+        threads_count: int,
+    ) -> None:
+        self._threads = [_OffsetThread(open_transport, post) for _ in range(threads_count)]
+
+    def store(self, group: str, place: Place, offset: int, stored: Stored) -> None:
+        """Commit the next offset of a partition."""
+        self._thread_of(group).change(group, place, offset, stored)
+
+    def delete(self, group: str, place: Place, stored: Stored) -> None:
+        """Delete the offset of a partition, if it has one."""
+        self._thread_of(group).change(group, place, None, stored)
+
+    def fetch(self, group: str, place: Place, fetched: Fetched) -> None:
+        """Look up the next offset of a partition, after the changes before."""
+        self._thread_of(group).fetch(group, place, fetched)
+
+    def close(self, timeout_s: float) -> None:
+        """Commit what waits, and end the threads; those that wait for the cluster longer end with the process."""
+        for thread in self._threads:
+            thread.end()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _thread_of(self, group: str) -> _OffsetThread:
+        return self._threads[zlib.crc32(group.encode()) % len(self._threads)]
+
+
+class _OffsetThread(Thread):
+    def __init__(
+        self, open_transport: Callable[[], KafkaTransport], post: Callable[[Callable[[], None]], None]
+    ) -> None:
+        super().__init__(name="lading-offsets", daemon=True)
+        self._open_transport = open_transport
+        self._post = post
+        self._changed = Condition()
+        self._waiting: OrderedDict[str, _GroupWork] = OrderedDict()
+        self._is_ending = False
+        self.start()
+
+    def change(self, group: str, place: Place, offset: int | None, stored: Stored) -> None:
+        with self._changed:
+            work = self._waiting.setdefault(group, _GroupWork())
+            work.changes[place] = offset
+            work.stored.setdefault(place, []).append(stored)
+            self._changed.notify()
+
+    def fetch(self, group: str, place: Place, fetched: Fetched) -> None:
+        with self._changed:
+            self._waiting.setdefault(group, _GroupWork()).fetched.setdefault(place, []).append(fetched)
+            self._changed.notify()
+
+    def end(self) -> None:
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        transport = self._open_transport()
+        while (taken := self._take()) is not None:
+            group, work = taken
+            self._make_changes(transport, group, work)
+            if work.fetched:
+                self._look_up(transport, group, work)
+        transport.close()
+
+    def _take(self) -> tuple[str, _GroupWork] | None:
+        """Return the work of the group that waits longest, or None at the end."""
+        with self._changed:
+            while not self._waiting:
+                if self._is_ending:
+                    return None
+                self._changed.wait()
+            return self._waiting.popitem(last=False)
+
+    def _make_changes(self, transport: KafkaTransport, group: str, work: _GroupWork) -> None:
+        stores = [(*place, offset) for place, offset in work.changes.items() if offset is not None]
+        deletions = [place for place, offset in work.changes.items() if offset is None]
+        if stores:
+            error = self._attempt(group, lambda: reset_group(transport.cluster, group, stores))
+            self._report(work, [(topic, number) for topic, number, _ in stores], error)
+        if deletions:
+            error = self._attempt(group, lambda: delete_positions(transport.cluster, group, deletions))
+            self._report(work, deletions, error)
+
+    def _look_up(self, transport: KafkaTransport, group: str, work: _GroupWork) -> None:
+        found: dict[Place, int] = {}
+
+        def look_up() -> None:
+            found.update(fetch_positions(transport.cluster, group, list(work.fetched)))
+
+        error = self._attempt(group, look_up)
+        for place, callbacks in work.fetched.items():
+            for callback in callbacks:
+                self._post(partial(callback, found.get(place), error))
+
+    def _report(self, work: _GroupWork, places: list[Place], error: LadingError | None) -> None:
+        for place in places:
+            for callback in work.stored[place]:
+                self._post(partial(callback, error))
+
+    @staticmethod
+    def _attempt(group: str, request: Callable[[], None]) -> LadingError | None:
+        try:
+            request()
+        except LadingError as error:
+            return error
+        except Exception as error:
+            LOG.exception("offsets of Kafka group %r: a request to the cluster failed", group)
+            return LadingError(repr(error))
+        return None
