@@ -28,7 +28,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WAIT_MS = 15_000
 PAGES = (
     "/", "/topic?topic=flights", "/messages?topic=hostile", "/headers?topic=flights", "/send?topic=flights",
-    "/failures", "/pipelines", "/mirrors",
+    "/groups", "/failures", "/pipelines", "/mirrors",
 )  # fmt: skip
 
 

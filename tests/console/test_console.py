@@ -268,7 +268,10 @@ def test_states_are_counted_then_set_and_hidden(page: TestClient) -> None:
     ]
 
 
-CHANGES = ("/api/send", "/api/states", "/api/dead-letters/redrive", "/api/quarantine/redrive")
+CHANGES = (
+    "/api/send", "/api/states", "/api/dead-letters/redrive", "/api/quarantine/redrive", "/api/group/reset",
+    "/api/group/delete",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", CHANGES)

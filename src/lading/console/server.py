@@ -26,6 +26,7 @@ from ..serve.local_server import listen, print_ready, serve
 from ..settings.settings import HttpSettings
 from .changes import MessageChanges
 from .failures import FailurePages
+from .groups import GroupPages
 from .headers import HeaderPages
 from .messages import MessagePages
 from .responses import error_answer, json_answer
@@ -35,7 +36,9 @@ from .source import ConsoleSource
 from .topics import TopicPages
 
 NAME: Final = "console"
-PAGES: Final = ("/", "/topic", "/messages", "/headers", "/send", "/failures", "/pipelines", "/mirrors")
+PAGES: Final = (
+    "/", "/topic", "/messages", "/headers", "/send", "/groups", "/group", "/failures", "/pipelines", "/mirrors"
+)  # fmt: skip
 """All are the same document: the address says what it shows."""
 STATIC: Final = files("lading.console") / "static"
 KEY_HEADER: Final = "x-lading-console-key"
@@ -133,6 +136,7 @@ def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
         *TopicPages(source).routes(),
         *MessagePages(source).routes(),
         *MessageChanges(source, is_read_only=settings.is_read_only).routes(),
+        *GroupPages(source, is_read_only=settings.is_read_only).routes(),
         *HeaderPages(source, settings.pipelines).routes(),
         *FailurePages(source, settings).routes(),
         *RunPages(settings).routes(),

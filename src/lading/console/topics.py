@@ -76,7 +76,7 @@ class TopicPages:
                 "partitions": partitions,
                 "settings": dict(meta.settings),
                 "groups": [
-                    one | {"lag": None if _is_decision(one) else sum(part["lag"] for part in one["partitions"])}
+                    one | {"lag": None if is_decision(one) else sum(part["lag"] for part in one["partitions"])}
                     for one in reading
                 ],
                 "damage": self._damage_of(meta, health.get("damaged", {})),
@@ -131,14 +131,14 @@ def _lags(groups: Iterable[Document]) -> dict[str, int]:
     found: dict[str, int] = {}
     for group in groups:
         mine: dict[str, int] = {}
-        for part in () if _is_decision(group) else group["partitions"]:
+        for part in () if is_decision(group) else group["partitions"]:
             mine[part["topic"]] = mine.get(part["topic"], 0) + part["lag"]
         for topic, lag in mine.items():
             found[topic] = max(found.get(topic, 0), lag)
     return found
 
 
-def _is_decision(group: Document) -> bool:
+def is_decision(group: Document) -> bool:
     """Return whether the positions of a group are a decision about transactions, which nobody reads from."""
     return str(group["group"]).startswith(DECISION_GROUP_PREFIX)
 

@@ -3,6 +3,8 @@ import { get } from "./api.js";
 import { errorBox, fill, h, visible } from "./dom.js";
 import { nextKey } from "./key.js";
 import * as failures from "./views/failures.js";
+import * as group from "./views/group.js";
+import * as groups from "./views/groups.js";
 import * as headers from "./views/headers.js";
 import * as messages from "./views/messages.js";
 import * as mirrors from "./views/mirrors.js";
@@ -12,15 +14,15 @@ import * as topic from "./views/topic.js";
 import * as topics from "./views/topics.js";
 
 const PAGES = { "/": topics, "/topic": topic, "/messages": messages, "/headers": headers, "/send": send,
-  "/failures": failures, "/pipelines": pipelines, "/mirrors": mirrors };
+  "/groups": groups, "/group": group, "/failures": failures, "/pipelines": pipelines, "/mirrors": mirrors };
 const UNKNOWN = {
   title: () => "Not found",
   render(place) {
     place.append(h("div", { class: "bar" }, h("h1", {}, "Not found")), h("p", { class: "empty" }, "There is no page ", h("code", {}, visible(location.pathname)), ". See ", h("a", { href: "/" }, "all topics"), "."));
   },
 };
-const NAV = [["/", "Topics"], ["/failures", "Failures"], ["/pipelines", "Pipelines"], ["/mirrors", "Mirrors"]];
-const BELOW = { "/topic": "/", "/messages": "/", "/headers": "/", "/send": "/" };
+const NAV = [["/", "Topics"], ["/groups", "Groups"], ["/failures", "Failures"], ["/pipelines", "Pipelines"], ["/mirrors", "Mirrors"]];
+const BELOW = { "/topic": "/", "/messages": "/", "/headers": "/", "/send": "/", "/group": "/groups" };
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leaving = new AbortController();

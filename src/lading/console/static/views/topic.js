@@ -1,6 +1,7 @@
 // One topic: its partitions, the groups and channels that read it, its settings.
 import { get } from "../api.js";
 import { count, h, rate, redraw, size, table, visible } from "../dom.js";
+import { pageOf } from "./groups.js";
 
 export const title = (params) => params.get("topic") ?? "Topic";
 
@@ -36,7 +37,7 @@ function groups(found, context) {
   if (!context.about.has_groups) return h("p", { class: "empty" }, "Groups are shown for a broker of Lading and for a Kafka cluster.");
   if (!found.groups.length) return h("p", { class: "empty" }, "No group has read this topic yet.");
   return table(["group", "protocol", "state", ["members", "n"], ["lag", "n"], "by partition"], found.groups.map((one) => [
-    h("span", {}, visible(one.group), filterOf(one)), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), one.lag === null ? h("span", { class: "soft" }, "reads nothing: keeps which transactions were decided") : lagBars(one.partitions)]));
+    h("span", {}, h("a", { href: pageOf(one) }, visible(one.group)), filterOf(one)), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), one.lag === null ? h("span", { class: "soft" }, "reads nothing: keeps which transactions were decided") : lagBars(one.partitions)]));
 }
 
 function filterOf(group) {
