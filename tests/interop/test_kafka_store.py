@@ -285,6 +285,16 @@ def test_a_message_that_the_topic_does_not_take_fails_alone(gateways: list[Broke
     assert sorted(read_payloads(gateways[0], name)) == sorted(b"%d" % number for number in range(20))
 
 
+def test_a_topic_grows_for_every_gateway(
+    clients: list[CurrentClient], gateways: list[BrokerProcess], stream: str, kafka: RunningKafka
+) -> None:
+    clients[0].call("create_partitions", stream, "topic", 2)
+    assert clients[0].call("get_topic", stream, "topic")["partitions_count"] == 4
+    wait_until(lambda: clients[1].call("get_topic", stream, "topic")["partitions_count"] == 4)
+    with lading.Admin(kafka.url) as cluster:
+        assert [len(one.partitions) for one in cluster.list_topics() if one.name == f"{stream}.topic"] == [4]
+
+
 def test_a_topic_deleted_in_kafka_goes_from_gateways(gateways: list[BrokerProcess], kafka: RunningKafka) -> None:
     name = next(_names)
     create_topic(gateways[0], name)

@@ -16,13 +16,13 @@ from ..model.names import DEFAULT_STREAM
 from ..model.scan_request import ScanRequest
 from ..transports.kafka.cluster import kafka_error
 from ..transports.kafka.offsets import list_offsets
+from ..transports.kafka.transport import TOPICS_WAIT
 from .catalog_records import CATALOG_TOPIC, CatalogRecords, StreamRecord, TopicRecord
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
 
 _TOPIC_RESOURCE: Final = 2
-_TIMEOUT_MS: Final = 30_000
 _COUNT_BYTES: Final = 4
 
 
@@ -157,7 +157,7 @@ class ClusterTopics:
         with self._lock:
             answer = self._cluster.at_controller(
                 "CreatePartitions", topics=[{"name": name, "count": count, "assignments": None}],
-                timeout_ms=_TIMEOUT_MS, validate_only=False,
+                validate_only=False, **TOPICS_WAIT,
             )  # fmt: skip
             for row in answer.results:
                 if row.error_code:
@@ -168,7 +168,7 @@ class ClusterTopics:
     def _create(self, name: str, partitions_count: int, configs: Mapping[str, str]) -> None:
         rows = [{"name": key, "value": value} for key, value in configs.items()]
         wanted = {"name": name, "num_partitions": partitions_count, "replication_factor": -1, "configs": rows}
-        (row,) = self._cluster.at_controller("CreateTopics", topics=[wanted], timeout_ms=_TIMEOUT_MS).topics
+        (row,) = self._cluster.at_controller("CreateTopics", topics=[wanted], **TOPICS_WAIT).topics
         if row.error_code:
             raise kafka_error(f"topic {name!r} cannot be created", row.error_code, row.error_message)
         self._cluster.retry(lambda: self._require_leaders(name))

@@ -42,8 +42,12 @@ PRODUCERS_COUNT: Final = 4
 OFFSETS_COUNT: Final = 2
 LOOK_S: Final = 1.0
 """Between two looks at the cluster's topics, for those that others create and delete."""
-RETRIES: Final = 8
-"""Of a request that the cluster asks to repeat, or whose connection broke: about 6 seconds."""
+RETRIES: Final = 1000
+"""Of a request that the cluster asks to repeat, or whose connection broke; ``PATIENCE_S`` ends them before."""
+SILENCE_S: Final = 3.0
+"""A broker that takes longer to respond counts as cut off, and its connection is made anew."""
+PATIENCE_S: Final = 20.0
+"""How long a request is repeated: Kafka takes about 10 seconds to give a dead broker's partitions to others."""
 END_S: Final = 10.0
 
 
@@ -113,7 +117,10 @@ class Gateway:
         changes.bind(
             self._cluster, lambda log: log.attach(self._loader, self._cache, awaited.note), self._look_and_wait
         )
-        self._ends = EndsWatcher(self._open_transport(), self._list_places, awaited, self._take_ends, self._post)
+        # it looks again by itself, and reports what it found
+        watching = self._open_transport()
+        watching.limit_patience(SILENCE_S, SILENCE_S)
+        self._ends = EndsWatcher(watching, self._list_places, awaited, self._take_ends, self._post)
         self.broker.find_store_problem = lambda: self._ends.problem
         self._stopped = Event()
         self._looking = Lock()
@@ -137,7 +144,9 @@ class Gateway:
         self.broker.stop()
 
     def _open_transport(self) -> KafkaTransport:
-        return cast("KafkaTransport", open_transport(self._url, retries=RETRIES))
+        transport = cast("KafkaTransport", open_transport(self._url, retries=RETRIES))
+        transport.limit_patience(SILENCE_S, PATIENCE_S)
+        return transport
 
     def _post(self, callback: Callable[[], None]) -> None:
         if self._is_open:

@@ -79,7 +79,7 @@ SERVED: Final[dict[int, Api]] = {
     ALTER_REPLICA_LOG_DIRS: Api("AlterReplicaLogDirs", 1, 2, 2, "admin.cluster"),
     DESCRIBE_LOG_DIRS: Api("DescribeLogDirs", 1, 5, 2, "admin.cluster"),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", 0, 2, 2, "sasl", (0, 2)),
-    CREATE_PARTITIONS: Api("CreatePartitions", 0, 3, 2, "admin.topics"),
+    CREATE_PARTITIONS: Api("CreatePartitions", 0, 3, 2, "admin.topics", (0, 3)),
     DELETE_GROUPS: Api("DeleteGroups", 0, 2, 2, "admin.groups", (0, 2)),
     ELECT_LEADERS: Api("ElectLeaders", 0, 2, 2, "admin.topics"),
     INCREMENTAL_ALTER_CONFIGS: Api("IncrementalAlterConfigs", 0, 1, 1, "admin.configs"),

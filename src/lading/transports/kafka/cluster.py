@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import ssl
 import time
@@ -15,6 +16,8 @@ from .socket import KafkaSecurity, KafkaSocket
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+SHORT_PAUSE_S: Final = 0.5
+"""The longest pause of a client that has little patience: a cluster that comes back is noticed soon."""
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators: the kinds of keys that FindCoordinator takes."""
 T = TypeVar("T")
@@ -67,6 +70,7 @@ class KafkaCluster:
     def __init__(self, bootstrap: Sequence[Address], access: KafkaSecurity, *, timeout_s: float, retries: int) -> None:
         self.retries = self.reconnects = retries
         self.timeout_s = timeout_s
+        self.patience_s = math.inf
         self._bootstrap = list(bootstrap)
         self._access = access
         self._sockets: dict[Address, KafkaSocket] = {}
@@ -76,6 +80,11 @@ class KafkaCluster:
         self._epochs: dict[str, dict[int, int]] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._answered = False
+
+    def limit_patience(self, silence_s: float, patience_s: float) -> None:
+        """Wait at most ``silence_s`` for each response, and repeat a request at most until ``patience_s`` are over."""
+        self.timeout_s = min(self.timeout_s, silence_s)
+        self.patience_s = patience_s
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return what some broker knows of topics (None: of all), brokers and leaders; remembered for ``leader``."""
@@ -177,18 +186,32 @@ class KafkaCluster:
         """Return what ``ask`` gives, repeated after pauses while connections break or brokers say it may help."""
         pause_s = FIRST_PAUSE_S
         broken_left = self.reconnects
+        end_s = self.begin_patience()
         for left in range(self.retries, -1, -1):
             try:
                 return ask()
             except Retriable as refused:
-                if not left:
+                if not left or self.is_over(end_s):
                     raise refused.error from None
             except OSError as failure:
-                if not left or not broken_left or not self._answered:
+                if not left or not broken_left or not self._answered or self.is_over(end_s):
                     raise self.unreachable(failure) from None
                 broken_left -= 1
-            pause_s = self.pause(pause_s)
+            pause_s = self.shorten(self.pause(pause_s))
         raise AssertionError("the last attempt returns or raises")
+
+    def begin_patience(self) -> float:
+        """Return the time until which a request that begins now is repeated, for ``is_over``."""
+        return time.monotonic() + self.patience_s
+
+    @staticmethod
+    def is_over(end_s: float) -> bool:
+        """Return whether that time has passed."""
+        return time.monotonic() >= end_s
+
+    def shorten(self, pause_s: float) -> float:
+        """Return the pause that fits the patience."""
+        return pause_s if math.isinf(self.patience_s) else min(pause_s, SHORT_PAUSE_S)
 
     @staticmethod
     def pause(pause_s: float) -> float:
@@ -221,7 +244,7 @@ class KafkaCluster:
     def sibling(self) -> KafkaCluster:
         """Return the same cluster over connections of its own, for another thread."""
         cluster = KafkaCluster(self._bootstrap, self._access, timeout_s=self.timeout_s, retries=self.retries)
-        cluster.reconnects = self.reconnects
+        cluster.reconnects, cluster.patience_s = self.reconnects, self.patience_s
         return cluster
 
     def close(self) -> None:

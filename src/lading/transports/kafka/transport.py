@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from .writer import KafkaWriter
 
+TOPICS_WAIT: Final[Mapping[str, Any]] = {"timeout_ms": 10_000, "wait_s": 10.0}
+"""How long brokers may take to create, grow and delete topics, besides the time that any response may take."""
 WATCH_MS: Final = 100
 """Time that all leaders together hold back their responses to a reader that waits for several of them."""
 
@@ -134,6 +136,10 @@ class KafkaTransport:
         """Give a broken connection up after ``count`` retries; what brokers ask to repeat is repeated as before."""
         self._cluster.reconnects = min(count, self._cluster.retries)
 
+    def limit_patience(self, silence_s: float, patience_s: float) -> None:
+        """Wait at most ``silence_s`` for each response, and repeat a request at most until ``patience_s`` are over."""
+        self._cluster.limit_patience(silence_s, patience_s)
+
     def message_bound(self, topic: str) -> MessageBound | None:
         """Return what the topic's ``max.message.bytes`` lets a record take, None if this login may not see it."""
         return self._topics.message_bound(topic)
@@ -171,8 +177,7 @@ class KafkaTransport:
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS if it is."""
         made = {"name": name, "num_partitions": partitions, "replication_factor": -1}
-        wait_ms = int(self._cluster.timeout_s * 1000)
-        (row,) = self._cluster.at_controller("CreateTopics", topics=[made], timeout_ms=wait_ms).topics
+        (row,) = self._cluster.at_controller("CreateTopics", **TOPICS_WAIT, topics=[made]).topics
         if row.error_code:
             raise kafka_error(f"topic {name!r} cannot be created", row.error_code, row.error_message)
 
@@ -189,8 +194,7 @@ class KafkaTransport:
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic with all its messages."""
-        wait_ms = int(self._cluster.timeout_s * 1000)
-        (row,) = self._cluster.at_controller("DeleteTopics", topic_names=[name], timeout_ms=wait_ms).responses
+        (row,) = self._cluster.at_controller("DeleteTopics", **TOPICS_WAIT, topic_names=[name]).responses
         if row.error_code:
             raise kafka_error(f"topic {name!r} cannot be deleted", row.error_code)
         self._topics.forget(name)

@@ -360,7 +360,7 @@ class KafkaWriter:
 
     def _deliver(self, place: Place, delivery: _Delivery) -> None:
         tries, pause_s, numbered = self._cluster.retries, FIRST_PAUSE_S, False
-        reconnects = self._cluster.reconnects
+        reconnects, end_s = self._cluster.reconnects, self._cluster.begin_patience()
         while delivery.more:
             before = delivery.done
             try:
@@ -370,13 +370,14 @@ class KafkaWriter:
                 delivery.back_unsure()
                 if delivery.done > before:
                     tries, reconnects = self._cluster.retries, self._cluster.reconnects
+                    end_s = self._cluster.begin_patience()
                 is_broken = isinstance(failure, OSError)
-                if not tries or (is_broken and not reconnects):
+                if not tries or (is_broken and not reconnects) or self._cluster.is_over(end_s):
                     raise (
                         failure.error if isinstance(failure, Retriable) else self._cluster.unreachable(failure)
                     ) from None
                 tries, reconnects = tries - 1, reconnects - is_broken
-                pause_s = self._cluster.pause(pause_s)
+                pause_s = self._cluster.shorten(self._cluster.pause(pause_s))
             except _Refused as refused:
                 delivery.back()
                 if refused.code in _TOO_LARGE or refused.code in _UNACCEPTED:
