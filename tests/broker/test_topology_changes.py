@@ -202,6 +202,21 @@ def test_others_have_their_turn_while_many_partitions_are_made_known(
     broker.stop()
 
 
+def test_a_partition_is_added_without_a_look_at_the_others(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop listed the topic's directory each time: adding partitions one by one grew with their square."""
+    topic, names, listed = broker.topology.resolve("s.t"), disk.RealDisk.names, list[str]()
+
+    def list_names(self: disk.RealDisk, directory: Path | str) -> list[str]:
+        listed.append(Path(directory).name)
+        return names(self, directory)
+
+    monkeypatch.setattr(disk.RealDisk, "names", list_names)
+    for _ in range(2):
+        complete(broker.changes.add_partitions(topic, 1))
+    assert len(topic.partitions) == 5 and listed and topic.uuid.hex() not in listed
+    broker.stop()
+
+
 def test_many_partitions_that_the_disk_refuses_leave_nothing(
     tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,8 @@ class DataDirectory:
         self.root = data / TOPICS
         self._paths: dict[bytes, Path] = {}
         """Directories of topics, as long as what was found is kept: a start asks several times for each."""
+        self._unsettled: set[bytes] = set()
+        """Topics with partitions whose delete began in this process and has not ended: a start settles all others."""
         make_private_directory(data)
         create_directory(self.root, exist_ok=True)
         sync_directory(self._own_disk, data)
@@ -173,6 +175,7 @@ class DataDirectory:
         """Take the first step of a delete: the topic no longer exists for readers, nor after a crash of the process."""
         path = self.path(uuid)
         path.rename(path.with_name(path.name + DELETED))
+        self._unsettled.discard(uuid)
 
     def list_deleted(self) -> list[bytes]:
         """Return the ids of topics whose deletion began."""
@@ -197,6 +200,7 @@ class DataDirectory:
 
     def mark_partitions_deleted(self, uuid: bytes, numbers: range) -> None:
         """Take the first step of deleting partitions; the next start undoes it if the catalog still counts them."""
+        self._unsettled.add(uuid)
         for number in numbers:
             path = partition_path(self.data, uuid, number)
             path.rename(path.with_name(path.name + DELETED))
@@ -216,6 +220,11 @@ class DataDirectory:
         if marked:
             self.forget_found()
             sync_directory(self._own_disk, directory)
+        self._unsettled.discard(uuid)
+
+    def is_settled(self, uuid: bytes) -> bool:
+        """Return whether no delete of partitions of a running broker's topic began without ending."""
+        return uuid not in self._unsettled
 
     def remove_if_empty(self, uuid: bytes) -> bool:
         """Remove what an interrupted create left, recognised by empty log files; return whether it was that."""

@@ -307,7 +307,7 @@ class TopologyChanges:
             added.extend(Partition(topic, number, log) for number, log in zip(numbers, logs, strict=True))
 
         with refuse_disk_errors(f"topic {topic.name!r}"):
-            if self._directory.partitions_marked_deleted(topic.uuid):
+            if not self._directory.is_settled(topic.uuid):
                 # the disk refused to finish a delete; the next start would undo it in place of what is added now
                 yield from self._finish_delete(topic, before)
             try:
