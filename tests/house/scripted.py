@@ -108,6 +108,10 @@ class ScriptedLoop:
         return self
 
     def __exit__(self, *error: object) -> None:
+        # as asyncio.run does: a task that still waits is reported as an error when it is collected
+        for task in asyncio.all_tasks(self._as_loop):
+            task.cancel()
+        self.turn()
         asyncio._set_running_loop(None)
 
     @property
