@@ -7,6 +7,7 @@ each of them in turn.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ import pytest
 from lading import testing
 from lading.tables.formats.registry import open_table
 from lading.transports.lading.transport import LadingTransport
+from tests.interop import test_spark_table_packages as spark_packages
+from tests.tables.engines import Engines, open_engines
 
 from .direct import Driver
 from .flights import TOML, assert_every_message_once, fate, fill, found
@@ -31,6 +34,9 @@ PARTITIONS, ROWS, FIRST = 2, 240, 120
 """Messages of each partition, and those that the tables have before the command."""
 SAMPLE = 1
 """Points of each form and command on an ordinary day."""
+PIECE, PIECES = map(int, os.environ.get("LADING_TEST_PIECE", "1/1").split("/"))
+"""A full run takes long: with ``LADING_TEST_PIECE=2/4`` it is the second quarter of its points."""
+COLUMNS = ["partition", "offset", "carrier", "delay"]
 
 
 class Nursery:
@@ -63,6 +69,12 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Engines]:
+    with open_engines() as engines:
+        yield engines
 
 
 class Lake:
@@ -98,6 +110,25 @@ class Lake:
         assert places == {place: kinds for place, kinds in expected.items() if place not in gone}
 
 
+def read_by_engines(engines: Engines, command: str, lake: Lake) -> None:
+    """Have all engines read the tables that a command changes: each has its messages, or lacks what was deleted."""
+    for name in ("flights", "late") if command == "replace" else ("flights",):
+        places = sorted((part, row) for part, row, *_ in engines.read(lake.form, lake.tables / name, COLUMNS))
+        deleted = deleted_places() if command == "delete" else set()
+        expected = [(part, row) for part in range(PARTITIONS) for row in range(ROWS) if fate(row) == name]
+        assert places in (expected, [place for place in expected if place not in deleted])
+
+
+def read_by_spark(form: str, table: Path) -> int:
+    """Return how many rows Spark reads, each of another message; 0 for a form of which it is not asked."""
+    for reader in spark_packages.READERS:
+        if reader.form == form:
+            _, rows = spark_packages.read(reader, reader.place(table), "offset")
+            assert len({(row["partition"], row["offset"]) for row in rows}) == len(rows)
+            return len(rows)
+    return 0
+
+
 def deleted_places() -> set[tuple[int, int]]:
     return {(part, row) for part in range(PARTITIONS) for row in range(DELETED) if fate(row) == "flights"}
 
@@ -114,18 +145,23 @@ def make_lake(form: str, server: testing.BrokerProcess, base: Path) -> Iterator[
 
 
 @pytest.mark.turns(3)
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_killed_at_every_step_beside_a_pipeline(
-    served: testing.BrokerProcess, nursery: Nursery, tmp_path: Path, form: str, command: str, full: bool
-) -> None:
+    served: testing.BrokerProcess, nursery: Nursery, engines: Engines, tmp_path: Path, form: str, command: str,
+    full: bool,
+) -> None:  # fmt: skip
     with make_lake(form, served, tmp_path) as lake:
         nursery.begin(command, lake.file, lake.tables, None)
         ended = nursery.wait()
         steps = ended["steps"]
         assert ended["said"] == "" and steps > 10, ended
-        points = range(steps) if full else sorted(random.Random(f"{form} {command}").sample(range(steps), SAMPLE))
+        points = (
+            range(steps)[PIECE - 1 :: PIECES]
+            if full
+            else sorted(random.Random(f"{form} {command}").sample(range(steps), SAMPLE))
+        )
         killed = 0
         for point in points:
             lake.reset()
@@ -136,11 +172,17 @@ def test_a_command_is_killed_at_every_step_beside_a_pipeline(
             killed += nursery.wait()["killed"]
             Driver(lake.file).run()
             lake.check(command)
+            read_by_engines(engines, command, lake)
             run_command(command, lake.file, lake.tables)
             Driver(lake.file).run()
             lake.check(command)
             staged = [path for path in lake.tables.glob("*/_lading/staged/*") if not path.name.startswith("replacing-")]
             assert not staged
             assert {file.name for file in open_table(lake.tables / "flights").list_files().files}
-    print(f"{command} of {form}: {len(points)} points of {steps} steps, {killed} killed: lost 0, doubled 0")
-    assert killed >= len(points) // 2
+        print(f"{command} of {form}: {len(points)} points of {steps} steps, {killed} killed: lost 0, doubled 0")
+        print(f"  equal rows after each: {', '.join(sorted(name for name in engines.seen if name.startswith(form)))}")
+        assert killed >= len(points) // 2
+        if full and PIECE == PIECES:
+            by_spark = read_by_spark(form, lake.tables / "flights")
+            assert by_spark in (0, len(engines.read(form, lake.tables / "flights", COLUMNS)))
+            print(f"  rows that Spark reads after the last: {by_spark}")
