@@ -10,7 +10,6 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
 from lading import Consumer, Producer, testing
-from lading.console.groups import SAMPLE_S, SAMPLED_MAX, SAMPLES_MAX, LagHistory
 from lading.transports.lading.transport import LadingTransport
 
 from .conftest import TestClient
@@ -123,17 +122,3 @@ def test_a_deleted_group_is_off_the_list_at_once(page: TestClient, broker: testi
     assert change(page, "/api/group/delete", group="gone") == {"deleted": "gone", "status": 200}
     assert page.get("/api/groups", params={"q": "gone"}).json()["groups"] == [], names
     assert committed(broker, "gone") == [-1001, -1001]
-
-
-def test_lag_is_kept_for_an_hour_and_a_thousand_groups() -> None:
-    now_s = [0.0]
-    history = LagHistory(lambda: now_s[0])
-    for number in range(2 * SAMPLES_MAX + 1):
-        now_s[0] = number * SAMPLE_S / 2
-        history.note("kafka", "shop", number)
-    samples = history.of("kafka", "shop")
-    assert (len(samples), samples[0], samples[-1]) == (SAMPLES_MAX, (SAMPLE_S, 2), (SAMPLES_MAX * SAMPLE_S, 1440))
-    for number in range(SAMPLED_MAX):
-        history.note("kafka", f"other{number}", 0)
-    assert history.of("kafka", "shop") == []
-    assert history.of("kafka", "other0") != []

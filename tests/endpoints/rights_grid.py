@@ -209,7 +209,7 @@ NSQ: Final[Mapping[str, Needs]] = {
 ADMIN: Final[Mapping[str, Needs]] = {
     "root": OPEN,
     **dict.fromkeys(("health", "live", "ready"), OPEN),
-    "metrics": SERVER,
+    **dict.fromkeys(("metrics", "overview"), SERVER),
     **dict.fromkeys(("streams.list", "topics.list", "group.list", "users.list", "rules.list", "quotas.list"), LOGIN),
     "stream.create": ("stream:create",),
     "stream.delete": ("stream:delete", *DELETE),

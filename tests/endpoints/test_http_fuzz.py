@@ -121,6 +121,7 @@ Row = tuple[str, str, list[str], dict[str, Any]]
 ADMIN: list[Row] = [
     ("GET", "/health", [], {}),
     ("GET", "/metrics", ["name[]"], {}),
+    ("GET", "/overview", [], {}),
     ("GET", "/streams", [], {}),
     ("POST", "/streams/{stream}", [], {"id": None}),
     ("DELETE", "/streams/{stream}", [], {}),

@@ -56,6 +56,7 @@ Started = tuple[BrokerProcess, dict[str, str]]
     [
         ("admin", "GET", "/topics"),
         ("admin", "GET", "/metrics"),
+        ("admin", "GET", "/overview"),
         ("admin", "GET", "/users"),
         ("admin", "POST", "/users/eve"),
         ("admin", "GET", "/topics/default/orders/0/chunks"),

@@ -110,6 +110,8 @@ def test_a_certificate_that_has_expired_is_told_on_both_sides(tmp_path: Path) ->
         wait_until(lambda: "server.pem: has expired on" in broker.log_file.read_text())
         metrics = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
         assert 'lading_certificate_expires_timestamp_seconds{endpoint="kafka"}' in metrics
+        (shown_on_start_page,) = httpx.get(f"http://{broker.endpoints['admin']}/overview").json()["certificates"]
+        assert shown_on_start_page["endpoint"] == "kafka" and shown_on_start_page["expires_s"] < time.time()
         url = f"kafka://{broker.endpoints['kafka']}"
         with pytest.raises(Unreachable, match="certificate is refused: certificate has expired"):
             open_transport(url, ca_file=str(authority.file), retries=0).topics()

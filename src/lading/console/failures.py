@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from ..model.values import HeaderValue
 from ..pipeline.dead_letter_redrive import ForeignDeadLetters
 from ..pipeline.quarantine import MAX_REPLAYS, Quarantine
 from ..pipeline.settings import PipelineSettings
+from ..transports.interface import TopicMeta
 from .changes import changing, field_of
 from .documents import show_whole
 from .long_work import Advance, run_with_progress
@@ -32,6 +33,20 @@ ROWS_MAX: Final = 200
 BARS_MAX: Final = 60
 NAMES: Final = ("dead", "dlq", "dlt", "quarantine", "parked", "error")
 """Parts of names that mark a topic of dead letters, if no setting names one."""
+
+
+def find_dead_letter_topics(metas: Iterable[TopicMeta]) -> dict[str, list[str]]:
+    """Return the topics that hold dead letters, by a setting or by their names, each with those that name it."""
+    metas = list(metas)
+    found: dict[str, list[str]] = {}
+    for meta in metas:
+        letters = meta.settings.get("dead_letter_topic")
+        if letters:
+            found.setdefault(str(letters), []).append(meta.name)
+    for meta in metas:
+        if any(name in meta.name.lower() for name in NAMES):
+            found.setdefault(meta.name, [])
+    return found
 
 
 class FailurePages:
@@ -59,16 +74,12 @@ class FailurePages:
     def _list(self, request: Request) -> Response:
         with self._source.lend() as transport:
             metas = transport.topics()
-        of: dict[str, list[str]] = {}
-        for meta in metas:
-            letters = meta.settings.get("dead_letter_topic")
-            if letters:
-                of.setdefault(str(letters), []).append(meta.name)
+        of = find_dead_letter_topics(metas)
         rows = [
-            {"topic": meta.name, "of": of.get(meta.name, []),
+            {"topic": meta.name, "of": of[meta.name],
              "messages": sum(part.end_offset - part.first_offset for part in meta.partitions)}
             for meta in metas
-            if meta.name in of or any(name in meta.name.lower() for name in NAMES)
+            if meta.name in of
         ]  # fmt: skip
         return json_answer({"topics": rows, "pipelines": [_name(file) for file in self._settings.pipelines]})
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -18,6 +17,7 @@ from ..model.errors import LocalError
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Transport
 from .changes import changing, field_of
+from .history import History
 from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
 from .topics import is_decision
@@ -26,37 +26,10 @@ ROWS_MAX: Final = 500
 """How many groups one list has, those with the highest lag: a cluster can have 100,000."""
 FRESH_S: Final = 2.0
 """The shortest time between two lists of all groups, however many pages are open."""
-SAMPLES_MAX: Final = 720
-SAMPLE_S: Final = 5.0
-"""The shortest time between two samples of a group's lag: 720 of them are an hour."""
 SAMPLED_MAX: Final = 1_000
-"""How many groups have samples: some 60 kB each."""
+"""How many groups have samples of their lag: some 60 kB each."""
 PARTITIONS_MAX: Final = 2_000
 """How many partitions of a group one page shows."""
-Clock = Callable[[], float]
-
-
-class LagHistory:
-    """The lag of groups over the last hour, as often as somebody looked."""
-
-    def __init__(self, now_s: Clock = time.time) -> None:
-        self._now_s = now_s
-        self._samples: dict[tuple[str, str], deque[tuple[float, int]]] = {}
-
-    def note(self, protocol: str, group: str, lag: int) -> None:
-        """Add a sample, unless the last one is younger than ``SAMPLE_S``."""
-        samples = self._samples.get((protocol, group))
-        if samples is None:
-            if len(self._samples) >= SAMPLED_MAX:
-                # the group that was looked at first goes
-                del self._samples[next(iter(self._samples))]
-            samples = self._samples[protocol, group] = deque(maxlen=SAMPLES_MAX)
-        if not samples or self._now_s() - samples[-1][0] >= SAMPLE_S:
-            samples.append((self._now_s(), lag))
-
-    def of(self, protocol: str, group: str) -> list[tuple[float, int]]:
-        """Return (seconds since 1970, lag), oldest first."""
-        return list(self._samples.get((protocol, group), ()))
 
 
 class GroupPages:
@@ -67,7 +40,7 @@ class GroupPages:
         self._is_read_only = is_read_only
         self._rows: list[Document] = []
         self._rows_at_s = float("-inf")
-        self._history = LagHistory()
+        self._lags: History[tuple[str, str]] = History(SAMPLED_MAX)
         self._lock = threading.Lock()
 
     def routes(self) -> list[Route]:
@@ -94,7 +67,7 @@ class GroupPages:
                 self._rows = [row | {"lag": None} if is_decision(row) else row for row in transport.groups()]
                 self._rows_at_s = time.monotonic()
                 for row in self._rows[:SAMPLED_MAX]:
-                    self._history.note(row["protocol"], row["group"], row["lag"] or 0)
+                    self._lags.note((row["protocol"], row["group"]), row["lag"] or 0)
             return self._rows
 
     def _describe(self, request: Request) -> Response:
@@ -103,8 +76,8 @@ class GroupPages:
             group = _administration(transport).group(protocol, name)
         partitions = group["partitions"]
         with self._lock:
-            self._history.note(protocol, name, group["lag"] or 0)
-            samples = self._history.of(protocol, name)
+            self._lags.note((protocol, name), group["lag"] or 0)
+            samples = self._lags.of((protocol, name))
         return json_answer(
             group
             | {

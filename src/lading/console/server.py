@@ -29,6 +29,7 @@ from .failures import FailurePages
 from .groups import GroupPages
 from .headers import HeaderPages
 from .messages import MessagePages
+from .overview import OverviewPage
 from .responses import error_answer, json_answer
 from .runs import RunPages
 from .settings import ConsoleSettings
@@ -133,6 +134,7 @@ def make_app(
 def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
     """Return what the pages ask for."""
     return [
+        *OverviewPage(source).routes(),
         *TopicPages(source).routes(),
         *MessagePages(source).routes(),
         *MessageChanges(source, is_read_only=settings.is_read_only).routes(),

@@ -26,6 +26,7 @@ from .access import AdminAccess
 from .data import AdminData
 from .faults import AdminFaults
 from .groups import AdminGroups
+from .overview import AdminOverview
 from .states import AdminStates
 from .topics import AdminTopics
 
@@ -189,6 +190,7 @@ def endpoint(services: Services, name: str) -> Endpoint:
     settings = services.settings.endpoints.admin
     rooms = (
         AdminStatus(services),
+        AdminOverview(services),
         AdminTopics(services),
         AdminData(services),
         AdminStates(services),

@@ -120,10 +120,13 @@ class CertificateRenewal:
             log.warning(_TOLD[age], file, date, extra=origin(listener.name))
             listener.age = age
 
+    def expiries(self) -> list[tuple[str, float]]:
+        """Return the name of each listener with a certificate, and when that expires, in seconds since 1970."""
+        return [(each.name, each.expires_s) for each in self._listeners if each.expires_s is not None]
+
     def _list_expiries(self) -> Iterator[tuple[Labels, float]]:
-        for listener in self._listeners:
-            if listener.expires_s is not None:
-                yield (listener.name,), listener.expires_s
+        for name, expires_s in self.expiries():
+            yield (name,), expires_s
 
     async def watch(self, services: Services, wanted: asyncio.Event, on_done: Callable[[], None]) -> None:
         """Look every now and then, and at once when ``wanted`` is set, until cancelled.

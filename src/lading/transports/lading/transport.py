@@ -364,6 +364,11 @@ class LadingTransport(UserAdministration):
         document: dict[str, Any] = self._http.get("health").json()
         return document
 
+    def overview(self) -> dict[str, Any]:
+        """Return uptime, disk, totals since the start, and when certificates expire, to those who may ``describe``."""
+        document: dict[str, Any] = self._http.get("overview").json()
+        return document
+
     # tests
 
     def set_faults(self, *, appends_to_refuse: int | None = None, disk_is_full: bool | None = None) -> None:

@@ -38,15 +38,15 @@ export function overTime(label, samples) {
   const most = Math.max(1, ...samples.map(([, value]) => value));
   const points = samples.map(([at, value]) => `${(600 * (at - first)) / Math.max(1, last - first)},${118 - (116 * value) / most}`).join(" ");
   const drawing = document.createElementNS(SVG, "svg");
-  for (const [name, value] of Object.entries({ viewBox: "0 0 600 120", preserveAspectRatio: "none", role: "img", class: "line", "aria-label": `${label} from ${clock(first)} to ${clock(last)}: at most ${count(most)}, now ${count(samples.at(-1)[1])}` })) drawing.setAttribute(name, value);
+  for (const [name, value] of Object.entries({ viewBox: "0 0 600 120", preserveAspectRatio: "none", role: "img", class: "line", "aria-label": `${label} from ${clock(first)} to ${clock(last)}: at most ${count(Math.round(most))}, now ${count(Math.round(samples.at(-1)[1]))}` })) drawing.setAttribute(name, value);
   const line = document.createElementNS(SVG, "polyline");
   line.setAttribute("points", points);
   drawing.append(line);
   const shown = samples.filter((_, at) => at % Math.ceil(samples.length / 60) === 0 || at === samples.length - 1);
   return [
-    h("div", { class: "chart" }, h("span", { class: "axis" }, h("span", {}, count(most)), h("span", {}, "0")), drawing),
+    h("div", { class: "chart" }, h("span", { class: "axis" }, h("span", {}, count(Math.round(most))), h("span", {}, "0")), drawing),
     h("div", { class: "times soft" }, h("span", {}, clock(first)), h("span", {}, `${clock(last)} UTC`)),
-    h("details", {}, h("summary", {}, "As a table"), table(["time (UTC)", [label, "n"]], shown.map(([at, value]) => [clock(at), count(value)]))),
+    h("details", {}, h("summary", {}, "As a table"), table(["time (UTC)", [label, "n"]], shown.map(([at, value]) => [clock(at), count(Math.round(value))]))),
   ];
 }
 

@@ -1,6 +1,7 @@
 // All topics: size, rate, lag, damage.
 import { get } from "../api.js";
 import { count, fill, h, plural, rate, redraw, size, visible } from "../dom.js";
+import { overview } from "./overview.js";
 
 export const title = () => "Topics";
 const SORTS = {
@@ -16,7 +17,8 @@ export async function render(main, context) {
   const facts = h("span", { class: "soft" });
   const place = h("div");
   const trouble = h("div");
-  main.append(h("div", { class: "bar" }, h("h1", {}, "Topics"), facts, h("span", { class: "grow" }), search), trouble, place);
+  const state = h("div");
+  main.append(h("div", { class: "bar" }, h("h1", {}, "Topics"), facts, h("span", { class: "grow" }), search), state, trouble, place);
 
   function draw() {
     const wanted = search.value.toLowerCase();
@@ -35,6 +37,7 @@ export async function render(main, context) {
   }
 
   await context.every(REFRESH_S, async () => {
+    redraw(state, overview(await get("/api/overview", {}, context.signal)));
     const found = await get("/api/topics", {}, context.signal);
     rows = found.topics;
     for (const one of rows) {
