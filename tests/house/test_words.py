@@ -29,6 +29,7 @@ WORDS: Final[dict[str, tuple[str, int]]] = {
     "twin, for fallback": (r"\btwins?\b", 0),
     "behind, for after": (r"\bbehind\b", 0),
     "tell, for report": (r"\b(?:tells?|told|telling)\b", 0),
+    "of, without a head": (r"^(?:Of|That of|Those|Whom|Nor)\b", 1),
     "so many, for at most": (r"\b[Ss]o (?:many|much|long|often)\b(?! (?:as|that))", 0),
 }
 """By what is meant: what it looks like, and how often it may be there. The option --where is not a word."""

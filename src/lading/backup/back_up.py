@@ -50,7 +50,7 @@ class BackupReport:
     copied_bytes: int
     """Written by this run."""
     kept_bytes: int
-    """Of segments that an earlier run had written."""
+    """Bytes of segments that an earlier run had written."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -123,7 +123,7 @@ class _KnownSegments:
 
 
 class _Backup:
-    """One attempt."""
+    """One attempt at a backup."""
 
     def __init__(
         self,

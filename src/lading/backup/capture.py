@@ -46,7 +46,7 @@ class CapturedSegment:
     end_offset: int
     size_bytes: int
     inode: int
-    """Of the file: compaction replaces it by another one."""
+    """The file's inode number: compaction replaces the file by another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class Broker:
         self._sync_callbacks = [
             one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced
         ]
-        """Of the parts that care: every sync comes here."""
+        """Callbacks of the components that need it: they run after every sync."""
         self._load()
 
     @classmethod

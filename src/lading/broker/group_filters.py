@@ -48,7 +48,7 @@ class GroupFilter:
     key: GroupFilterKey
     condition: GroupCondition
     client_ids: tuple[str, ...] = ()
-    """Those of a Kafka group's members, besides the group's name."""
+    """The client ids of a Kafka group's members, besides the group's name."""
     suspended_by: str | None = None
     """Another Kafka group, a member of which has a client.id of this one's."""
 
@@ -85,7 +85,7 @@ class GroupFilters(Component):
         self._choose_form = choose_form
         self._filters: dict[GroupFilterKey, GroupFilter] = {}
         self.of_clients: dict[str, GroupFilter] = {}
-        """Those of Kafka groups, by client.id."""
+        """The filters of Kafka groups, by client.id."""
         channels.on_deleted = self._on_channel_deleted
         iggy.on_deleted = self._on_iggy_group_deleted
         share.on_channel_opened = self._on_channel_opened

@@ -163,7 +163,7 @@ class ShareSession:
         self.epoch = INITIAL_EPOCH
         self.readers: dict[Place, ShareReader] = {}
         self.forgotten: dict[Place, ShareReader] = {}
-        """Those of partitions that it reads no more, and has messages of."""
+        """Readers of partitions that the session no longer reads, but still has messages of."""
         self.client: object = None
         """The connection with which the session ends."""
         self.on_ready: Callable[[], None] = ignore

@@ -14,7 +14,7 @@ from ..model.kinds import Kind
 from ..model.state import State
 
 DAMAGED_EVERY, MISTYPED_EVERY = 4_999, 2_503
-"""One flight in this many has a byte of its payload changed, and one in this many has its delay in words."""
+"""One flight in 4,999 has a byte of its payload changed, and one in 2,503 has its delay in words."""
 POISONED = "carrier = 'HA'"
 SENT = pa.schema([SCHEMA.field("checksum"), SCHEMA.field("headers"), SCHEMA.field("payload")])
 

@@ -17,7 +17,7 @@ from .header_columns import headers_of_map, is_header_map
 OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp", pa.timestamp("us", tz="UTC")))
 """The Batch schema as it is sent: a null timestamp means the time of the append."""
 OUT_SCHEMA_WITH_ORIGIN: Final = OUT_SCHEMA.append(SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP))
-"""The same for messages of which some have an origin time."""
+"""The schema of outgoing messages of which some have an origin time."""
 ENVELOPE_BYTES = 48
 """About how many bytes a message takes in a batch besides its key, headers and payload."""
 PLACES = frozenset({"stream", "topic", "partition"})

@@ -75,7 +75,7 @@ class AllConditions:
 
 @dataclass(frozen=True, slots=True)
 class AnyCondition:
-    """One of the terms holds."""
+    """True if one of the terms is true."""
 
     terms: tuple[ColumnCondition | None, ...]
 

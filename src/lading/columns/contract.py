@@ -141,7 +141,7 @@ class PayloadColumn:
 
     @property
     def text(self) -> str:
-        """Its path as people write it, ``payload.order.amount``."""
+        """The path to the value as users write it, ``payload.order.amount``."""
         return write_path(self.path)
 
     @property

@@ -54,7 +54,7 @@ _DECIMALS_MAX: Final = 2
 _BIGINT_DIGITS: Final = 19
 _INT64_CHARACTERS: Final = 20
 """Digits and sign of the longest number of 64 bits."""
-"""Of the largest; all numbers with fewer digits fit as well."""
+"""Digits of the largest number of 64 bits; all numbers with fewer digits fit as well."""
 _PRECISIONS: Final = (10, 18, 38)
 _KIND_WORDS: Final = {
     JSON_NOTHING: "null", JSON_PLAIN: "string", JSON_WIDE: "string", JSON_ESCAPED: "string", JSON_INTEGER: "number",
@@ -82,7 +82,7 @@ class MemberStatistics:
     examples: list[str] = field(default_factory=list)
     members: dict[str, MemberStatistics] = field(default_factory=dict)
     items: MemberStatistics | None = None
-    """Of arrays; of an object that is a map, its values."""
+    """The statistics of an array's items, or of the values of an object that is a map."""
     is_map: bool = False
 
     def propose(self, *, nested: bool = False) -> str:
@@ -144,9 +144,9 @@ class PayloadStatistics:
         self.messages = 0
         """Messages whose payload was looked at."""
         self.nulls = 0
-        """Those of them without a payload: tombstones."""
+        """Messages without a payload: tombstones."""
         self.objects = 0
-        """Those whose payload is a JSON object."""
+        """Messages whose payload is a JSON object."""
         self.size_bytes = 0
         self.is_cut = False
         """Whether the limits have left payloads out."""

@@ -42,7 +42,7 @@ class FixedColumn:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """One buffer."""
+        """Return the size of the column's one buffer."""
         return (self.count * self.width_bytes,)
 
     def array(self, type_: pa.DataType, buffers: Buffers) -> pa.Array[Any]:

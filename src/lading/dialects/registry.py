@@ -28,7 +28,7 @@ class Dialect(Protocol):
 
     @property
     def code(self) -> int:
-        """Its code in chunk envelopes."""
+        """The dialect's code in chunk envelopes."""
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """Return the messages of ``run`` that were asked for, in portions. Raises MalformedMessage and nothing else."""

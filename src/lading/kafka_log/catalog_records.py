@@ -32,7 +32,7 @@ class StreamRecord:
 
     @property
     def key(self) -> str:
-        """Its key."""
+        """The key of the record."""
         return STREAM + self.name
 
     def pack(self) -> bytes:
@@ -57,7 +57,7 @@ class TopicRecord:
 
     @property
     def key(self) -> str:
-        """Its key."""
+        """The key of the record."""
         return TOPIC + self.name
 
     def pack(self) -> bytes:

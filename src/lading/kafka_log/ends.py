@@ -27,7 +27,7 @@ IDLE_S: Final = 0.02
 SWEEP_S: Final = 1.0
 """Between two looks at all partitions."""
 FIRST_EVERY: Final = 5
-"""Of these looks, between two at the first offsets, which retention moves."""
+"""First offsets, which retention moves, are asked for at every fifth look."""
 AWAITED_S: Final = 10.0
 """How long a partition is watched after a reader asked for its end."""
 RETRY_S: Final = 0.5

@@ -53,13 +53,13 @@ class ProduceOutcome(Protocol):
     """The event loop's view of a partition's messages, by the numbers that this gateway gave them."""
 
     def acknowledge(self, first: int, end: int, base_offset: int) -> None:
-        """These are in the cluster, from ``base_offset`` on; -1: it did not report it."""
+        """Note that the cluster stored messages from ``base_offset`` on; -1 if it reported no offset."""
 
     def refuse(self, first: int, end: int, error: LadingError) -> None:
-        """The cluster does not take one of these; others go on."""
+        """Note that the cluster refuses one of these messages; the others continue."""
 
     def fail(self, first: int, error: LadingError) -> None:
-        """Whether these are in the cluster is unknown, and nothing after them was sent, until ``resume``."""
+        """Note that it is unknown whether the cluster has these messages; none after them is sent until ``resume``."""
 
 
 class Producers:

@@ -13,7 +13,7 @@ from . import engine
 
 VERBOSE: Final = "-v"
 SECOND: Final = "--second"
-"""Of the process that compiles from the end, while another one does from the beginning."""
+"""The argument of the process that compiles from the end, while another one compiles from the beginning."""
 
 
 def main(arguments: list[str]) -> int:

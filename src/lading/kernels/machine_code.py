@@ -24,7 +24,7 @@ SUFFIX: Final = ".machine-code"
 DIGEST_BYTES: Final = 16
 _EXTENSIONS: Final = ("numba._helperlib", "numba._dynfunc", "numba.core.runtime._nrt_python")
 _PREFIXES: Final = ("numba_", "numba_", "NRT_")
-"""Of the names by which compiled code calls what the extensions export; one that begins with ``_`` has none."""
+"""By extension: the prefix of the names by which compiled code calls its exports; a name with ``_`` has none."""
 
 
 class CompiledKernel(NamedTuple):

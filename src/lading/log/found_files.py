@@ -30,4 +30,4 @@ class FoundFiles:
     descriptions: dict[str, object] = field(default_factory=dict)
     """The content of each ``topic.json``, None if it is not JSON; a topic without the file has no entry."""
     partitions: dict[str, LogFiles] = field(default_factory=dict)
-    """Of ``TOPIC/NUMBER``, and of ``TOPIC/NUMBER/postponed``."""
+    """Files by ``TOPIC/NUMBER``, and by ``TOPIC/NUMBER/postponed``."""

@@ -401,7 +401,7 @@ class CompactableLog(Protocol):
     """A partition's log for compaction, which rewrites closed segments without some of their messages."""
 
     path: Path
-    """Its directory."""
+    """The directory of the log."""
     segment_bytes: int
     """A chunk that would make the active segment larger begins a new one."""
 

@@ -35,7 +35,7 @@ FIELDS: tuple[str, ...] = tuple(SCHEMA.names)
 
 ORIGIN_TIMESTAMP: Final = "origin_timestamp"
 SCHEMA_WITH_ORIGIN = pa.schema([*_FIELDS, pa.field(ORIGIN_TIMESTAMP, pa.timestamp("us", tz="UTC"))])
-"""The same with the time by the clock of the client that sent a message, which some generations of Iggy keep.
+"""The batch schema with the time by the clock of the client that sent a message, which some generations of Iggy keep.
 
 A Batch has this column only if it was asked for; null: the message has no such time."""
 FIELDS_WITH_ORIGIN: Final = frozenset(SCHEMA_WITH_ORIGIN.names)

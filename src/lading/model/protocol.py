@@ -95,7 +95,7 @@ class Capabilities:
 
     duplicate_keys: bool = True
     order: bool = True
-    """Of headers. A protocol that loses their order also loses duplicates, which only their order distinguishes."""
+    """Whether headers keep their order. Without it duplicates are lost too, as only their order distinguishes them."""
     nulls: bool = True
     empties: bool = True
     """Header values that are null or empty."""

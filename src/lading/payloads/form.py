@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ID_HEADER: Final = "__value_schema_id"
 """The header with the id of a payload's schema, as Confluent's serialisers write it."""
 KEY_ID_HEADER: Final = "__key_schema_id"
-"""The same for the key's."""
+"""The header with the id of the key's schema."""
 _ID_HEADERS: Final = {VALUE: ID_HEADER, KEY: KEY_ID_HEADER}
 TEXT_FORMAT: Final = "text"
 ID_BYTES, GUID_BYTES = 4, 16

@@ -34,8 +34,8 @@ digits alone; minus zero, or a number with a fraction or exponent; both words; a
 their quotes."""
 
 SEEN_BROKEN: Final = 1 << 9
-"""Of the bits of what was seen in a column of values: a path through something else than an object. The others are
-those of kinds, 1 << kind."""
+"""A bit of what was seen in a column of values: a path led through something that is not an object. The other
+bits are those of kinds, 1 << kind."""
 
 JSON_DEPTH_MAX: Final = 1000
 """Nested objects and arrays in a payload."""

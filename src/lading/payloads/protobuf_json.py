@@ -21,7 +21,7 @@ from .protobuf_program import KINDS, find_tag
 
 WELL_KNOWN: Final = "google.protobuf."
 SECONDS_MAX: Final = 315_576_000_000
-"""Of a Duration, on both sides."""
+"""Seconds of a Duration are at most this, positive or negative."""
 _NANOS: Final = 1_000_000_000
 _EPOCH: Final = datetime(1970, 1, 1)
 

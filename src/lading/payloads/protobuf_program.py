@@ -130,7 +130,7 @@ class _Compiler:
         self._leaves = sorted(paths)
         self._leaf_of = {path: leaf for leaf, path in enumerate(self._leaves)}
         self._slot_of: dict[Path, int] = {}
-        """Of each way that a path takes."""
+        """The slot of each path."""
         for path in self._leaves:
             for size in range(len(path)):
                 self._slot_of.setdefault(path[:size], len(self._slot_of))

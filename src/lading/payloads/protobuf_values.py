@@ -44,7 +44,7 @@ _NANOS_MAX: Final = 999_999_999
 _SECONDS_MAX: Final = 1 << 40
 """So far that the same in microseconds fits 64 bits, and is outside of the years 1 to 9999."""
 _NOTHING: Final = MessageType("")
-"""Of fields that a schema does not have."""
+"""The type of fields that a schema does not have."""
 Indexes = NDArray[np.int64]
 
 

@@ -29,7 +29,7 @@ from .side_effects import sends_once
 ORIGIN_MS_MAX: Final = ((1 << 63) - 1) // 1000
 READ: Final = ", ".join(("partition", *FIELDS))
 WITHOUT_PAYLOAD: Final = "share group"
-"""Its dead letters have no payload unless their broker is configured to copy it."""
+"""Dead letters of this kind have no payload unless their broker is configured to copy it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class TablePlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Its Arrow schema, with the types of Spark."""
+        """The Arrow schema of the table, with the types of Spark."""
         return table_schema(self.projection)
 
     @property
@@ -100,7 +100,7 @@ class Expectation:
 
     @property
     def counter(self) -> str:
-        """Its name among the counts of a manifest."""
+        """The expectation's name among the counts of a manifest."""
         return expectation_counter(self.name)
 
 
@@ -115,7 +115,7 @@ class StepDestination:
 
     @property
     def counter(self) -> str:
-        """Its name among the counts of a manifest."""
+        """The destination's name among the counts of a manifest."""
         return "good" if self.where is None else "routed"
 
 

@@ -41,7 +41,7 @@ TOO_LARGE_WHEN_SENT: Final = (
     "topic {topic} at {server} ({header}) takes fewer bytes a message, headers included ({setting}), than this one "
     "has: it was refused when it was sent, as this login may not ask for the limit"
 )
-"""The same if no server reported the bound."""
+"""The text if no server reported the bound."""
 BY_CHOICE: Final = "route"
 """The reason of messages that are not faulty: a route sends them to quarantine."""
 
@@ -82,7 +82,7 @@ class Failure:
 
     @property
     def counter(self) -> str:
-        """Its name among the counts of a manifest."""
+        """The failure's name among the counts of a manifest."""
         return f"reason.{self.reason}" if self.header is None else f"reason.{self.reason}.{self.header}"
 
 

@@ -42,7 +42,7 @@ RESPONSE_BYTES_MAX: Final = 32 << 20
 REFERENCES_MAX: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _LOGIN_STATUSES: Final = ("401", "403")
-"""Of errors that say nothing about the schema; their codes begin with them."""
+"""Error codes that begin with these are about the login, not about the schema."""
 _SCHEMA_MISSING: Final = 40403
 _SUBJECT_MISSING: Final = (40401, 40402, 404)
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"

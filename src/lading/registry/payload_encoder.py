@@ -27,7 +27,7 @@ class WriterSchema:
     schema: SchemaText
     schema_id: int | None = None
     message: str = ""
-    """That of a file of Protobuf; empty for its first."""
+    """The message's name in a file of Protobuf; empty for the first one."""
 
     def make_encoder(self) -> Callable[[bytes], bytes]:
         """Return what encodes JSON texts."""

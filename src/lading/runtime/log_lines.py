@@ -38,12 +38,12 @@ WINDOWS_MAX: Final = 4_096
 STALLED_S: Final = 1.0
 """How long the end of the process waits for a reader of standard error that takes nothing."""
 FLUSH_S: Final = 5.0
-"""Nor is one that has not taken everything by then."""
+"""How long it waits for a reader that takes some lines, but not all."""
 
 RECENT_MAX: Final = 1_000
 """Number of newest lines that are kept for callers who ask the running process for them."""
 RECENT_CHARACTERS_MAX: Final = 4_000
-"""Of each of them: tracebacks are long."""
+"""Characters of each recent line: tracebacks are long."""
 
 _STDERR: Final = 2
 

@@ -23,7 +23,7 @@ METRICS: Final = "/metrics"
 REQUEST_TIMEOUT_S: Final = 10.0
 """A client that has not sent its request, and taken the response, by then is disconnected: each has a thread."""
 CONNECTIONS_MAX: Final = 32
-"""One more ends the oldest one: a scrape takes milliseconds, and what is older waits or drips."""
+"""One more connection closes the oldest one: a scrape takes milliseconds, and older ones wait or are slow."""
 
 
 class StatusPage(NamedTuple):

@@ -51,10 +51,10 @@ class AvroType:
     namespace: str = ""
     fields: tuple[AvroField, ...] = ()
     branches: tuple[AvroType, ...] = ()
-    """Of a union; of an array or map the one type of its items or values."""
+    """The types of a union; for an array or map, the one type of its items or values."""
     symbols: tuple[str, ...] = ()
     default: str | None = None
-    """Of an enum."""
+    """The default symbol of an enum."""
     size_bytes: int = 0
     doc: str | None = None
     aliases: tuple[str, ...] = ()

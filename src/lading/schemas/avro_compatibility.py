@@ -32,7 +32,7 @@ _TEXTS: Final = {
     "value and is missing in the {writer} schema",
 }
 DIFFERENCES_MAX: Final = 1000
-"""Of one comparison, and of each pair of types in it; the first of them say enough."""
+"""Limit of one comparison, and of each pair of types in it; the first differences say enough."""
 
 Difference = tuple[str, str, str]
 """Kind, path from the root, more information."""

@@ -39,9 +39,9 @@ COMPATIBLE: Final = frozenset({
 STEPS_MAX: Final = 100_000
 """Pairs of parts that one comparison looks at; schemas of many combinations within combinations need more."""
 DIFFERENCES_MAX: Final = 1000
-"""Of one comparison, and of each pair of parts in it: parts that two properties share double them at each level."""
+"""Limit of one comparison, and of each pair of parts in it: parts that two properties share double at each level."""
 DIFFERENCES_OF_STEP: Final = 10
-"""This many differences whose paths are written cost a step."""
+"""Writing the paths of this many differences costs one step."""
 Difference = tuple[str, str]
 """Kind, and path from the root."""
 

@@ -42,24 +42,24 @@ class JsonPart:
     raw: Any
     is_integer: bool = False
     criterion: str = ""
-    """Of a combination: ``allOf``, ``anyOf`` or ``oneOf``."""
+    """The keyword of a combination: ``allOf``, ``anyOf`` or ``oneOf``."""
     parts: list[JsonPart] = field(default_factory=list)
-    """Of a combination, or of ``not``."""
+    """The schemas of a combination, or of ``not``."""
     properties: dict[str, JsonPart] = field(default_factory=dict)
     patterns: dict[str, JsonPart] = field(default_factory=dict)
     dependencies: dict[str, JsonPart] = field(default_factory=dict)
     items: list[JsonPart] | None = None
-    """Of the items of an array one by one."""
+    """The schemas of an array's items one by one."""
     item: JsonPart | None = None
-    """Of all items of an array."""
+    """The schema of all items of an array."""
     additional: JsonPart | None = None
-    """Of other properties, or other items."""
+    """The schema of other properties, or of other items."""
     permits_additional: bool = True
     unevaluated: JsonPart | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     """Id, title, description and default, if the schema is this part alone."""
     target: JsonPart | None = None
-    """Of a reference."""
+    """The schema that a reference names."""
 
     @property
     def is_empty(self) -> bool:

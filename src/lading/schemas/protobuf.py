@@ -44,7 +44,7 @@ class ProtobufSchema:
         self.file = file
         self.imported = imported
         self.types: dict[str, tuple[ProtoFile, ProtoMessage | ProtoEnum]] = {}
-        """Of the file and of those that it imports."""
+        """The types of the file and of the files that it imports."""
         for one in (*(found for found, _ in imported.values()), file):
             for name, type_ in list_types(one):
                 if one is file and name in self.types and self.types[name][0] is file:

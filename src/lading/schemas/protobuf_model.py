@@ -29,7 +29,7 @@ class ProtoField:
     options: Options = ()
     map_types: tuple[str, str] | None = None
     is_group: bool = False
-    """Its message is declared with it, of the name ``type`` in the same place, and is between two tags."""
+    """Whether the field's message is declared with it, under the name ``type``, and is between two tags."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class FieldType:
     enum: EnumType | None = None
     json_name: str | None = None
     is_delimited: bool = False
-    """Of a message: it is between two tags, as a group, and has no length."""
+    """Whether a message is between two tags, as a group, and has no length."""
 
     @property
     def item(self) -> FieldType:

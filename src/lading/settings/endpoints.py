@@ -148,7 +148,7 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     sasl_plain_without_tls: bool = False
     """Whether passwords may come as they are, by SASL PLAIN, from other machines over a connection without TLS."""
     partitions: int = Field(default=1, ge=1, le=1_000)
-    """Of topics that are made without a number of partitions."""
+    """Partitions of topics that are created without a number of partitions."""
     request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
     """A longer request closes its connection."""
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
@@ -253,7 +253,7 @@ class SchemaRegistrySettings(WithoutLogin):
 
 
 class EndpointSettings(Section):
-    """One table an endpoint; an endpoint that is not built is an unknown key."""
+    """One table for each endpoint; an endpoint that is not built is an unknown key."""
 
     iggy_tcp: IggyTcpSettings = DEFAULTS
     iggy_quic: IggyQuicSettings = DEFAULTS

@@ -42,7 +42,7 @@ LOCAL = {
 """Default settings of a local session."""
 SHARED = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.pyspark.enabled",
           "spark.sql.python.filterPushdown.enabled", "spark.python.daemon.module")  # fmt: skip
-"""Those that also apply to a session under ``spark-submit``, unless its own settings differ."""
+"""Settings that also apply to a session under ``spark-submit``, unless its own settings differ."""
 
 
 class SparkMissing(LocalError, ImportError):

@@ -64,7 +64,7 @@ class ColumnMapping:
     members: Mapping[Path, str] = field(default_factory=dict)
     """The column of each member of payloads."""
     format: str = "json"
-    """That of payloads."""
+    """The format of payloads."""
     writer: WriterSchema | None = None
     """The schema of payloads."""
 

@@ -35,7 +35,7 @@ class LadingSource(DataSource):
     """``spark.read.format("lading")``; options in docs/reference/spark.md."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """One for each DataFrame; Spark has a copy of it plan each action."""
+        """Create the source of one DataFrame; Spark has a copy of it plan each action."""
         super().__init__(options)
         self._frame = uuid4().hex
 

@@ -52,7 +52,7 @@ class StreamWriter(TopicWriter, DataSourceStreamWriter):
 if hasattr(datasource, "DataSourceStreamArrowWriter"):
 
     class ArrowStreamWriter(StreamWriter, datasource.DataSourceStreamArrowWriter):
-        """The same for Spark from 4.1 on, which passes Arrow batches."""
+        """The writer for Spark from 4.1 on, which passes Arrow batches."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
             """Send the rows of one task attempt."""

@@ -39,7 +39,7 @@ BEFORE: Final = ("partition", "offset", "timestamp", "key")
 AFTER: Final = ("payload",)
 """The message fields of a topic's columns, before and after its headers."""
 BYTES: Final = ("key", "payload")
-"""Those of them that are bytes."""
+"""Columns of bytes among them."""
 SAMPLE_MESSAGES: Final = 20_000
 """At most this many messages are read to find the columns of a topic."""
 """At most this many messages are read to find the schemas of a topic's payloads."""
@@ -550,4 +550,4 @@ DATASETS: Final[Mapping[str, Callable[[str, frozenset[str] | None], object]]] = 
 STORED: Final[Mapping[str, Callable[[ObjectPath, frozenset[str] | None], object]]] = {
     "parquet": _open_stored_parquet, "delta": _open_stored_delta, "iceberg": _open_stored_iceberg,
 }  # fmt: skip
-"""The same on an object store, on which an Iceberg table may be named with its catalog."""
+"""Opens a table on an object store; an Iceberg table may be named with its catalog."""

@@ -47,7 +47,7 @@ LAST_WORDS_S = 0.5
 LAST_WORDS_MAX = 16 << 10
 """Size limit of the end of a log that goes into an error."""
 STALLED_EXIT_CODES = (70, -signal.SIGALRM)
-"""Those of a broker that its own watchdog ended."""
+"""Exit codes of a broker that its own watchdog ended."""
 STOPPING = "stopping after the requests in flight"
 """Log line of a broker that has got the signal."""
 launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen

@@ -38,8 +38,8 @@ LOGINS: Final = FairLimits(
     reason=Reason.STOPPING,
     sentence="too many logins wait; retry later",
 )
-"""Of callers that the source has not taken before, by address: wrong passwords wait in the source for seconds, and
-would take all threads from callers that it has taken."""
+"""The limit of logins by address, for callers that the source has not accepted before: wrong passwords wait in the
+source for seconds, and would take all threads from callers that it has accepted."""
 READS: Final = [
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",

@@ -180,7 +180,7 @@ def _parse_rows(name: str) -> RowRange | None:
 
 
 Spans = tuple[tuple[tuple[int, int], ...], ...]
-"""Of each partition ranges of offsets."""
+"""Ranges of offsets by partition."""
 NOTHING_JOINED: Final[tuple[tuple[str, int], Spans]] = (("", -1), ())
 
 
@@ -191,7 +191,7 @@ class StoredRows:
     uuid: str
     names: dict[str, RowRange] = field(default_factory=dict)
     facts: dict[str, FileFacts] = field(default_factory=dict)
-    """Of files that were put or listed by this process."""
+    """Facts of files that were put or listed by this process."""
     joined: tuple[tuple[str, int], Spans] = NOTHING_JOINED
     """The ranges of ``names`` under a digest of columns, and with a number of partitions."""
     left_out: set[str] = field(default_factory=set)

@@ -79,11 +79,11 @@ class TopicSnapshot:
 
 
 Hidden = tuple[tuple[tuple[int, int], ...], ...]
-"""Of each partition the ranges (first, end) of messages that readers do not see, since they are not available."""
+"""By partition: the ranges (first, end) of messages that are not available, and that readers do not see."""
 
 
 Cleaned = tuple[tuple[int, int], ...]
-"""Of each partition the offset before which compaction has cleaned, and when, in microseconds since 1970."""
+"""By partition: the offset before which compaction has cleaned, and when, in microseconds since 1970."""
 
 
 class StoredParts(NamedTuple):

@@ -135,7 +135,7 @@ class LiveTable:
         self._bad_values: dict[str, int] = {}
         """By column those of the snapshot whose files an engine asked for last."""
         self._damaged: dict[int, Ranges] = {}
-        """Of each partition the offsets that were damaged when files of them were made."""
+        """By partition: the offsets that were damaged when files of them were made."""
         self._history = TableHistory.open(directory / f"{table.uuid}.jsonl", table.uuid, _choose_seal_rows(table))
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()

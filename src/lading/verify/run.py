@@ -111,7 +111,7 @@ def _require_same_partitions(a: TopicSide, b: TopicSide) -> None:
 
 
 class _Run:
-    """One comparison on its way."""
+    """One comparison that is running."""
 
     def __init__(
         self,

@@ -100,7 +100,7 @@ class Channels(Component):
         self._in_use: dict[Channel, None] = {}
         """Channels that each tick looks at; hundreds of idle ones would take milliseconds of every client's time."""
         self._rest_of_round: list[Channel] = []
-        """Those that this round has not looked at yet."""
+        """Channels that this round has not looked at yet."""
         self._per_round = 0
         self._round_us = self._round_ticked_us = 0
 

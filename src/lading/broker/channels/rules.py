@@ -13,7 +13,7 @@ class ChannelRules(NamedTuple):
 
     reader: VisibilityRule
     uncommitted_reader: VisibilityRule
-    """That of a channel which shows messages of transactions that are open, or were aborted."""
+    """The rule of a channel that shows messages of open and aborted transactions."""
     tag_header: str
     """The header whose text says which subscribers a message is for."""
     is_ephemeral: Callable[[str], bool]

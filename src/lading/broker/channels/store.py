@@ -34,7 +34,7 @@ OMITTED_MESSAGES: Final = "channel-omitted"
 """The protocol of rows that say what a channel passes over; under ``ORIGIN`` what the topic's queue does, with the
 offset among delayed messages from which on they are in it."""
 RANGES_MAX: Final = 4096
-"""Of a window with more holes the rest is read again after a crash."""
+"""At most this many ranges are stored; if a window has more, its rest is read again after a crash."""
 PAUSED, SKIPPING, ORDERED, UNCOMMITTED = 1, 2, 4, 8
 
 _HEAD: Final = struct.Struct("<BBHIIQ")

@@ -94,7 +94,7 @@ class Window:
         return len(self._owners) - 1
 
     def owner(self, offset: int) -> int:
-        """Whom a message is with: a subscriber's number, ``WAITING`` or ``DONE``; ``DONE`` outside the window."""
+        """Return a message's owner: a subscriber's number, ``WAITING`` or ``DONE``; ``DONE`` outside the window."""
         return int(self._owners[offset & self._mask]) if self.first <= offset < self.end else DONE
 
     def attempts(self, offset: int) -> int:
@@ -111,7 +111,7 @@ class Window:
         return int(self._delivered[offset & self._mask])
 
     def deadline_us(self, offset: int) -> int:
-        """Until when a message of the window is with its owner."""
+        """Return the time until which a message of the window stays with its owner."""
         return int(self._deadlines[offset & self._mask])
 
     def restore(self, offset: int, attempts: int) -> None:
@@ -196,7 +196,7 @@ class Window:
         return found
 
     def owners(self, offsets: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Whom messages of the window are with."""
+        """Return the owners of messages of the window."""
         found: NDArray[np.int32] = self._owners[offsets & self._mask]
         return found
 

@@ -34,7 +34,7 @@ class CatalogCommit:
         self._write_some = write_some
         self._completions = completions
         self._next: PendingResult[None] | None = None
-        """Of those who asked and whose sync has not begun."""
+        """The result of all callers whose sync has not begun."""
         self._is_running = False
 
     def confirm(self) -> PendingResult[None]:

@@ -50,7 +50,7 @@ class BrokerSettings:
     member_metadata_bytes_max: int = 1 << 20
     """Bytes of metadata of one member of a coordinated group; Apache Kafka keeps a whole group in this size."""
     groups_metadata_bytes_max: int = 32 << 20
-    """The same of all members of all coordinated groups together: it is in memory until they leave."""
+    """Metadata of all members of all coordinated groups together: it is in memory until they leave."""
     group_assignment_bytes_max: int = 8 << 20
     """Bytes of the assignments of a coordinated group, all of its members together."""
     transaction_timeout_us: int = 3_600_000_000

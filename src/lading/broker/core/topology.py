@@ -33,7 +33,7 @@ class Stream:
     created_us: int
     topics: dict[int, Topic] = field(default_factory=dict)
     promised_ids: set[int] = field(default_factory=set)
-    """Of topics that are being created."""
+    """Ids of topics that are being created."""
     wakeups: CallbackQueue = field(default_factory=CallbackQueue)
     """Calls waiting readers of its partitions back; one for all streams of a broker."""
 

@@ -40,7 +40,7 @@ class IggyGroupMember:
             self.current = None
 
     def next_partition(self) -> int | None:
-        """Its partitions in turn, one a poll; None if it has none."""
+        """Return the next partition of the member, in turn for each poll; None if it has none."""
         if not self.partitions:
             return None
         self.current = self.partitions[self._turn % len(self.partitions)]

@@ -38,7 +38,7 @@ class ProducerBatch(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Of the producer."""
+        """The epoch of the producer."""
         return self.producer.epoch
 
     @property

@@ -103,7 +103,7 @@ class ConsumerGroupMember:
     deadline_us: int = 0
     """Without a heartbeat until then it has left."""
     revoke_by_us: int | None = None
-    """Until when it is to give up what it has too much."""
+    """The time by which it has to give up the partitions that it no longer owns."""
     size_bytes: int = 0
     """Memory of its subscription and names."""
 

@@ -40,7 +40,7 @@ LOOK_INTERVAL_US: Final = 1_000_000
 """How often the topics of a group are looked up again while topics change."""
 MS: Final = 1_000
 _UNKNOWN_VERSION: Final = -2
-"""Of topics that have to be looked up again."""
+"""The version of topics that have to be looked up again."""
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL = (
     "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms",
 )  # fmt: skip
@@ -76,7 +76,7 @@ class ConsumerGroupCoordinator:
         self.settings = settings
         self.time_outs = GroupTimeOuts(on_due)
         self.subscription_bytes = 0
-        """Of all members of all groups."""
+        """Bytes of the subscriptions of all members of all groups."""
         self._groups = groups
         self._catalog = catalog
         self._configs = configs

@@ -24,7 +24,7 @@ class GroupState(StrEnum):
     """State of a group, in the words that clients get."""
 
     EMPTY = "Empty"
-    """It has no members; it may have positions."""
+    """The group has no members; it may have positions."""
     PREPARING = "PreparingRebalance"
     """Members are to join again."""
     COMPLETING = "CompletingRebalance"

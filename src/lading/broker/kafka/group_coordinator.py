@@ -77,9 +77,9 @@ class KafkaGroupCoordinator(Component):
         self.consumer = ConsumerGroupCoordinator(
             self._groups, catalog, configs, topics, settings, lambda: self.on_due()
         )
-        """Those of the newer protocol."""
+        """The coordinator of groups of the newer protocol (KIP-848)."""
         self.share = ShareGroupCoordinator(self._groups, catalog, configs, topics, settings, lambda: self.on_due())
-        """Those whose members share partitions."""
+        """The coordinator of share groups, whose members share partitions (KIP-932)."""
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
         """Present members stay; the new limits apply to members that join."""

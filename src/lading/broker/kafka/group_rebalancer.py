@@ -18,7 +18,7 @@ class GroupRebalancer:
     def __init__(self, delay_us: int, on_due: Callable[[], None]) -> None:
         """``delay_us`` is how long first members wait; ``on_due`` is called when a time-out comes nearer."""
         self.metadata_bytes = 0
-        """Of all members of all groups."""
+        """Bytes of the metadata of all members of all groups."""
         self.time_outs = GroupTimeOuts(on_due)
         self._delay_us = delay_us
 

@@ -55,7 +55,7 @@ class ShareGroupCoordinator:
         self.settings = settings
         self.time_outs = GroupTimeOuts(on_due)
         self.subscription_bytes = 0
-        """Of all members of all groups."""
+        """Bytes of the subscriptions of all members of all groups."""
         self._groups = groups
         self._catalog = catalog
         self._configs = configs

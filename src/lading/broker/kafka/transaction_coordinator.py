@@ -38,7 +38,7 @@ from .transactional_producer import (
 )
 
 EPOCH_MAX: Final = (1 << 15) - 2
-"""One more is left to shut out a producer whose time is over."""
+"""The highest epoch that producers get; the one above it shuts out a producer whose time is over."""
 IDS_AT_ONCE: Final = 1000
 IDS_PER_SECOND: Final = 1 << 20
 ID_MAX: Final = 1 << 62
@@ -58,7 +58,7 @@ class TransactionCoordinator(Component):
         self._names: dict[str, TransactionalProducer] = {}
         self._ids: dict[int, TransactionalProducer] = {}
         self._busy: set[TransactionalProducer] = set()
-        """Those with a transaction that is open, or decided and not ended everywhere."""
+        """Producers whose transaction is open, or decided but not yet ended in every partition."""
         self._orphans = OrphanedBatches(produced)
         """Ended by the next ``tick``."""
         self.ids = ProducerIds(table, produced)

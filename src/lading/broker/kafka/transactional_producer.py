@@ -123,7 +123,7 @@ def describe(producer: TransactionalProducer) -> str:
 
 
 def transaction_in_progress_error(producer: TransactionalProducer) -> Refusal:
-    """Its last transaction has to be ended first."""
+    """Return the error for a producer whose last transaction has to end first."""
     return Refusal(
         Reason.TRANSACTION_IN_PROGRESS, f"the previous transaction of {describe(producer)} is still completing; retry"
     )

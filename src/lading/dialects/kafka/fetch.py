@@ -81,7 +81,7 @@ _VERSIONS: Final = range(SERVED[FETCH].low, SERVED[FETCH].high + 1)
 _HEADS: Final = {version: _head(version) for version in _VERSIONS}
 """Time to wait, bytes at least and at most, isolation, and the session's id and epoch."""
 _ROWS: Final = {version: _row(version) for version in _VERSIONS}
-"""Of a partition, its number, the epoch of its leader, the offset and the bytes at most."""
+"""By version: the row of a partition (number, epoch of its leader, offset, most bytes)."""
 
 
 @raise_malformed
@@ -138,7 +138,7 @@ _NO_REPLICA: Final = INT32.pack(-1)
 
 
 _PLAIN: Final = {False: struct.Struct(">ihqqqii"), True: struct.Struct(">ihqqqbi")}
-"""Of flexible versions and others: a partition without aborted transactions, from the version with racks on."""
+"""By whether the version is flexible: a partition without aborted transactions, for versions with racks."""
 
 
 def fetch_answer(

@@ -39,7 +39,7 @@ class TopicMetadata(NamedTuple):
 
 
 class BrokerNode(NamedTuple):
-    """The one broker of a cluster: its controller, and leader of everything."""
+    """The only broker of a cluster: its controller, and the leader of every partition."""
 
     id: int
     host: str

@@ -35,7 +35,7 @@ class Verifier(Protocol):
 
 
 class ScramExchange:
-    """One login."""
+    """One login by SCRAM."""
 
     def __init__(self, mechanism: str, nonce: str | None = None) -> None:
         """``nonce`` is this server's part; a test passes that of an example."""

@@ -56,7 +56,7 @@ SCRATCH_BYTES: Final = 2 << 20
 RECORD_ERRORS_MAX: Final = 100
 """At most this many records are named in the response for a batch with times that are not allowed."""
 RECORDS_SEARCHED_MAX: Final = 2_000
-"""They are searched among this many, as that is Python: about 5 ms on the event loop."""
+"""At most this many records are searched, since this is Python: about 5 ms on the event loop."""
 _threads = threading.local()
 
 

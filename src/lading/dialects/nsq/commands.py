@@ -90,7 +90,7 @@ _FAILURE_CODES: Final[Mapping[str, str]] = {
     "NOP": "E_INVALID",
     "INTERNAL_CREATE_TOPIC": "E_CREATE_TOPIC_FAILED",
 }
-"""Of commands that publish nothing."""
+"""Error codes of commands that publish nothing."""
 
 
 def _sub(name: str, most: int) -> Command:

@@ -64,7 +64,7 @@ _INFINITY: Final = float("inf")
 
 
 class NotJson(Exception):
-    """These bytes are not even lenient JSON."""
+    """The bytes are not JSON, not even by the lenient rules."""
 
 
 class JsonMember(NamedTuple):

@@ -21,7 +21,7 @@ from . import limits
 
 CHANNEL: Final = VisibilityRule("nsq", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
 UNCOMMITTED_CHANNEL: Final = VisibilityRule("nsq_uncommitted", True, AbortedRecords.LISTED, UnavailableMessages.HIDDEN)
-"""Of a channel that a share group reads with ``share.isolation.level=read_uncommitted``."""
+"""The rule of a channel that a share group reads with ``share.isolation.level=read_uncommitted``."""
 
 
 def _topic_error(name: str, partitions: int) -> str | None:

@@ -21,14 +21,14 @@ LENT_KERNEL_MODULE = "lading.dialects.nsq.lent_kernels"
 RUN_BYTES_MAX: Final = 256 << 10
 """A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
 FALLBACK_RUN_BYTES_MAX: Final = 2 << 10
-"""The same until the kernels are loaded: a message of a few bytes takes 20 microseconds, a hundred times as long."""
+"""The piece until the kernels are loaded: a message of a few bytes takes 20 microseconds, a hundred times as long."""
 FALLBACK_ITEMS_MAX: Final = 250
 """An MPUB of more messages waits for the kernels while they are loaded: it is stored at once, all of it or nothing."""
 COMPILING_ITEMS_MAX: Final = 20_000
-"""The same while they are compiled: a minute, for which a publisher would rather have others wait 0.4 s. If they cannot
-be compiled, an MPUB of more messages is refused."""
+"""The limit while kernels are compiled, which takes a minute: a publisher would rather have others wait 0.4 s. If they
+cannot be compiled, an MPUB of more messages is refused."""
 FALLBACK_EXT_BYTES_MAX: Final = 32 << 10
-"""The same for the bytes of one whose messages have headers, which plain Python reads byte by byte."""
+"""An MPUB whose messages have headers waits if it is larger: plain Python reads it byte by byte."""
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
 """Maximum of bytes that a message takes in the log beyond those of its PUB command."""
 _ITEM_BYTES_MIN: Final = 5

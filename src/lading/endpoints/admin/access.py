@@ -45,11 +45,11 @@ class NewToken(RequestModel):
     """POST /users/{user}/tokens/{token}"""
 
     days: Annotated[float, Field(gt=0, le=36_500)] | None = None
-    """Until it ends; null: never."""
+    """Days until it expires; null means never."""
 
 
 class RuleDocument(RequestModel):
-    """One rule."""
+    """One access rule."""
 
     user: str
     kind: str

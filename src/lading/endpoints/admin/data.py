@@ -95,7 +95,7 @@ class AdminData:
         return InPieces(chunks.data, headers=headers, media_type=CHUNKS_TYPE)
 
     async def _visible(self, partition: Partition, wait_ms: int) -> None:
-        """Until more may be seen, the time is over, or the broker stops."""
+        """Wait until more can be read, the time is over, or the broker stops."""
         more = asyncio.Event()
         cancel = partition.add_visible_callback(more.set)
         forget = self._services.add_stop_callback(more.set)

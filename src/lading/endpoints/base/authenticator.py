@@ -35,7 +35,7 @@ CHECKS: Final = FairLimits(
     reason=Reason.INVALID_CREDENTIALS,
     sentence="too many logins wait; try again in a few seconds",
 )
-"""Of passwords, by address: a slow hash takes a fifth of a second of one thread."""
+"""The limit of password checks by address: a slow hash takes a fifth of a second of one thread."""
 REFUSAL_PAUSE_US: Final = 1_000_000
 """A login that is refused unchecked gets its response after this long: refusals must not be a fast way to guess."""
 TOKEN_LOGIN: Final = ":token"
@@ -67,7 +67,7 @@ class Authenticator:
         self._checks = FairRunner("lading-login", CHECKS)
         self._is_closed = False
         self._turns: set[asyncio.Future[None]] = set()
-        """Of logins that wait because others were wrong before."""
+        """Logins that wait because earlier ones were wrong."""
         self._logged_us = -LOG_EVERY_US
         self._unlogged_count = 0
 

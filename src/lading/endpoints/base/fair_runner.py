@@ -23,9 +23,9 @@ class FairLimits(NamedTuple):
     threads: int
     waiting_max: int
     client_waiting_max: int
-    """Of one client."""
+    """At most this many jobs of one client wait."""
     reason: Reason
-    """With which work is refused if one of the two is reached."""
+    """The reason of refusals once one of the two limits is reached."""
     sentence: str
 
 

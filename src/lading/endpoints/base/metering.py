@@ -22,7 +22,7 @@ class MeasuredRequest:
     """The facts about a request that is being taken."""
 
     produced_bytes: int = 0
-    """Its size if it publishes."""
+    """The size of the request if it publishes messages."""
 
 
 @contextmanager

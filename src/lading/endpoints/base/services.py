@@ -42,7 +42,7 @@ FILTERS: Final = FairLimits(
     reason=Reason.STOPPING,
     sentence="too many filters wait; retry later",
 )
-"""Of requests with a filter, by user, or by address of those without one."""
+"""The limit of requests with a filter, by user, or by address for clients without a user."""
 LISTEN_BACKLOG: Final = 65_535
 """Clients that wait to be accepted: more than any system takes, so that each cuts it to its own maximum
 (Linux: ``net.core.somaxconn``, 4,096 by default). With 100, the default of asyncio, 1,000 connects at once took 6.4 s:
@@ -77,7 +77,7 @@ class Services:
     """Cancels what clients that are gone had waited for."""
     stopping: bool = False
     faults: InjectedFaults | None = None
-    """Of a broker that tests may have fail."""
+    """Faults that tests inject into this broker."""
     shared: dict[type, Any] = field(default_factory=dict)
     """Parts that the endpoints of one protocol share, by type."""
     limits_callbacks: list[Callable[[Settings], None]] = field(default_factory=list)

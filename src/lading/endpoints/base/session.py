@@ -156,10 +156,10 @@ class ConnectionHandle(Protocol):
 
 
 class ProtocolSession(ABC):
-    """One client of one protocol."""
+    """The session of one client of one protocol."""
 
     limits: SessionLimits
-    """The same for all sessions of a class, unless it passes on those of another session."""
+    """The limits of all sessions of a class, unless a session passes on those of another one."""
 
     def __init__(self, connection: ConnectionHandle) -> None:
         self.connection = connection

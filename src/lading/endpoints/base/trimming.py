@@ -34,7 +34,7 @@ COLLECT_GROWN_BYTES: Final = 256 << 20
 because a client that comes meanwhile waits for 60 ms, or 0.6 s with ten thousand partitions, and because none was ever
 found: what adversaries make the broker take comes back without (tests/faults/test_memory_returns.py)."""
 COLLECT_MUCH_GROWN_BYTES: Final = 512 << 20
-"""And in any that has grown by this: a client may have to wait for it, but more of it would be worse."""
+"""A busy process that has grown by this is collected too: a client may wait for it, but more would be worse."""
 IDLE_BYTES: Final = 4 << 10
 """A broker that received less than this since the look before is idle: a few heartbeats."""
 MAPPED_BYTES: Final = 8 << 20
@@ -117,7 +117,7 @@ class HeapTrimmer:
 
 @contextmanager
 def trimming(services: Services) -> Iterator[None]:
-    """Until the end of the block, collect garbage in pieces and trim the heaps of this process if the C library can."""
+    """Collect garbage in pieces until the block ends, and trim this process's heaps if the C library can."""
     loop = asyncio.get_running_loop()
     malloc_trim = _find_malloc_trim()
     received = services.metrics.received_bytes.values

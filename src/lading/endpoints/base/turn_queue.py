@@ -24,7 +24,7 @@ ALLOWANCE_BYTES: Final = 16 << 10
 """How much is taken at once between two passes of the queue. The smallest requests, of 20 bytes, cost a tenth of a
 millisecond, and a connection takes eight of them in a turn: the queue is asked before it is much more than a pass."""
 ALONE_BYTES_MAX: Final = 256 << 10
-"""The same after passes in which at most one connection waited: one that sends much alone would wait for nobody after
+"""The limit after passes in which at most one connection waited: one that sends much alone would wait for nobody after
 each 16 KiB, and cost a half more. It doubles from pass to pass, and is the smaller one again as soon as two wait."""
 SMALL_BYTES: Final = 512
 """A connection with so little unread has little to do, unless its last turns were long."""
@@ -44,7 +44,7 @@ class Allowance:
 
 
 NO_ALLOWANCE: Final = Allowance(0)
-"""That of a connection whose last turns were long: it always waits."""
+"""The allowance of a connection whose last turns were long: it always waits."""
 
 
 class TurnQueue:

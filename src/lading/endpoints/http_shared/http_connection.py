@@ -167,7 +167,7 @@ class HttpConnection(HttpToolsProtocol):
         """Others have their turn."""
         self._step_bytes = STEP_BYTES_MIN
         self._body_parts: list[bytes] = []
-        """Of the body, found in one step of the parser."""
+        """Parts of the body that one step of the parser found."""
         self._is_in_message = self._is_in_head = False
         self._events = 0
         """Steps that the parser has made: bytes that make none are part of something that does not end."""

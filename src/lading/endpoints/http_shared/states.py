@@ -60,7 +60,7 @@ class TopicStatesDocument(RequestModel):
     state: str
     where: str
     ranges: dict[str, Any] | None = None
-    """Of each partition, two Counts: see ``clip_ranges``."""
+    """By partition, two Counts: see ``clip_ranges``."""
     reason: str | None = None
     dry_run: bool = False
 

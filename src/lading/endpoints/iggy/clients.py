@@ -30,7 +30,7 @@ class Client:
     user: str | None = None
     """The name it has logged in with."""
     principal: Principal | None = None
-    """Its user; None has to log in first."""
+    """The user of the client; None before the login."""
     secret: str | None = field(default=None, repr=False)
     """The password of its login, while no users are set up: the client that creates the first user becomes a user by
     it."""

@@ -103,7 +103,7 @@ class IggyHandlers:
         self._of_user: WeakKeyDictionary[Principal, dict[Release, ReleaseHandlers]] = WeakKeyDictionary()
         self._of_nobody: dict[Release, ReleaseHandlers] = {}
         self.release: Final = BY_NAME[settings.release] if settings.release else UNTOLD
-        """That of a client that has not said yet what it is."""
+        """The release of a client that has not sent its version yet."""
         self.first: Final = self._of_release[self.release]
 
     def of(self, client: Client) -> ReleaseHandlers:

@@ -75,7 +75,7 @@ class ZeroCopySender(Sender):
 
 
 class ZeroCopySender08(ZeroCopySender):
-    """The same with 56 bytes in front of a message."""
+    """The sender of releases with 56 bytes in front of a message."""
 
     form = FORM_0_8
 
@@ -117,7 +117,7 @@ class ZeroCopyPoller(Poller):
 
 
 class ZeroCopyPoller08(ZeroCopyPoller):
-    """The same with 56 bytes in front of a message: made in a worker, as none goes as it is stored."""
+    """The poller of releases with 56 bytes in front of a message: a worker encodes, as stored ones differ."""
 
     form = FORM_0_8
     stored_as = NONE_AS_STORED

@@ -146,7 +146,7 @@ class SocketPass:
         self._buffers: PassBuffers
         self._connections: dict[int, LendingConnection] = {}
         self._places: dict[int, LentPlaces] = {}
-        """Those that wait for the disk, by number."""
+        """Sockets that wait for the disk, by number."""
         self._places_count = 0
         self._send: Any = None
 

@@ -27,7 +27,7 @@ class StreamRequests:
         self.arriving: dict[int, ArrivingRequest] = {}
         """On streams that have not ended."""
         self.whole: deque[tuple[int, ArrivingRequest]] = deque()
-        """Those that wait for the session, by stream."""
+        """Requests that wait for the session, by stream."""
         self.held_bytes = 0
         """In arriving and whole requests."""
         self.whole_bytes = 0

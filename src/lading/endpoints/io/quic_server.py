@@ -37,7 +37,7 @@ from .quic_bounds import WINDOW_BYTES, BoundedQuicConnection
 from .quic_connection import QuicClientConnection, QuicConnections
 
 ID_BYTES: Final = 8
-"""Of connection ids that this server chooses."""
+"""Bytes of the connection ids that this server chooses."""
 LONG_HEADER: Final = 0x80
 STREAMS_MAX: Final = 128
 """Requests of one connection under way; aioquic looks at each for each datagram."""
@@ -88,7 +88,7 @@ class QuicServer(QuicConnections):
         self.request_bytes_max = request_bytes_max
         self.names_clients = names_clients
         self.configuration = configuration
-        """Of connections that begin from now on."""
+        """The configuration of connections that begin from now on."""
         self._retry = QuicRetryTokenHandler()
 
     async def start(self, listener: socket.socket) -> None:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 TOPIC, BROKER_LOGGER, CLIENT_METRICS = 2, 8, 16
 KINDS_LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
-"""Those that Apache Kafka 4.3 lists; a request for any other is UNSUPPORTED_VERSION."""
+"""The kinds that Apache Kafka 4.3 lists; a request for any other is UNSUPPORTED_VERSION."""
 """Kinds of resources next to BROKER and GROUP; the metrics of clients have no configs here."""
 DELETE: Final = "delete"
 """The policy of topics whose messages go by age and size alone."""

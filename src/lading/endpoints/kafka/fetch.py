@@ -104,7 +104,7 @@ class DelayedFetch:
         self._reservation: MemoryReservation | None = None
         """While it waits for messages of many partitions."""
         self._rights_version = 0
-        """That of the rights when it began to wait."""
+        """The version of the rights when the fetch began to wait."""
 
     def try_now(self) -> None:
         """Answer, or wait for more."""

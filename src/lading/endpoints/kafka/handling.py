@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAME: Final = "kafka"
 """The endpoint in settings; in metrics and log lines too, unless it is a listener of its own."""
 NODE_ID: Final = 1
-"""The one broker of the cluster: leader of everything, controller and coordinator."""
+"""The id of the cluster's only broker: leader of every partition, controller and coordinator."""
 CLUSTER_ID: Final = "lading"
 
 
@@ -64,11 +64,11 @@ class Session:
     end: Callable[[], None] = lambda: None
     """Close the connection after the responses to earlier requests."""
     principal: Principal | None = None
-    """Whom the connection acts for; None before its login."""
+    """The user that the connection acts for; None before its login."""
     sasl: SaslState | None = None
     """A login under way."""
     sasl_name: str | None = None
-    """Whom it has logged in as by SASL, which goes before a certificate."""
+    """The name of its SASL login, which takes precedence over a certificate."""
     on_lost: list[Callable[[], None]] = field(default_factory=list)
     """Called once when the connection is gone."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...broker.broker import Broker
 
 PARTITIONS: Final = 1
-"""Of each internal topic: there is one coordinator, and it does not share its work."""
+"""Partitions of each internal topic: there is one coordinator, and it does not share its work."""
 
 
 class InternalTopic(NamedTuple):
@@ -31,7 +31,7 @@ class InternalTopic(NamedTuple):
 
     name: str
     configs: Mapping[str, str]
-    """Those without an effect here that differ from the defaults, by their names in Kafka."""
+    """Configs without an effect here whose values differ from the defaults, by their names in Kafka."""
     is_used: Callable[[Broker], bool]
 
 

@@ -30,7 +30,7 @@ INLINE_TWIN_BYTES: Final = 8 << 10
 
 
 NO_FRAMES: Final[dict[bytes, int]] = {}
-"""Of batches that need no schemas."""
+"""The frames of batches that need no schemas."""
 INLINE_FRAMES: Final = 200
 """Records whose schema ids are looked for on the event loop: 10 microseconds each."""
 

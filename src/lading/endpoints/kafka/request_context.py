@@ -37,7 +37,7 @@ class RequestContext(Protocol):
     is_lost: bool
     """The connection is gone."""
     principal: Principal | None
-    """Whom the connection acts for."""
+    """The user that the connection acts for."""
     produce_routes: RouteCache[tuple[int, bytes], ProduceRoute]
     """By version and head."""
     fetch_topics: RouteCache[tuple[bool, bytes], Topic]

@@ -113,9 +113,9 @@ class KafkaSession(ProtocolSession):
         self._is_held = False
         """Requests wait for the one before them."""
         self._reservation: MemoryReservation | None = None
-        """Of the long request that begins next."""
+        """The memory of the long request that begins next."""
         self._reservations: set[MemoryReservation] = set()
-        """Of requests that end with the connection."""
+        """The memory of requests that end with the connection."""
         self.principal: Principal | None = None
         self.produce_head_bytes = 0
         self.throttle_end_us = 0

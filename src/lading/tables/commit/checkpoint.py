@@ -44,7 +44,7 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """The one document."""
+        """The path of the document."""
         return self.directory / "batch.json"
 
     @property

@@ -51,13 +51,13 @@ PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
 REPLACING: Final = "replacing-"
 """The names of staged files begin with this that a run does not delete when it begins: they replace published ones."""
 REPLACING_RANGE: Final = f"{REPLACING}range-"
-"""And those of a range: a manifest may list them, which a run that was interrupted has still to commit."""
+"""Files that replace a range: a manifest may list them, which an interrupted run still has to commit."""
 CHANGES, REPLACED, FINISHED = "changes", "replaced", "finished.json"
 """In the own directory of a table without a log: what replaced files, the files that were replaced, and the number of
 the last change that was carried out whole."""
 READ_ROWS: Final = 65_536
 DEFAULT_FORM: Final = "parquet"
-"""Of tables whose document names none."""
+"""The form of tables whose document names none."""
 
 
 class DirectoryTable:

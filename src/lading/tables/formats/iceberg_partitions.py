@@ -23,7 +23,7 @@ from .manifest import DataFile
 from .partitions import COUNTED, Partitions
 
 FIRST_ID = 1000
-"""Of partition fields, as the specification counts them."""
+"""The first id of partition fields, as the specification counts them."""
 VOID = "void"
 """The transform of a level that was dropped."""
 PARTITION_AT = 3

@@ -26,7 +26,7 @@ class LiveFile(NamedTuple):
     name: str
     """Relative to the table; as the log has it if the file is elsewhere."""
     partition: str
-    """Its partition for people, such as ``carrier=UA``; empty for a table without."""
+    """The partition of the file for people, such as ``carrier=UA``; empty if the table has no partitions."""
     size_bytes: int
     native: Any = None
     """The file as the log describes it."""

@@ -41,7 +41,7 @@ class Column(NamedTuple):
     type: pa.DataType
     nullable: bool
     word: str
-    """Its type for people."""
+    """The type of the table for people."""
 
 
 class LoggedTable(ParquetTable, Generic[T]):

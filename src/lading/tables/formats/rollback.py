@@ -14,7 +14,7 @@ from ...model.errors import LocalError
 PIPELINE, MANIFEST, FILES = "lading.pipeline", "lading.manifest", "lading.files"
 """Facts that the log keeps with a commit: its pipeline, its number, the hash of the names and hashes of its files."""
 PUT_BACK: Final = "lading.put_back"
-"""And of a commit that shows batches again: their numbers."""
+"""The property of a commit that shows batches again: their numbers."""
 LOOKED_AT: Final = 2
 """This many of our newest commits are searched for: a change that overtook the last one is between them."""
 

@@ -35,7 +35,7 @@ _RESULT_BYTES: Final = 12
 _U32: Final = struct.Struct("<I")
 
 CURRENT: Final = RELEASE_0_11
-"""Its commands are written as in the classic framing before they are framed."""
+"""The release whose layouts its commands have before they are framed."""
 
 
 class CurrentFrames:

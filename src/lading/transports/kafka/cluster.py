@@ -29,7 +29,7 @@ class KafkaError(RemoteError):
 
 
 class KafkaRefusal(KafkaError, Refusal):
-    """The same if there is a Reason for it."""
+    """A refusal of Kafka for which there is a Reason."""
 
     def __init__(self, message: str, code: int) -> None:
         Exception.__init__(self, message)

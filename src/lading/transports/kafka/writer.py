@@ -150,12 +150,12 @@ class WriterTransaction(Protocol):
 
     @property
     def id(self) -> str:
-        """Its transactional id."""
+        """The transactional id of the writer."""
         ...
 
     @property
     def producer(self) -> ProducerSequence:
-        """The one producer of the transaction."""
+        """The only producer of the transaction."""
         ...
 
     def add_partition(self, place: Place) -> None:

@@ -72,7 +72,7 @@ class AdminHttp:
         self._timeout_s = timeout_s
         self._answered = False
         self._socket: DeadlineSocket | None = None
-        """That of ``_connection``, since it was opened last."""
+        """The socket of ``_connection``, since it was last opened."""
         token = token or os.environ.get(TOKEN_VARIABLE)
         self._headers = {"authorization": f"Bearer {token}".encode()} if token else {}
         self._connection = (

@@ -34,7 +34,7 @@ class NumberedBatch(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the producer."""
+        """The epoch of the producer."""
 
     @property
     def sequence(self) -> int:

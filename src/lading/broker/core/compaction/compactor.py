@@ -122,7 +122,7 @@ class Compactor(Component):
         self._age_us = self._now_us = 0
         self._progress: dict[Partition, CleaningProgress] = {}
         self._begun_us: dict[Partition, tuple[int, int]] = {}
-        """Of each partition the base offset of its active segment, and when messages were first seen in it."""
+        """By partition: the base offset of its active segment, and when messages were first seen in it."""
         self._failed_until_us: dict[Partition, int] = {}
         self._run: _Run | None = None
         self._candidates: list[tuple[float, int, Partition]] = []

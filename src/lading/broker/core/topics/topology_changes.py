@@ -38,15 +38,15 @@ class TopologyCallbacks(NamedTuple):
     """Callbacks for streams, topics and partitions that are created or deleted."""
 
     on_partitions_opened: Callable[[Sequence[Partition]], None]
-    """These are new, with logs of their own; their topic may not have them yet."""
+    """Called with new partitions, whose logs are open; their topic may not list them yet."""
     on_topic_resized: Callable[[Topic], None]
-    """It has more or fewer partitions."""
+    """Called when a topic has more or fewer partitions."""
     on_partition_deleted: Callable[[Partition], None]
-    """It can be neither read nor written any more; its files are still there."""
+    """Called when a partition can no longer be read or written; its files still exist."""
     on_topic_deleted: Callable[[Topic], None]
-    """Nor the topic; callbacks of its partitions ran before."""
+    """Called when a topic can no longer be used; the callbacks of its partitions ran before."""
     on_topic_altered: Callable[[Topic], None]
-    """It has other settings."""
+    """Called when the settings of a topic have changed."""
 
 
 class TopicSpec(NamedTuple):
@@ -83,7 +83,7 @@ class _Creation:
             self.error = error
 
     def give_id_back(self) -> None:
-        """Its id is taken by now, or free again."""
+        """Release the reserved id: it is used by now, or free again."""
         if self.topic is not None:
             self.topic.stream.promised_ids.discard(self.topic.id)
 

@@ -195,7 +195,7 @@ class CreateTopic:
     name: Annotated[str, name_to_end(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
     expiry_us: int | None = None
     size_bytes_max: int | None = None
-    """Of all partitions together."""
+    """Bytes of all partitions together."""
     options: Mapping[str, Any] | None = None
     """Since 0.11, whose clients say by options alone how long messages are kept."""
 

@@ -15,7 +15,7 @@ SIZE_MAX: Final[Codec[int | None]] = map_values(U64, lambda size: size or None, 
 SIZE_MAX_OR_DEFAULT: Final[Codec[int | None]] = map_values(
     U64, lambda size: None if size in (0, NEVER) else size, lambda size: NEVER if size is None else size
 )
-"""The same since 0.5.0: 0 is the server's setting, the largest number no bound."""
+"""The codec of size limits since 0.5.0: 0 is the server's setting, the largest number means no limit."""
 PARTITION: Final[Codec[int]] = map_values(U32, lambda number: number or 1, lambda number: number)
 """A partition counted from 1; 0 means that the client names none, and then the first is taken."""
 

@@ -108,7 +108,7 @@ class UpdatePermissions:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ChangePassword:
-    """Of oneself, or of others."""
+    """Change the password of the caller, or of another user."""
 
     user: Annotated[Identifier, IDENTIFIER]
     current: Annotated[str, SHORT_TEXT]
@@ -138,7 +138,7 @@ class DeleteToken:
 USER_COMMANDS: Final = (
     CreateUser, DeleteUser, UpdateUser, UpdatePermissions, ChangePassword, CreateToken, DeleteToken,
 )  # fmt: skip
-"""Those that change users or tokens: they wait for the disk."""
+"""Commands that change users or tokens: they wait for the disk."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class UpdateTopic:
     name: Annotated[str | None, short_text(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
     expiry_us: int | None = None
     size_bytes_max: int | None = None
-    """Of all partitions together."""
+    """Bytes of all partitions together."""
     options: Mapping[str, Any] | None = None
     """Since 0.11: what is not among them stays as it is, since 0.12 also a name that is None."""
 

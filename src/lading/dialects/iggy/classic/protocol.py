@@ -44,11 +44,11 @@ POLLED: Final = Capabilities(
 )
 """Messages that Lading lets Iggy clients poll."""
 ZERO_COPY_POLLED: Final = replace(POLLED, origin_time=True)
-"""The same for clients of 0.7 to 0.10."""
+"""The capabilities of polled messages for clients of 0.7 to 0.10."""
 SENT: Final = replace(POLLED, time_step_us=None)
 """Facts that a sender passes to a server that keeps the order of headers, as Lading does."""
 UNORDERED: Final = replace(SENT, order=False)
-"""The same for a server that shuffles headers, as the real one of this generation does."""
+"""The capabilities of a server that shuffles headers, as the real one of this generation does."""
 
 PROTOCOL: Final = Protocol(
     name="iggy",

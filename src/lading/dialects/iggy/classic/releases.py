@@ -36,7 +36,7 @@ class MessageForm(Enum):
     ZERO_COPY_56 = "zero copy, 56 bytes"
     """The same, hashed by XXH3-64."""
     ZERO_COPY_64 = "zero copy, 64 bytes"
-    """The same with eight reserved bytes more, and kinds of header keys."""
+    """Zero copy with eight more reserved bytes, and kinds of header keys."""
     BATCHES = "batches"
     """A head of 256 bytes and all messages of a send, in frames of 48 bytes and more."""
 
@@ -104,7 +104,7 @@ class Release:
     commands: CommandTable
     form: MessageForm = MessageForm.CLASSIC
     version: tuple[int, ...] = ()
-    """The same as logins say it; empty for releases whose clients say none."""
+    """The version that logins of this release send; empty if its clients send none."""
     partition_of_key: Callable[[bytes, int], int] = partition_by_xxhash32
     """Returns the partition, counted from 1, of a key; the number is how many partitions the topic has."""
     first_partition: int = 1
@@ -119,11 +119,11 @@ class Release:
     tells_errors: bool = False
     """A status of an error is followed by words, without which its clients fall over."""
     is_silent: bool = False
-    """Its clients log in without saying their version."""
+    """Whether clients of this release log in without their version."""
     codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType({**CODE_OF, **USER_CODES}))
     """The status by reason."""
     codes_by_request: Mapping[type[Any], Mapping[Reason, int]] = field(default_factory=dict)
-    """The same for commands that have others."""
+    """Error codes of commands that have codes of their own."""
     rules: ServerRules = CLASSIC_RULES
     first_id: int = 1
     """Number of the first stream, topic, group or user for its clients."""

@@ -170,7 +170,7 @@ class StoredOffset:
     offset: Annotated[int, U64]
     partition_id: int = 0
     current_offset: int = 0
-    """That of the last message of the partition."""
+    """The offset of the last message of the partition."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

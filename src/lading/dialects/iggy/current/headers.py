@@ -24,7 +24,7 @@ class FrameHeader(NamedTuple):
     """Header of a request; ``command`` counts for operation 2 alone."""
 
     size_bytes: int
-    """Of header and body."""
+    """Bytes of header and body."""
     kind: int
     """5 for a request."""
     client: bytes

@@ -79,7 +79,7 @@ def _skip_two_blocks(data: memoryview, at: int) -> tuple[None, int]:
 _NO_OPTIONS: Final[Codec[Any]] = Codec(_skip_block, lambda _value: bytes(4))
 """The options of a stream or a user, which has none."""
 _NO_OPTIONS_12: Final[Codec[Any]] = Codec(_skip_two_blocks, lambda _value: bytes(8))
-"""The same since 0.12, followed by those that the server chose."""
+"""The codec of empty options since 0.12: another block follows, with the options that the server chose."""
 
 
 def _write_options(chosen: Mapping[str, Option] | None) -> bytes:

@@ -77,7 +77,7 @@ class ProtocolVersion:
     server: str
     """The version of the server in responses to clients: that of the real one that speaks it."""
     server_number: int
-    """The same as a number."""
+    """The version of the server as a number."""
     hashes_bodies: bool = True
     """The checksum in the header of a request is the XXH3-64 of its body; later the client draws a number for it."""
     binds_sessions: bool = False

@@ -7,4 +7,4 @@ from typing import Final
 BODY_BYTES_MAX: Final = 2 << 20
 """A longer request body gets status 413 before it is read."""
 LOGIN_BYTES_MAX: Final = 64 << 10
-"""The same for a login, which anyone may send: parsing two megabytes of members takes a worker 60 ms."""
+"""The limit of a login, which anyone may send: parsing two megabytes of members takes a worker 60 ms."""

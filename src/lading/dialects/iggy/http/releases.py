@@ -78,13 +78,13 @@ class JsonRelease:
     name: str
     """The oldest version of the crate, as settings and docs write it."""
     release: Release
-    """The same over a connection."""
+    """The same release over a connection."""
     bodies: Parts
     queries: Parts
     answers: Answers
     messages: MessagesForm = MessagesForm.LISTED
     has_users: bool = False
-    """Its clients log in, and send a token with each request."""
+    """Whether clients log in, and send a token with each request."""
     has_refresh_tokens: bool = False
     """A login gives a second token, which is for new ones alone."""
     tells_created: bool = False
@@ -345,7 +345,7 @@ SILENT: Final = replace(_0_4, name="0.1 or 0.4", answers={**_0_4.answers, **_EIT
 All up to 0.4 read what they know of these documents, but for the figures of the server, which are 0.4's.
 """
 BY_TOKEN: Final[Mapping[str, JsonRelease]] = {**JSON_RELEASES, SILENT.name: SILENT}
-"""The same with the one that no setting names, for what tokens say."""
+"""All releases by the name that tokens carry, also the one that no setting names."""
 
 
 def release_of_http_login(version: str | None, context: str = "") -> JsonRelease:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 _MASK: Final = (1 << 64) - 1
 IDS_PER_SEED: Final = 1 << 16
 DRAWN, SEED, WORDS = 4, 5, 6
-"""Of the six words: after the four of the generator, the number of ids drawn, and a seed for hashing."""
+"""Places in the six words, after the four of the generator: the number of ids drawn, and a seed for hashing."""
 
 
 def random_state() -> NDArray[np.uint64]:

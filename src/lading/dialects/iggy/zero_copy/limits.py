@@ -9,6 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 PAYLOAD_BYTES_MAX: Final = 64_000_000
-"""Of one message; 10,000,000 in 0.7."""
+"""Payload bytes of one message; 10,000,000 in 0.7."""
 HEADERS_BYTES_MAX: Final = 100_000
 """The header block of one message."""

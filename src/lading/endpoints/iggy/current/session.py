@@ -118,7 +118,7 @@ class CurrentSession(ClientSession):
         self._client = self._caller = client
         self._first = handlers
         self._handlers = handlers
-        """Those of the user; before the login, those of a client without one."""
+        """The handlers of the user; before the login, those of a client without a user."""
         self._version = V_0_11
         """The version of its login; before the login it makes no difference."""
         client.release = V_0_11.release

@@ -19,7 +19,7 @@ REFRESH_S: Final = 86_400
 LOGOUTS_MAX: Final = 100_000
 """Tokens that were logged out before their end and are remembered; with more, the key changes and all log in again."""
 PASSWORDS_MAX: Final = 1000
-"""Of the newest logins while no users are set up."""
+"""Passwords of this many newest logins are kept while no users are set up."""
 _REQUIRED: Final = ["sub", "name", "exp", "jti", "use", "release"]
 ACCESS, REFRESH = "access", "refresh"
 

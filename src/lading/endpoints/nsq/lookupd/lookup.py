@@ -52,9 +52,9 @@ class NsqdProducer:
     registrations_count: int = 0
     """Partitions and channels in ``topics``."""
     total: RegistrationCount = field(default_factory=RegistrationCount)
-    """Those of all nodes, this one's among them."""
+    """Registrations of all nodes, including this one's."""
     nodes_by_topic: dict[str, set[NsqdProducer]] = field(default_factory=dict)
-    """Those that have a topic, this one among them; the same for all nodes."""
+    """The nodes that have a topic, this one included; shared by all nodes."""
 
     def register(self, topic: str, partition: int, channel: str) -> None:
         """Add a partition, and a channel of it unless ``channel`` is empty."""

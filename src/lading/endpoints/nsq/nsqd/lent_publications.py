@@ -35,7 +35,7 @@ class LentLine:
         self.key, self.line_bytes = key, line_bytes
         self.sockets_count = 0
         self.version = -1
-        """That of the topology for which the route holds."""
+        """The version of the topology for which the route is valid."""
         self.route: PublishRoute
 
 

@@ -114,7 +114,7 @@ class Node:
         self.connections: set[NodeClient] = set()
         self.tcp: Address | None = None
         self.http: Address | None = None
-        """Where the endpoints of nsqd really listen."""
+        """Addresses on which the endpoints of nsqd listen."""
         self._pump_at: asyncio.TimerHandle | None = None
         self._pump_soon = False
         self._deleted: dict[tuple[str, str], float] = {}

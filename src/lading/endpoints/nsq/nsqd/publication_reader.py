@@ -66,7 +66,7 @@ class PublicationReader:
         self._face = face
         self._requests = requests
         self._line = _NO_LINE
-        """That of the last publication, if it was gathered with others and each one like it may be."""
+        """The line of the last publication, if it was gathered and others like it may be."""
         self._route: PublishRoute | None = None
         """The route of that line at ``_version`` of the topology."""
         self._version = -1
@@ -74,7 +74,7 @@ class PublicationReader:
         """Publications with the same line, each alone, until the socket may be lent."""
         self._lend_after = LEND_AFTER
         self._walk: BatchWalk | None = None
-        """Of the MPUB at the front, if it is not whole."""
+        """The walk over the MPUB at the front, if it is incomplete."""
 
     def use_routes(self, routes: RouteCache[bytes, PublishRoute]) -> None:
         """Take lines to mean what they mean to another user from now on."""
@@ -309,7 +309,7 @@ class BatchWalk:
         """Items that it says it has; 0 before the count is here."""
         self._passed = 0
         self._passed_bytes = self._needed_bytes = COUNT_BYTES
-        """Of the body, whose place moves: passed, and to be here before there is more to pass."""
+        """Bytes of the body that were passed, and bytes that must have arrived before more are passed."""
 
     def find_end(self, source: Bytes, body: int, have: int) -> int | None:
         """Return the end of the items of the MPUB with its body at ``source[body:have]``, None until all are here.

@@ -67,7 +67,7 @@ class Publisher:
         self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker.topology)
         """By the line of a command."""
         self.user_routes: UserRouteCaches[bytes, PublishRoute] = UserRouteCaches(node.broker.topology)
-        """The same by user, once users are set up: a route there was allowed."""
+        """Routes by user, once users are set up: publishing by them was allowed."""
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
 

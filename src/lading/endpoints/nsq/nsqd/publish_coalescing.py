@@ -73,7 +73,7 @@ class PublishCoalescer:
         self._answered.done = True
         self._gathered: dict[bytes, GatheredCommands] = {}
         self._alone: object = None
-        """The one that has published since the last flush, as its publications name it."""
+        """The only publisher since the last flush, as its publications name it."""
 
     def publish(
         self,
