@@ -36,19 +36,19 @@ from .store import BackupStore, DirectoryStore
 
 COPY_BYTES: Final = 1 << 20
 ATTEMPTS: Final = 5
-"""A topic that is deleted while it is copied makes a backup begin again; one of these ends it."""
+"""A backup begins again if a topic is deleted while it is copied; after this many attempts it fails."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with the bytes that are done and those of the whole backup."""
+"""Called with the bytes copied so far and the bytes of the whole backup."""
 
 
 @dataclass(slots=True)
 class BackupReport:
-    """A finished backup: which one, and what of it was written."""
+    """A finished backup: its name, and how much of it this run wrote."""
 
     point: BackupPoint
     copied_bytes: int
-    """Written by this run."""
+    """Bytes that this run wrote."""
     kept_bytes: int
     """Bytes of segments that an earlier run had written."""
     notes: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ def _back_up(data: Path, store: BackupStore, on_progress: OnProgress) -> BackupR
 
 
 def _require_own(data: Path, store: BackupStore) -> None:
-    """Raise LocalError for a place that holds anything else than backups, or that is within the data directory."""
+    """Raise LocalError for a place with other files than backups, or inside the data directory."""
     if isinstance(store, DirectoryStore):
         place = Path(store.url).absolute().resolve()
         if place.is_relative_to(data.absolute().resolve()):
@@ -114,7 +114,7 @@ class _KnownSegments:
     def of(cls, store: BackupStore) -> _KnownSegments:
         known = cls()
         for name in list_points(store)[-2:]:
-            # with a damaged document its segments are only read again
+            # if the document is damaged, its segments are read again; nothing else is lost
             with suppress(CorruptLog):
                 point = read_point(store, name)
                 known.files |= {file.path: file for file in point.files if file.segment is not None}
@@ -146,7 +146,7 @@ class _Backup:
     def run(self) -> BackupReport:
         self._remove_unfinished()
         archive = f"{POINTS}/{self._name}{ARCHIVE_SUFFIX}"
-        # first what is large and shared: what is written last is small, and from one moment
+        # first the large, shared files: the files that are written last are small, and from one moment
         for log in self._captured.logs:
             for segment in log.segments[:-1]:
                 self._keep_segment(log, segment)
@@ -176,7 +176,7 @@ class _Backup:
             for segment in log.segments:
                 found = segment.path.stat()
                 _require_inode(segment, found)
-                # the last one grows
+                # the last segment is still written to
                 if segment.path in self._sources and self._sources[segment.path] != (found.st_size, found.st_mtime_ns):
                     raise _make_replaced_error(segment)
 
@@ -204,7 +204,7 @@ class _Backup:
                 self._store.remove(f"{POINTS}/{name}")
 
     def _keep_segment(self, log: CapturedLog, segment: CapturedSegment) -> None:
-        """Have a closed segment in the store, copied only if it is not there."""
+        """Copy a closed segment to the store unless the store has it."""
         path = f"{log.place}/{segment.path.name}"
         found = segment.path.stat()
         source = self._sources[segment.path] = (found.st_size, found.st_mtime_ns)
@@ -244,7 +244,7 @@ class _Backup:
     def _archive_segment(self, tar: tarfile.TarFile, log: CapturedLog, segment: CapturedSegment) -> None:
         path = f"{log.place}/{segment.path.name}"
         with segment.path.open("rb") as file:
-            # closed since, it may have been compacted too
+            # a segment that was closed since may have been compacted too
             _require_inode(segment, os.fstat(file.fileno()))
             reader = _CheckedReader(file)
             tar.addfile(_member(path, segment.size_bytes), reader)  # type: ignore[arg-type]
@@ -253,9 +253,9 @@ class _Backup:
         self._advance(segment.size_bytes)
 
     def _indexes(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the index of each segment, made anew from its bytes, all of which are checked for that.
+        """Yield the index of each segment, built from its bytes, which this checks.
 
-        One that an earlier backup holds was checked then; its index is the one beside it.
+        A segment of an earlier backup was checked then; the index file next to it is used.
         """
         for log in self._captured.logs:
             self._damage += [f"{log.place}: offsets {one.first} to {one.end - 1}: lost" for one in log.damage]

@@ -2,7 +2,7 @@
 
 A copy of the catalog is taken first, then the end of every log is found by the same recovery that a start after a crash
 would run: what was acknowledged before is below those ends. Positions are therefore never ahead of messages. If a
-transaction or a dead letter was decided meanwhile, all of it is done again, since its parts lie in several logs.
+transaction or a dead letter was decided meanwhile, the capture begins again, since their parts are in several logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..runtime.owned_directory import DATA_LOCK_FILE as LOCK_FILE
 
 POSTPONED: Final = "postponed"
 DECIDED_WAIT_S: Final = 5.0
-"""How long to look for a moment at which no transaction or dead letter is being decided."""
+"""The time within which to find a moment at which no transaction or dead letter is being decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class CapturedLog:
     next_offset: int
     segments: list[CapturedSegment]
     files: dict[str, bytes]
-    """Its other files by name."""
+    """The other files of the partition by name."""
     damage: list[Damage]
 
 
@@ -77,8 +77,8 @@ class CapturedData:
 def capture(data: Path) -> CapturedData:
     """Find what ``data`` holds now.
 
-    Raises LocalError if it is not a data directory, CorruptLog if a part of it cannot be read, NewerFormat if a later
-    Lading wrote it, FileNotFoundError if a topic was deleted meanwhile: the caller may then try again.
+    Raises LocalError if it is not a data directory, CorruptLog if a part of it cannot be read, NewerFormat if a newer
+    version of Lading wrote it, FileNotFoundError if a topic was deleted meanwhile: the caller may then try again.
     """
     if not (data / TOPICS).is_dir():
         raise LocalError(f"data directory {data}: holds no topics; name the directory that `lading serve --data` has")
@@ -88,7 +88,7 @@ def capture(data: Path) -> CapturedData:
     while True:
         at_us = time.time_ns() // 1000
         catalog = copy_catalog(data / CATALOG_FILE)
-        # after it, so that users and rights are those that the catalog knows, or newer
+        # after the catalog, so that users and rights are not older than it
         own = {path.name: _read(RealDisk(), path) for path in sorted(data.iterdir()) if _is_kept(path)}
         logs = [log for place in _places(data, catalog) for log in _capture_log(data, place, at_us)]
         if read_decisions(data / CATALOG_FILE) == catalog.decisions:
@@ -108,7 +108,7 @@ def capture(data: Path) -> CapturedData:
 
 
 def _describe_lost_access(data: Path) -> list[str]:
-    """Return what is wrong with users and rights, which no restored broker would start with."""
+    """Return the damage of users and rights that would keep a restored broker from starting."""
     try:
         AccessFile(data).load(read_recorded_serial(data / CATALOG_FILE))
     except CorruptLog as error:
@@ -138,7 +138,7 @@ def _capture_log(data: Path, place: str, now_us: int) -> Iterator[CapturedLog]:
         for name in RealDisk().names(directory)
         if name.endswith(SNAPSHOT_SUFFIX)
     }
-    # before the names: a watermark that is newer than they are would speak of a segment that is not among them
+    # read it before the names: a newer watermark could refer to a segment that is not among them
     disk = _UnchangedDisk(directory / watermark.FILE_NAME)
     log_files = LogFiles(disk.names(directory))
     if is_new(log_files.names):
@@ -149,7 +149,7 @@ def _capture_log(data: Path, place: str, now_us: int) -> Iterator[CapturedLog]:
             f"{directory / watermark.FILE_NAME}: missing or damaged; start the broker, which repairs it, then back up"
         )
     found = recover(disk, directory, log_files, mark.topic_id, now_us=now_us, first_epoch=1)
-    # after the end was found: states that are newer than it are left out by the next opening
+    # after the end was found: the next opening ignores states of messages beyond it
     states = read_all(disk, directory / STATES_FILE)
     segments = [
         CapturedSegment(one.path, one.base_offset, one.end.offset, min(one.end.position, status.st_size), status.st_ino)

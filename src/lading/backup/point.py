@@ -1,8 +1,8 @@
 """One backup: the state of a data directory at one moment, described by a document that is written last.
 
 A store holds ``segments/``, whose files never change and are shared by all backups, and for each backup
-``points/TIME.tar`` with everything else and ``points/TIME.json``, which lists all files with sizes and checksums.
-A backup without its document is one that was not finished.
+``points/TIME.tar`` with everything else and ``points/TIME.json``, which lists all files with sizes and checksums. A
+backup without its document is unfinished.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .store import BackupStore
 POINTS: Final = "points"
 SEGMENTS: Final = "segments"
 POINT_NAME: Final = "%Y%m%dT%H%M%S%fZ"
-"""The name of a backup: when it was taken, in UTC."""
+"""The form of a backup's name: the time at which it was taken, in UTC."""
 DOCUMENT_SUFFIX: Final = ".json"
 ARCHIVE_SUFFIX: Final = ".tar"
 
@@ -77,8 +77,8 @@ def write_point(store: BackupStore, point: BackupPoint) -> None:
 def read_point(store: BackupStore, name: str | None = None) -> BackupPoint:
     """Return a backup, by default the newest.
 
-    Raises LocalError if the backup does not exist, CorruptLog if its document is damaged, NewerFormat if a later Lading
-    wrote it.
+    Raises LocalError if the backup does not exist, CorruptLog if its document is damaged, NewerFormat if a newer
+    version of Lading wrote it.
     """
     names = list_points(store)
     if not names:

@@ -17,7 +17,7 @@ UNLISTED_US: Final = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """Backups that stay and that go, oldest first, and all files that go with them, in the order of their end."""
+    """Backups to keep and to delete, oldest first, and the files to delete, in the order of their deletion."""
 
     kept: list[str]
     removed: list[str]
@@ -33,7 +33,8 @@ def plan_prune(store: BackupStore, *, keep: int | None, newer_than_us: int | Non
     The newest backup is always kept, and so are all segments that a kept backup lists. Writes nothing.
 
     Raises LocalError if the store has no backup, CorruptLog if the document of a kept backup is damaged, because its
-    segments are then unknown, and NewerFormat if a later Lading wrote one, because it may need other files too.
+    segments are then unknown, and NewerFormat if a newer version of Lading wrote one, because it may need other files
+    too.
     """
     names = list_points(store)
     newest = read_point(store).name
@@ -76,7 +77,7 @@ def prune(
     An interrupted call leaves whole backups only; later ones, and backups, delete the rest. Raises LocalError also if a
     backup is being written to the store. OSError if the disk or the object store fails.
     """
-    # before the lock, which makes a directory that is not there
+    # before the lock, which would create a missing directory
     read_point(store)
     with store.lock():
         plan = plan_prune(store, keep=keep, newer_than_us=newer_than_us, now_us=now_us)

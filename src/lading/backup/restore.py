@@ -1,4 +1,4 @@
-"""Putting a backup back as a new data directory, every byte of it checked on the way."""
+"""Restoring a backup as a new data directory, with every byte checked."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .store import BackupStore
 
 STAGING_SUFFIX: Final = ".restoring"
 MARK: Final = ".lading-restore"
-"""A file in a directory that a restore fills and may delete; it is there as long as anything else is."""
+"""A mark in the directory that a restore fills and may delete; it is deleted last."""
 FILLED: Final = "data"
 """The directory that a restore fills there, and renames when it is complete."""
 DISPENSABLE: Final = (".log", ".index", ".snapshot")
-"""Files that a broker starts without: it reports the messages that are lost, or finds again what they hold."""
+"""Files without which a broker starts: it reports the lost messages, or finds their contents again."""
 SHOWN: Final = 5
 
 
@@ -61,7 +61,7 @@ def restore(
     keep_damaged: bool = False,
     on_progress: OnProgress = lambda done, total: None,
 ) -> RestoreReport:
-    """Make ``data`` from a backup, by default the newest; it is there whole, or not at all.
+    """Restore a backup, by default the newest, to ``data``, which then exists completely or not at all.
 
     ``keep_damaged`` restores segments of which a checksum does not match too: the broker finds what can be read.
     Logs begin a new epoch, so that no position of a reader that saw later messages counts for others.
@@ -101,7 +101,8 @@ def restore(
 
 
 def _prepare_staging(staging: Path) -> None:
-    """Make the directory with its mark, without what an interrupted restore left. Raises LocalError for any other."""
+    """Create the directory with its mark, and delete the files of an interrupted restore. Raises LocalError for another
+    directory with files."""
     if staging.exists():
         # a restore that was killed before it had its mark left an empty directory
         if not (staging / MARK).is_file() and any(staging.iterdir()):
@@ -187,7 +188,7 @@ class _Reader:
         else:
             return
         if to is not None and not file.path.endswith(".log"):
-            # an index or a snapshot is made again; what cannot be ends the restore
+            # a broker builds indexes and snapshots again; any other damaged file ends the restore
             with suppress(FileNotFoundError):
                 (to / file.path).unlink()
 

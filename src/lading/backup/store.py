@@ -29,10 +29,10 @@ class BackupStore(Protocol):
     url: str
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep other writers out during the block. Raises LocalError if there is one."""
+        """Keep other writers out during the block. Raises LocalError if there is another writer."""
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Give a file to write; it is there under its name, durably, only if the block ends without an error."""
+        """Open a file for writing; it gets its name, durably, only if the block ends without an error."""
 
     def open(self, name: str) -> BinaryIO:
         """Open a file to read. Raises FileNotFoundError."""
@@ -41,7 +41,7 @@ class BackupStore(Protocol):
         """Return the size of a file, or None if it does not exist."""
 
     def mtime_us(self, name: str) -> int:
-        """Return when a file was written, in microseconds since 1970. Raises FileNotFoundError."""
+        """Return the time at which a file was written, in microseconds since 1970. Raises FileNotFoundError."""
 
     def names(self, directory: str) -> list[str]:
         """Return the names of the files in a directory, sorted; empty if it does not exist."""
@@ -127,7 +127,7 @@ class DirectoryStore:
 
 
 class ObjectStore:
-    """A bucket, or a part of one; what was begun and not ended may be there cut short, which readers notice."""
+    """A bucket, or a part of it. A write that did not end may leave a truncated object, which readers notice."""
 
     def __init__(self, url: str, system: FileSystem, root: str) -> None:
         self.url = url

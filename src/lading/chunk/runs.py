@@ -47,7 +47,7 @@ def runs(region: NDArray[np.uint8], start: int = 0, end: int | None = None, *, v
     dialects = codes[0] if len(codes) == 1 else np.concatenate(codes)
     of_each = dialects.tobytes()
     if of_each.count(of_each[0]) == len(of_each):
-        # as nearly always
+        # nearly every region has chunks of one dialect only
         return [Run(of_each[0], region, chunks)]
     borders = [0, *(np.flatnonzero(np.diff(dialects)) + 1).tolist(), len(dialects)]
     return [Run(int(dialects[first]), region, chunks[first:last]) for first, last in pairwise(borders)]

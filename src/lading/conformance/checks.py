@@ -18,7 +18,7 @@ HeaderRow = tuple[str, int, bytes | None]
 
 
 class ProbeMessage(NamedTuple):
-    """A message to send; its payload is never that of another one of the same check."""
+    """A message to send; each message of a check has another payload."""
 
     headers: Sequence[HeaderRow] = ()
     key: bytes | None = None

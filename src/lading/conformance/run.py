@@ -27,22 +27,22 @@ from .checks import CHECKS, PLAIN, Check, HeaderRow, ProbeMessage
 
 TOPIC: Final = "lading-conformance"
 RECEIVE_S: Final = 10.0
-"""How long messages of a check may take to come back."""
+"""Timeout for reading the messages of a check."""
 RANDOM_MESSAGES: Final = 200
-"""Random messages that are sent at a time."""
+"""Number of random messages that are sent together."""
 PLAIN_KINDS: Final = (Kind.RAW, Kind.STRING)
 PROPERTIES: Final = ("order", "duplicates", "null", "empty", "bytes", "names", "sizes", "batches", "message", "kinds")
 
 
 class Verdict(StrEnum):
-    """Result for the messages of a check."""
+    """The verdict on a check."""
 
     KEPT = "kept"
     CHANGED = "changed"
     REFUSED = "refused"
     """The server refused a message by an error; nothing changed in silence."""
     NO_FORM = "no form"
-    """The protocol has no form for it, so that no client can send it."""
+    """The protocol has no form for the messages, so that no client can send them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class CheckResult:
     received: str = ""
 
     def as_document(self) -> dict[str, str]:
-        """Return it for JSON, without what is empty."""
+        """Return the result as a JSON document, without empty fields."""
         row = {
             "check": self.name, "about": self.about, "verdict": self.verdict.value, "detail": self.detail,
             "sent": self.sent, "received": self.received,
@@ -78,7 +78,7 @@ class ConformanceReport:
 
     @property
     def is_kept(self) -> bool:
-        """Whether all that the protocol has a form for came back as it was sent."""
+        """Whether all messages that the protocol has a form for came back unchanged."""
         return not self.random_changed and all(one.verdict is not Verdict.CHANGED for one in self.results)
 
     def count(self, verdict: Verdict) -> int:
@@ -104,10 +104,10 @@ def run_conformance(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> ConformanceReport:
-    """Run all checks and random messages in a topic that is made for them, and deleted afterwards.
+    """Run all checks and random messages in a topic that is created for them, and deleted afterwards.
 
-    ``on_progress`` gets how many messages were checked, and of how many. Raises LocalError if the topic cannot be made,
-    Unreachable if the server does not respond.
+    ``on_progress`` is called with the number of checked messages and of all messages. Raises LocalError if the topic
+    cannot be created, Unreachable if the server does not respond.
     """
     begun = time.monotonic()
     seed = secrets.randbits(32) if seed is None else seed
@@ -120,7 +120,7 @@ def run_conformance(
             _check_all(transport, url, topic, report, random_messages, is_stopped, on_progress, options)
         finally:
             with suppress(SettingError):
-                # a protocol over which Lading's client deletes no topic
+                # Lading's client cannot delete topics over some protocols
                 Admin(transport).delete_topic(topic)
     finally:
         transport.close()
@@ -192,7 +192,7 @@ class _Probe:
         channel = "conformance" if is_queue(url) else None
         self._keeps_order = channel is None
         self.takes_headers = not isinstance(transport, HeaderAwareTransport) or transport.takes_headers(topic)
-        """Whether a message of the topic may have headers and a key: one of an upstream nsqd has a payload alone."""
+        """Whether messages of the topic may have headers and a key: those of nsq.io's nsqd have only a payload."""
         self._consumer = Consumer(url, topic, channel=channel, verify_checksum=False, **options)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class _Probe:
         return True
 
     def send_and_compare(self, messages: Sequence[ProbeMessage]) -> list[tuple[ProbeMessage, Message | None]]:
-        """Send messages; return those that came back changed, each with what came, None if nothing did.
+        """Send messages; return those that came back changed, each with the received message, None if none came.
 
         Raises LocalError or another LadingError if the server refuses them.
         """

@@ -42,7 +42,7 @@ from .tree import (
 from .values import Messages, Numbers, Source, Values, equal_bytes, is_null, numbers, values
 
 ABSENT: Final = -1
-"""The length of a located value that is not there; one that is null has another."""
+"""The length of a located value that is absent; a null value has another length."""
 _PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
     Operator.EQ: pc.equal,
     Operator.NE: pc.not_equal,
@@ -93,7 +93,7 @@ def _condition(messages: Messages, node: Condition) -> Values:
 
 
 def _chain(messages: Messages, terms: Sequence[Condition], combine: Callable[..., Values], *, decided: bool) -> Values:
-    """Return AND or OR of ``terms``. Payloads are parsed of the messages that all other terms have not decided."""
+    """Return AND or OR of ``terms``. Payloads are parsed only for messages that the other terms have not decided."""
     paths = [list_paths(term) for term in terms]
     if not any(paths):
         return reduce(combine, (_condition(messages, term) for term in terms))
@@ -108,14 +108,14 @@ def _chain(messages: Messages, terms: Sequence[Condition], combine: Callable[...
             return result
         if not undecided.all():
             messages = messages.look_at(undecided)
-    # those inside of another AND or OR wait for its own headers
+    # terms inside of a nested AND or OR are evaluated after the headers of that one
     messages.walk_payloads(path for term in others if not isinstance(term, And | Or | Not) for path in list_paths(term))
     found = reduce(combine, (_condition(messages, term) for term in others))
     return found if result is None else combine(result, found)
 
 
 def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:
-    """Return true if the predicate is true for one value of the header, else null if it is unknown for one."""
+    """Return true if the predicate is true for a value of the header, else null if it is unknown for a value."""
     entries = messages.every(header)
     found = _spread(_predicate(entries, node), entries.rows)
     true = found.fill_null(False).to_numpy(zero_copy_only=False)
@@ -175,7 +175,7 @@ def _same_type(left: Values, right: Values) -> tuple[Values, Values]:
 
 
 def _compare_doubles(operator: Operator, left: Values, right: Values) -> Values:
-    """Compare doubles in the order of SQL: NaN equals NaN and is above all others; 0.0 equals -0.0."""
+    """Compare doubles in the order of SQL: NaN equals NaN and is greater than all other values; 0.0 equals -0.0."""
     if not _has_nan(left) and not _has_nan(right):
         return _PLAIN[operator](left, right)
     nan_left, nan_right = pc.is_nan(left), pc.is_nan(right)
@@ -213,10 +213,10 @@ def _in(source: Source, operand: Operand, items: list[Any], domain: Domain) -> V
 
 
 def _member(held: Values, items: list[Any]) -> Values:
-    """Return whether ``held`` is one of ``items``: null for a null, and if no item equals it but one is null."""
+    """Return whether ``held`` equals one of ``items``. Null for a null, and if none is equal and an item is null."""
     wanted: list[Any] = [item for item in items if item is not None]
     if held.type == pa.float64():
-        # add zero: it turns -0.0 into 0.0, which membership would not find equal
+        # add zero, which turns -0.0 into 0.0: is_in does not find the two equal
         held, wanted = pc.add(held, 0.0), [float(item) + 0.0 for item in wanted]
     found = pc.is_in(held, value_set=_array_of(wanted, held.type))
     unknown = pc.is_null(held)

@@ -43,7 +43,7 @@ class Filter:
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """Batch fields that the filter reads beside the located headers."""
+        """Batch fields that the filter reads, apart from the located headers."""
         nodes = operands(self.tree)
         every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
         every |= {*find_fields(node.path for node in nodes if isinstance(node, PayloadRef))}

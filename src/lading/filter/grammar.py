@@ -20,7 +20,7 @@ from ..payloads.paths import PATH_MARK, PAYLOAD, write_path
 TEXT_CHARACTERS_MAX: Final = 65_536
 TOKENS_MAX: Final = 10_000
 DEPTH_MAX: Final = 16
-"""Parentheses and NOTs inside one another; the parser takes some 20 stack frames for each."""
+"""Limit of nested parentheses and NOTs; the parser takes about 20 stack frames for each."""
 
 FUNCTIONS: Final = frozenset({"header", "any", "present", "cast"})
 _KEYWORDS: Final = {
@@ -89,7 +89,7 @@ def _tokens(text: str) -> list[Token]:
     try:
         tokens = Tokenizer().tokenize(text)
     except TokenError:
-        # the tokenizer gives no position; an open quotation is the one thing it cannot read
+        # the tokenizer reports no position; only an open quotation makes it fail
         at = next((at for at in range(len(text) - 1, -1, -1) if text[at] in "'\"`"), 0)
         refuse(text, "a quotation is not closed", at, at + 1)
     if len(tokens) > TOKENS_MAX:

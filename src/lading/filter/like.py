@@ -48,7 +48,7 @@ class LikePattern:
         first, *others = _split(pattern)
         self._first = first
         self._last = others.pop() if others else None
-        """After the last ``%``; None in a pattern without one."""
+        """The characters after the last ``%``; None in a pattern without ``%``."""
         self._characters_min = sum(map(len, (first, *others, self._last or ())))
         self._between = [_finder_of(segment) for segment in others if segment]
 

@@ -81,7 +81,7 @@ def parse(
 
 
 class _Reader:
-    """Builds the typed tree from sqlglot's, node by node from a closed list; anything else is refused in its place."""
+    """Builds the typed tree from sqlglot's. Nodes that are not in a closed list are refused, with their position."""
 
     def __init__(self, text: str, contract: Projection | None, closed: bool) -> None:
         self._text = text
@@ -102,7 +102,8 @@ class _Reader:
         return self.condition(node.this)
 
     def _chain(self, node: exp.Expr) -> Condition:
-        """AND and OR, in a loop: the parser nests chains of any length to the left, and recursion would overflow."""
+        """Convert AND and OR in a loop: the parser nests chains of any length to the left, and recursion would
+        overflow."""
         kind, terms = type(node), []
         while type(node) is kind:
             terms.append(node.expression)
@@ -298,7 +299,7 @@ class _Reader:
         return Literal(None)
 
     def _sides(self, node: exp.Expr, *parts: exp.Expr) -> list[Operand]:
-        """Return the operands of one predicate; ``any`` means one value at a time, so it can stand there only once."""
+        """Return the operands of one predicate, of which one at most is ``any``: it means one value at a time."""
         sides = [self._one(part) for part in parts]
         if sum(isinstance(_innermost(side), AnyHeader) for side in sides) > 1:
             self._refuse("any(...) may appear only once per comparison", node)

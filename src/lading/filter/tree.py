@@ -50,7 +50,7 @@ class HeaderRef:
 
 @lazy_dataclass(frozen=True, slots=True)
 class AnyHeader:
-    """Every value of header ``key``: the condition around it holds when it holds for one of them."""
+    """Every value of header ``key``: the condition that contains it is true if it is true for one of them."""
 
     key: str
     type: pa.DataType | None = None
@@ -140,7 +140,7 @@ class IsNull:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Present:
-    """The message has the header, be its last value null or not; never unknown."""
+    """True if the message has the header, even if its last value is null; never unknown."""
 
     operand: HeaderRef
 

@@ -69,7 +69,7 @@ class Source(Protocol):
 TypedHeaders = dict[tuple[str | Path, pa.DataType, Encoding], tuple[Values, Values | None]]
 """Results of ``typed`` (or ``repeating``) for the last values of a header, by key, type and encoding.
 
-Those of a value of the payload have its path for a key.
+The key of a value of the payload is its path.
 """
 
 
@@ -127,7 +127,7 @@ class Messages:
         return self._found[path]
 
     def look_at(self, rows: NDArray[np.bool_]) -> Messages:
-        """Return the same messages, of which the payloads of ``rows`` alone are parsed; others have no values."""
+        """Return the same messages, with values only for payloads of ``rows``; the others are not parsed."""
         kept = rows if self._looked_at is None else rows & self._looked_at
         typed: TypedHeaders = {place: found for place, found in self.typed.items() if isinstance(place[0], str)}
         messages = Messages(self._decoded, typed, kept, self._form)
@@ -217,9 +217,9 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
 
 
 def equal_bytes(source: Source, operand: Operand, literal: Literal, domain: Domain) -> pa.BooleanArray | None:
-    """Return which rows of a TEXT or BYTES operand are the constant, without a column of all of them.
+    """Return which rows of a TEXT or BYTES operand equal the constant, without building their column.
 
-    None if that column is at hand already, or has more to it than the bytes of its values.
+    None if the column exists already, or if its values are converted.
     """
     value, type_ = literal.value, DOMAIN_TYPES[domain]
     wanted = value.encode() if domain is Domain.TEXT and isinstance(value, str) else value
@@ -351,7 +351,7 @@ def _find_converted(source: Source, operand: Operand, type_: pa.DataType) -> tup
     if not isinstance(source, Messages | Distinct) or not isinstance(operand, HeaderRef):
         return None
     found = source.typed.get((operand.key, type_, operand.encoding))
-    # among others in one condition a dictionary is as good as nothing
+    # if the condition has other operands, a dictionary saves nothing
     return None if found is None or pa.types.is_dictionary(found[0].type) else found
 
 

@@ -31,13 +31,14 @@ from ..schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedRef
 TIMEOUT_S: Final = 10.0
 ATTEMPTS: Final = 3
 PAUSE_S: Final = 0.2
-"""Before the second attempt; twice as long before each further one."""
+"""Pause before the second attempt of a request; it doubles before each further one."""
 MISSING_S: Final = 5.0
 """How long a schema that did not exist is not asked for again."""
 MISSING_MAX: Final = 10_000
-"""Schemas that did not exist, or have lost references, remembered for that."""
+"""At most this many missing schemas, or schemas with lost references, are remembered for that time."""
 MISSING_REQUESTS_MAX: Final = 200
-"""Requests for schemas that do not exist within MISSING_S; further ids that are not known are not looked up in it."""
+"""At most this many requests for missing schemas within MISSING_S; further unknown ids are not looked up until it is
+over."""
 RESPONSE_BYTES_MAX: Final = 32 << 20
 REFERENCES_MAX: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -132,11 +133,11 @@ class RegistryClient:
         self._lock = threading.Lock()
         self._known: dict[str, FetchedSchema] = {}
         self._missing: dict[str, float] = {}
-        """By path, until when it is not asked for again."""
+        """By path: the time until which a missing schema is not requested again."""
         self._missing_until_s, self._missing_requests = 0.0, 0
         """The end of the time in which requests for missing schemas are counted, and how many there were."""
         self._invalid: dict[str, tuple[float, str]] = {}
-        """By path, schemas whose references cannot be had: until when it is not asked for again, and why."""
+        """By path: the time until which a schema with lost references is not requested again, and the reason."""
         self._connection: http.client.HTTPConnection | None = None
 
     def schema_by_id(self, schema_id: int) -> FetchedSchema:
@@ -173,7 +174,7 @@ class RegistryClient:
             ) from None
 
     def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
-        """Register a schema in a subject, unless it is there, and return its id."""
+        """Register a schema in a subject, unless the subject has it, and return its id."""
         body: dict[str, Any] = {"schema": text}
         if kind != "AVRO":
             body["schemaType"] = kind
@@ -225,7 +226,7 @@ class RegistryClient:
                 try:
                     found = self._fetch(path)
                 except InvalidSchema as error:
-                    # else each batch would fetch it, and what it refers to, anew
+                    # otherwise each batch would fetch the schema and its references again
                     self._invalid.pop(next(iter(self._invalid)) if len(self._invalid) >= MISSING_MAX else path, None)
                     self._invalid[path] = self._clock() + MISSING_S, str(error)
                     raise
@@ -265,7 +266,7 @@ class RegistryClient:
         except RemoteError as error:
             if str(error.code)[:3] in _LOGIN_STATUSES:
                 raise
-            # others of the same topic are good: this one is the fault of those messages alone
+            # other schemas of the topic may be good: only the messages with this id are at fault
             raise InvalidSchema(str(error)) from None
         except RecursionError:
             raise InvalidSchema(
@@ -278,7 +279,7 @@ class RegistryClient:
         self._missing_requests += 1
         if len(self._missing) >= MISSING_MAX:
             self._missing = {path: until_s for path, until_s in self._missing.items() if until_s > now_s}
-        # noted again it is the newest
+        # remove it first: the schema that was noted last is forgotten last
         self._missing.pop(path, None)
         if len(self._missing) >= MISSING_MAX:
             del self._missing[next(iter(self._missing))]
@@ -315,7 +316,7 @@ class RegistryClient:
             references = tuple(Reference(**one) for one in document["references"])
             return FetchedSchema(document["kind"], document["text"], references, resolved)
         except (OSError, ValueError, KeyError, TypeError):
-            # one that is missing or damaged is fetched again
+            # a missing or damaged file is fetched again
             return None
 
     def _store(self, path: str, schema: FetchedSchema) -> None:
@@ -332,7 +333,7 @@ class RegistryClient:
                 if one.reference is not None
             ],
         }
-        # a cache that cannot be written costs a request, no more
+        # if the cache cannot be written, the schema is requested again after a restart; nothing else is lost
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False) as target:
@@ -419,7 +420,7 @@ class RegistryClient:
 
 
 def _refuse_password() -> str:
-    # OpenSSL would ask for it at the terminal
+    # OpenSSL would ask for the password at the terminal
     raise ValueError("its key has a password")
 
 

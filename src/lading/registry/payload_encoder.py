@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WriterSchema:
-    """A schema that payloads are written by, with its id if it is before them; it can be sent to other processes."""
+    """The schema of written payloads, with its id if payloads begin with one; it can be sent to other processes."""
 
     schema: SchemaText
     schema_id: int | None = None
@@ -30,7 +30,7 @@ class WriterSchema:
     """The message's name in a file of Protobuf; empty for the first one."""
 
     def make_encoder(self) -> Callable[[bytes], bytes]:
-        """Return what encodes JSON texts."""
+        """Return a function that encodes a JSON text."""
         return _make_encoder(self)
 
 
@@ -143,7 +143,7 @@ def _make_encoder(writer: WriterSchema) -> Callable[[bytes], bytes]:
         if writer.schema_id is not None:
             indexes = _find_indexes(schema, message)
             assert indexes is not None
-            # the first message has a single byte
+            # the indexes of a file's first message are one byte, 0
             numbers = [0] if indexes == (0,) else [2 * number for number in (len(indexes), *indexes)]
             prefix += b"".join(map(write_varint, numbers))
         return lambda payload: prefix + encode_protobuf(message, payload)

@@ -25,7 +25,7 @@ SUFFIXES: Final = {
     ".avsc": "avro", ".json": "json", ".proto": "protobuf",
     **dict.fromkeys((".desc", ".protoset", ".binpb", ".pb"), "protobuf"),
 }  # fmt: skip
-"""The format that a schema is for, by the end of its file's name; the last are files compiled by protoc."""
+"""The format of payloads by the suffix of the schema's file; the last two are files that protoc compiled."""
 PROTOBUF_SUFFIX: Final = ".proto"
 IMPORTS_DEPTH_MAX: Final = 50
 FILES: Final = (
@@ -80,7 +80,7 @@ def _find_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSche
 
 @lru_cache(maxsize=4096)
 def _identify_schema(schemas: RegistrySchemas, name: int | str) -> SchemaIdentity | None:
-    """Return what does not change of a schema, and the versions that it has now."""
+    """Return the constant facts of a schema, and its present versions."""
     try:
         return _open_client(schemas).identify(name)
     except SchemaMissing:
@@ -89,7 +89,7 @@ def _identify_schema(schemas: RegistrySchemas, name: int | str) -> SchemaIdentit
 
 @lru_cache(maxsize=4096)
 def _fetch_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSchema:
-    """Return a schema, which never changes; what is raised is not kept."""
+    """Return a schema, which never changes; errors are not cached."""
     client = _open_client(schemas)
     return (client.schema_by_id(int(name)) if is_id else client.schema_by_guid(name)).parse()
 
@@ -158,7 +158,8 @@ def read_schema_file(file: Path, message: str = "") -> tuple[str, str | None]:
 
 
 def _choose_file(files: list[tuple[str, bytes, list[str]]], message: str) -> tuple[str, str | None]:
-    """Return the descriptor of a set that has a message, by default the last, in Base64, and all others."""
+    """Return the descriptor in Base64 that declares a message, by default the last of the set, and all other
+    descriptors."""
     named = [
         at for at, (_, _, names) in enumerate(files)
         if any(f".{message}.".startswith(f".{name}.") or f".{name}".endswith(f".{message}") for name in names)
@@ -181,7 +182,7 @@ def parse_schema_imports(text: str | None) -> tuple[tuple[str, str], ...]:
 def _add_imports(file: Path, text: str, imports: dict[str, str], above: list[Path]) -> None:
     """Add the texts of the files that a .proto file imports, each after those that it imports itself.
 
-    They are beside the file, or below one of the directories that it is in. Those that every reader has may be missing.
+    They are next to the file, or below one of its parent directories. Files that every reader has may be missing.
     """
     from ..schemas.protobuf import BUILT_IN
     from ..schemas.protobuf_text import parse_text
@@ -207,12 +208,12 @@ def _add_imports(file: Path, text: str, imports: dict[str, str], above: list[Pat
 
 
 def is_schema_text(schema: str) -> bool:
-    """Return whether a schema is given itself, and not the name of its file."""
+    """Return whether the setting is the text of a schema, not the name of its file."""
     return any(letter in schema for letter in '{"\n')
 
 
 def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = None) -> PayloadForm:
-    """Return the form that settings say. Raises SettingError that names the key which is wrong."""
+    """Return the form that the settings describe. Raises SettingError that names the wrong key."""
     if not settings:
         return JSON_FORM
     of_keys = {name.removeprefix(KEY_PREFIX): one for name, one in settings.items() if name.startswith(KEY_PREFIX)}

@@ -1,3 +1,1 @@
-"""From a queue into a spool: a log that can be read again and again, also by those who have no queue (design.md
-Spark).
-"""
+"""Copying a queue into a spool: a log that readers can read again, without access to the queue (design.md Spark)."""

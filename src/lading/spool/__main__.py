@@ -1,10 +1,10 @@
 """``python -m lading.spool URL TOPIC CHANNEL SPOOL [OPTIONS]``: fill a spool until standard input ends or SIGTERM.
 
 OPTIONS is a JSON object: options of the transport, and ``keep_s``; with ``-`` it is the first line on standard input,
-as there may be secrets in it, and everybody on a machine sees the arguments of a command. Another line there, with a
-number, says that everything before that offset is done with, so that it may be deleted when it is old. One line of JSON
-on standard output says that what waited has been taken (``{"event": "caught_up", "end": …}``), that another process
-fills the spool (``taken``), or what went wrong.
+because it may contain secrets, and all users of a machine see the arguments of a command. Each further line is an
+offset: readers are done with all messages before it, which may be deleted when they are old. One line of JSON on
+standard output reports that all messages that waited at the start were taken (``{"event": "caught_up", "end": …}``),
+that another process fills the spool (``taken``), or what went wrong.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def _read_options(text: str) -> dict[str, Any]:
 
 
 def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) -> None:
-    """Wait until the process that fills the spool has ended, and become the one that does.
+    """Wait until the process that fills the spool has ended, and take its place.
 
-    A stream that goes on is often begun before the one before it has ended. Raises SpoolLocked if that does not end.
+    A stream that is restarted often begins before its predecessor has ended. Raises SpoolLocked if that does not end.
     """
     until = time.monotonic() + TAKEN_WAIT_S
     while True:
@@ -87,14 +87,14 @@ def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) 
 
 
 class _Told:
-    """The commands that come on standard input."""
+    """Reader of the commands on standard input."""
 
     def __init__(self) -> None:
         self.done = 0
         self._rest = b""
 
     def look(self) -> bool:
-        """Take what is there; False at its end."""
+        """Read the available commands; return False at the end of the input."""
         while select.select([sys.stdin], [], [], 0)[0]:
             data = os.read(sys.stdin.fileno(), 4096)
             if not data:

@@ -1,7 +1,7 @@
 """The ingest loop: take from the queue, append to the spool, sync, and only then acknowledge to the queue.
 
-At least once: what was appended but not yet finished when a process or connection ends comes again. Of these the ones
-that the same node gives again, with the same id and time, are known for as long as this process lives and left out.
+Delivery is at least once: messages that were appended, but not finished when a process or connection ended, come again.
+If the same node sends them again, with the same id and time, this process recognises them and leaves them out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH_MESSAGES: Final = 10_000
 QUIET_S: Final = 0.5
 TRIM_S: Final = 5.0
 CAUGHT_UP_S: Final = 10.0
-"""``caught_up`` is called when nothing came for QUIET_S, and after this long at the latest."""
+"""``caught_up`` is called after QUIET_S without messages, and after this time at the latest."""
 
 
 def fill_spool(
@@ -40,9 +40,9 @@ def fill_spool(
     """Fill the spool until ``is_stopped``; return how many messages were appended.
 
     ``caught_up`` is called once, with the spool's end, when what waited in the queue at the start has been taken.
-    ``done`` says up to which offset readers are done, None for whatever there is: what lies before it is deleted when
-    it is older than ``keep_s``.
-    LadingError if the queue cannot be reached or the spool not be written; what was taken stays the queue's then.
+    ``done`` returns the offset up to which readers are done, None for all messages: those before it are deleted when
+    they are older than ``keep_s``. Raises LadingError if the queue cannot be reached or the spool cannot be written;
+    the messages then remain in the queue.
     """
     transport = open_transport(url, **options)
     try:
@@ -91,6 +91,6 @@ def _fill(
         if not has_caught_up and (now - last >= QUIET_S or now - began >= CAUGHT_UP_S):
             has_caught_up = True
             caught_up(spool.end)
-    # those who come for a moment, again and again, would never see the time for it
+    # trim at the end too: a process that only runs for moments would otherwise never delete anything
     trim()
     return count

@@ -23,7 +23,7 @@ from ..runtime.private_files import make_private_directory
 LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20
 KEEP_S: Final = 86_400.0
-"""Messages whose reader is done with them are deleted when they are this old, by segments."""
+"""Age at which messages that their reader is done with are deleted, in whole segments."""
 
 
 class SpoolLocked(LocalError):
@@ -73,7 +73,7 @@ class Spool:
         self.maintain()
 
     def maintain(self) -> None:
-        """Write down how far readers may go; now and then, also when nothing comes."""
+        """Store the end up to which readers may read; called at intervals, also without new messages."""
         self._log.maintain(_now_us())
 
     def trim(self, done: int | None, keep_s: float) -> None:

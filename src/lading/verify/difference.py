@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference of a partition: the message ``number`` (from 0) of it in both topics, None if one ends.
+    """The first difference of a partition: message ``number`` (from 0) of both topics, None for one that ends before
+    it.
 
-    ``facts`` are what differs of the two; ``meaning`` says in words what the messages after it suggest.
+    ``facts`` names the parts that differ; ``meaning`` says what the messages after it suggest.
     """
 
     partition: int
@@ -34,7 +35,7 @@ class Difference:
     meaning: str
 
     def as_document(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the difference as a JSON document."""
         return {
             "partition": self.partition,
             "message": self.number,
@@ -50,7 +51,7 @@ def find_difference(
 ) -> Difference | None:
     """Return the first message that differs from these ranges on; None if all are equal.
 
-    Messages that came to either topic after it was opened count only for ``b``, if they are those that it lacked.
+    Messages that arrived after the topics were opened count only in ``b``, and only if ``b`` lacked them before.
     """
     one, other = ranges
     facts, ignored = settings.facts, settings.ignored_headers
@@ -86,7 +87,7 @@ def find_difference(
 
 
 class _Rows:
-    """Messages of one side in order, of which the next ones can be seen before they are passed."""
+    """The messages of one side in order; ``peek`` shows the next ones without passing them."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -113,7 +114,7 @@ class _Rows:
 
 
 def _count_same(left: pa.RecordBatch, right: pa.RecordBatch, facts: Collection[Fact], ignored: Collection[str]) -> int:
-    """Return how many messages at the beginning of both, which have as many, are equal."""
+    """Return how many messages at the beginning of two batches of one size are equal."""
     low, high = 0, left.num_rows
     if _digest(left, facts, ignored) == _digest(right, facts, ignored):
         return high

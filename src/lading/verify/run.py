@@ -22,7 +22,7 @@ SAVE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """Messages found equal since the run began, and about how many are left."""
+    """Messages that were found equal since the run began, and about how many are left."""
 
     messages: int
     left: int
@@ -84,7 +84,7 @@ def run_verification(
     first, second = settings.list_topics()
     begun = time.monotonic()
     with ExitStack() as held:
-        # b first: what it has by then, a has as well if b is a mirror of it
+        # open b first: if b is a mirror of a, all messages that it has by then are in a
         b = TopicSide(second, settings, b_options)
         held.callback(b.close)
         a = TopicSide(first, settings, a_options)
@@ -111,7 +111,7 @@ def _require_same_partitions(a: TopicSide, b: TopicSide) -> None:
 
 
 class _Run:
-    """One comparison that is running."""
+    """A comparison that is running."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class _Run:
         self._settings, self._a, self._b, self._state = settings, a, b, state
         self._is_stopped, self._on_progress = is_stopped, on_progress
         self._whole = {number: state.partitions.get(number, PartitionState()) for number in a.partitions}
-        """Equal up to a border of ranges, from which a later run goes on."""
+        """The partitions' states at borders of ranges, at which a later run continues."""
         self._done = dict(self._whole)
         self._waiting: dict[tuple[int, int], tuple[str, DigestedRange]] = {}
         self._different: dict[int, tuple[DigestedRange, DigestedRange]] = {}
         self._totals: dict[int, int] = {}
-        """Messages of each partition of ``a`` that is read to its end."""
+        """Number of messages in each partition of ``a`` that was read to its end."""
         self._ended = threading.Event()
         self._news: SimpleQueue[tuple[str, DigestedRange | BaseException | None]] = SimpleQueue()
 
@@ -164,7 +164,7 @@ class _Run:
         return report
 
     def _compare(self, left: int, resumed: int) -> bool:
-        """Compare ranges as they come; return False if the run was stopped before the end."""
+        """Compare ranges as they become complete; return False if the run was stopped before the end."""
         running, saved_at = 2, time.monotonic()
         while running:
             if self._is_stopped():
@@ -189,7 +189,7 @@ class _Run:
     def _compare_range(self, side: str, one: DigestedRange) -> None:
         place = (one.partition, one.number)
         if side == "a" and one.count < self._settings.range_messages:
-            # the last one of its partition
+            # the last range of its partition
             self._totals[one.partition] = one.number * self._settings.range_messages + one.count
         other = self._waiting.pop(place, None)
         if other is None:

@@ -29,14 +29,14 @@ class VerifySettings:
     ignored_headers: Sequence[str] = ()
     states: States = "available"
     wait_ms: int = 10_000
-    """How long ``b`` may get nothing new while it has fewer messages than ``a``: a mirror may be running."""
+    """The time to wait for new messages in ``b`` if it has fewer than ``a``: a mirror may be running."""
     range_messages: int = RANGE_MESSAGES
     """Messages under one digest; a resumed run begins at a border of these."""
     state: Path | None = None
     """File that keeps how far the topics are equal; None: each run begins anew."""
 
     def check(self) -> None:
-        """Raise SettingError if this cannot be verified."""
+        """Raise SettingError if the settings are invalid."""
         if not self.facts:
             raise SettingError(f"nothing to compare; name one of {', '.join(FACTS)}")
         first, second = self.list_topics()
@@ -52,7 +52,7 @@ class VerifySettings:
         return first, _parse_topic(self.b, first.topic)
 
     def describe_comparison(self) -> dict[str, Any]:
-        """Return what digests depend on: those of two runs can be compared only if this is equal."""
+        """Return the settings that digests depend on: digests of two runs can be compared only if these are equal."""
         return {
             "facts": sorted(self.facts),
             "ignored_headers": sorted(self.ignored_headers),

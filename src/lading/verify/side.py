@@ -51,7 +51,7 @@ class ResumePoint:
 
 @dataclass(slots=True)
 class _PartitionRead:
-    """A partition on its way: the range that is not complete yet, and how many messages there were so far."""
+    """A partition that is being read: its incomplete range, and how many messages were read so far."""
 
     reader: PartitionReader
     number: int
@@ -66,7 +66,7 @@ class TopicSide:
     def __init__(
         self, address: TopicAddress, settings: VerifySettings, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Raises LocalError if the topic does not exist, Unreachable if its server cannot be reached."""
+        """Open the topic. Raises LocalError if it does not exist, Unreachable if its server cannot be reached."""
         self.address = address
         self._settings = settings
         self._selection = Selection(states=settings.states, skip_remedy="compare ranges that both topics still have")
@@ -100,7 +100,7 @@ class TopicSide:
         is_left_out: Callable[[int], bool],
         find_wanted: Callable[[int], int | None] | None = None,
     ) -> Iterator[DigestedRange]:
-        """Yield the ranges of all partitions, round about, up to their ends; the last one of each may be short.
+        """Yield the ranges of all partitions in turn, up to their ends; the last one of each may be short.
 
         ``is_left_out`` says that a partition needs no more reading. With ``find_wanted``, a partition with fewer
         messages than that returns (None: not known yet) is read beyond its end, as long as something new comes within
@@ -155,7 +155,7 @@ class TopicSide:
                     yield self._end_range(read, _offset_after(part))
 
     def _end_range(self, read: _PartitionRead, end: int | None = None) -> DigestedRange:
-        """Return the range that was read, and begin the next one."""
+        """Return the complete range, and begin the next one."""
         end = read.reader.position if end is None else end
         done = DigestedRange(
             read.reader.partition, read.number, read.first, end, read.digest.count, read.digest.digest()

@@ -1,4 +1,4 @@
-"""How far two topics were found equal, kept in a file, so that a later run goes on there."""
+"""The file that keeps up to which messages two topics are equal, so that a later run continues there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VerifyState:
     """The file of a verification; without a path nothing is kept."""
 
     def __init__(self, path: Path | None, pair: Mapping[str, Any]) -> None:
-        """``pair`` names the two topics and what is compared: a file of another pair is refused with LocalError."""
+        """``pair`` names the two topics and the compared parts. Raises LocalError for the file of another pair."""
         self._path = path
         self._pair = dict(pair)
         self.partitions: dict[int, PartitionState] = {}
@@ -72,7 +72,7 @@ class VerifyState:
             )
 
     def save(self, complete: Mapping[int, PartitionState]) -> None:
-        """Keep how far partitions are equal, at borders of ranges. Raises LocalError if the file cannot be written."""
+        """Store the states of partitions at borders of ranges. Raises LocalError if the file cannot be written."""
         if self._path is None:
             return
         rows = [
