@@ -77,6 +77,17 @@ def test_headers_that_no_message_had_are_told_with_the_names_seen() -> None:
     ]
 
 
+def test_names_that_only_another_part_of_a_run_saw_are_named_too() -> None:
+    first, second = SeenHeaders(["carier"]), SeenHeaders(["carier"])
+    first.add_headers(pa.array([[{"key": "via", "kind": 2, "value": b"ORD"}]], HEADERS_TYPE))
+    second.add_headers(pa.array([[{"key": "carrier", "kind": 2, "value": b"UA"}]], HEADERS_TYPE))
+    first.merge(second)
+    assert first.sentences("the 2 messages of 't'") == [
+        "none of the 2 messages of 't' has a header 'carier' (did you mean 'carrier'?); "
+        "the headers seen are 'via', 'carrier'"
+    ]
+
+
 def test_a_long_list_of_names_is_cut_and_none_at_all_is_said() -> None:
     names = [f"h{number}" for number in range(NAMES_SHOWN_MAX + 3)]
     assert unseen_sentence("x", names, "them").endswith(" and 3 more")

@@ -179,6 +179,8 @@ ENCODED: list[tuple[int, bytes, str, str, Any]] = [
     (K.RAW, b"\x01", "boolean", "be", True),
     (K.RAW, b"\x03", "boolean", "be", BAD),
     (K.RAW, b"\x00\xff", "decimal(38,0)", "be", Decimal(255)),
+    (K.RAW, b"12", "decimal(38,0)", "be", Decimal(0x3132)),
+    (K.STRING, b"12", "decimal(38,0)", "be", Decimal(12)),
     (K.RAW, b"\x80" + b"\x00" * 8, "decimal(38,0)", "be", Decimal(-(2**71))),
     (K.RAW, b"\x00" * 17, "decimal(38,0)", "be", BAD),
     (K.RAW, struct.pack(">d", 1.5), "double", "be", 1.5),

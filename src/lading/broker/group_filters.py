@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..log.group_filter_table import GroupFilterKey, GroupFilterTable
 from ..model.errors import Reason, Refusal, SettingError
@@ -62,6 +62,17 @@ class GroupFilter:
         }
 
 
+class _GroupKind(NamedTuple):
+    """How the filters of one protocol's groups reach their readers."""
+
+    require_client_ids: Callable[[GroupFilterKey, Sequence[str]], None]
+    """Raises SettingError if the filter of a group must not have these client ids."""
+    list_client_ids: Callable[[GroupFilterKey, Sequence[str]], Sequence[str]]
+    """Returns the client ids that the filter of a group with these client ids claims."""
+    apply: Callable[[GroupFilterKey, Sequence[Topic]], None]
+    """Has the readers of a group follow its present filter, or none."""
+
+
 class GroupFilters(Component):
     """The filters of all groups."""
 
@@ -86,6 +97,11 @@ class GroupFilters(Component):
         self._filters: dict[GroupFilterKey, GroupFilter] = {}
         self.of_clients: dict[str, GroupFilter] = {}
         """The filters of Kafka groups, by client.id."""
+        self._kinds: Final = {
+            KAFKA: _GroupKind(self._require_own_clients, _list_client_ids, self._apply_to_share_group),
+            CHANNEL: _GroupKind(_require_no_client_ids, _list_no_client_ids, self._apply_to_channels),
+            IGGY: _GroupKind(_require_no_client_ids, _list_no_client_ids, self._apply_to_iggy_group),
+        }
         channels.on_deleted = self._on_channel_deleted
         iggy.on_deleted = self._on_iggy_group_deleted
         share.on_channel_opened = self._on_channel_opened
@@ -97,7 +113,7 @@ class GroupFilters(Component):
             condition = GroupCondition(document["where"], self._choose_form)
             self._take(GroupFilter(key, condition, tuple(document["client_ids"]), document["suspended_by"]))
             topic = by_uuid.get(key.topic)
-            self._apply(key, [] if topic is None else [topic])
+            self._kinds[key.protocol].apply(key, [] if topic is None else [topic])
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """Forget the filters of the topic's groups and channels."""
@@ -125,18 +141,14 @@ class GroupFilters(Component):
         ``topic`` is the one that the group belongs to, if it belongs to one. Raises SettingError.
         """
         ids = tuple(dict.fromkeys(client_ids))
-        if ids and key.protocol != KAFKA:
-            raise SettingError(
-                f"{key.protocol} groups name themselves in each request; leave out the client ids, Kafka's need them"
-            )
-        if key.protocol == KAFKA:
-            self._require_own_clients(key, ids)
+        kind = self._kinds[key.protocol]
+        kind.require_client_ids(key, ids)
         if len(ids) > CLIENT_IDS_MAX:
             raise SettingError(f"{len(ids)} client ids; a filter has at most {CLIENT_IDS_MAX}, list fewer")
         made = GroupFilter(key, condition, ids)
         self._table.put(key, made.document)
         self._take(made)
-        self._apply(key, [] if topic is None else [topic])
+        kind.apply(key, [] if topic is None else [topic])
         return made
 
     def remove(self, key: GroupFilterKey, topic: Topic | None = None) -> None:
@@ -144,7 +156,7 @@ class GroupFilters(Component):
         if key not in self._filters:
             raise Refusal(Reason.GROUP_NOT_FOUND, f"{key.protocol} group {key.name!r} has no filter; set one first")
         self._forget(key)
-        self._apply(key, [] if topic is None else [topic])
+        self._kinds[key.protocol].apply(key, [] if topic is None else [topic])
 
     def _require_own_clients(self, key: GroupFilterKey, client_ids: Sequence[str]) -> None:
         """Raise SettingError if clients of others than this Kafka group have one of its client ids."""
@@ -174,8 +186,8 @@ class GroupFilters(Component):
     def _take(self, made: GroupFilter) -> None:
         self._drop_client_ids(made.key)
         self._filters[made.key] = made
-        if made.key.protocol == KAFKA:
-            self.of_clients |= dict.fromkeys(_list_client_ids(made.key, made.client_ids), made)
+        claimed = self._kinds[made.key.protocol].list_client_ids(made.key, made.client_ids)
+        self.of_clients |= dict.fromkeys(claimed, made)
 
     def _forget(self, key: GroupFilterKey) -> None:
         self._table.remove(key)
@@ -215,25 +227,16 @@ class GroupFilters(Component):
         self._take(suspended)
         self._table.put(suspended.key, suspended.document)
 
+    def _apply_to_share_group(self, key: GroupFilterKey, _topics: Sequence[Topic]) -> None:
+        for channel in self._share.list_channels(key.name):
+            self._set_condition(channel)
+
     # -- channels
 
-    def _apply(self, key: GroupFilterKey, topics: Sequence[Topic]) -> None:
-        """Have the channels of a group, or the channel or group that this is, follow its filter."""
-        if key.protocol == IGGY:
-            condition = None if (found := self._filters.get(key)) is None else found.condition
-            for topic in topics:
-                group = ConsumerRef(IggyConsumerKind.GROUP, self._iggy.get(topic, key.name).id)
-                self._polls.set_condition(topic, group.key, condition)
-            return
-        if key.protocol == KAFKA:
-            channels = self._share.list_channels(key.name)
-        elif key.protocol == CHANNEL:
-            queues = [self._channels.find(topic, key.name) for topic in topics]
-            channels = [channel for channel in queues if channel is not None]
-        else:
-            return
-        for channel in channels:
-            self._set_condition(channel)
+    def _apply_to_channels(self, key: GroupFilterKey, topics: Sequence[Topic]) -> None:
+        for channel in [self._channels.find(topic, key.name) for topic in topics]:
+            if channel is not None:
+                self._set_condition(channel)
 
     def _on_channel_opened(self, group: str, channel: Channel) -> None:
         self._set_condition(channel)
@@ -255,6 +258,12 @@ class GroupFilters(Component):
 
     # -- groups of Iggy
 
+    def _apply_to_iggy_group(self, key: GroupFilterKey, topics: Sequence[Topic]) -> None:
+        found = self._filters.get(key)
+        for topic in topics:
+            group = ConsumerRef(IggyConsumerKind.GROUP, self._iggy.get(topic, key.name).id)
+            self._polls.set_condition(topic, group.key, None if found is None else found.condition)
+
     def _on_iggy_group_deleted(self, group: IggyGroup) -> None:
         key = GroupFilterKey(IGGY, group.topic.uuid, group.name)
         if key in self._filters:
@@ -262,8 +271,19 @@ class GroupFilters(Component):
             self._forget(key)
 
 
+def _require_no_client_ids(key: GroupFilterKey, client_ids: Sequence[str]) -> None:
+    if client_ids:
+        raise SettingError(
+            f"{key.protocol} groups name themselves in each request; leave out the client ids, Kafka's need them"
+        )
+
+
+def _list_no_client_ids(_key: GroupFilterKey, _client_ids: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
 def _list_client_ids(key: GroupFilterKey, client_ids: Sequence[str]) -> list[str]:
-    """Return the client ids of a Kafka group's filter: those that are listed, and its name if nobody has it unasked."""
+    """Return the client ids of a Kafka group's filter: those listed, and its name unless it is a default."""
     return [*client_ids] if _DEFAULT_CLIENT_ID.fullmatch(key.name) else [key.name, *client_ids]
 
 
