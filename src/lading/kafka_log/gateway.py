@@ -43,7 +43,7 @@ OFFSETS_COUNT: Final = 2
 LOOK_S: Final = 1.0
 """Between two looks at the cluster's topics, for those that others create and delete."""
 RETRIES: Final = 1000
-"""Of a request that the cluster asks to repeat, or whose connection broke; ``PATIENCE_S`` ends them before."""
+"""Retries of a request after a broken connection or if the cluster asks for it; ``PATIENCE_S`` may end them."""
 SILENCE_S: Final = 3.0
 """A broker that takes longer to respond counts as cut off, and its connection is made anew."""
 PATIENCE_S: Final = 20.0
