@@ -40,7 +40,17 @@ class RestCatalog:
         self.requests: list[str] = []
         self.lost_responses = 0
         """Commits that are made from now on, and whose response is a fault of the server."""
+        self.requests_left: int | None = None
+        """Requests that are responded to from now on; later ones have their connections closed. None for all."""
         self._lock = threading.Lock()
+
+    def is_away(self) -> bool:
+        """Return whether the next request finds nobody."""
+        with self._lock:
+            if self.requests_left is None:
+                return False
+            self.requests_left -= 1
+            return self.requests_left < 0
 
     def handle(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
         """Return the status and the document of a response."""
@@ -106,6 +116,9 @@ def serve_rest_catalog(place: Path) -> Iterator[tuple[str, RestCatalog]]:
 
         def respond(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if served.is_away():
+                self.close_connection = True
+                return
             status, document = served.handle(self.command, urlsplit(self.path).path, body)
             text = b"" if self.command == "HEAD" else json.dumps(document).encode()
             self.send_response(status)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from pyiceberg.catalog import load_catalog
 
 from lading import testing
 from lading.model.errors import LadingError, LocalError, Unreachable
+from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestReport, IngestSettings, ingest
+from lading.tables.upkeep.optimize import optimize_table
 
+from .deleting import delete_where
 from .direct import DirectExecutor
 from .logged_forms import NUMBERS, send
 from .rest_catalog import RestCatalog, serve_rest_catalog
@@ -79,3 +83,42 @@ def test_a_commit_whose_response_is_lost_is_made_once(
         assert isinstance(error, LocalError | Unreachable) and "; " in str(error), error
     run(broker, topic, table)
     assert delays(served) == list(range(20))
+
+
+def optimize(table: Path) -> None:
+    optimize_table(open_table(table))
+
+
+def delete(table: Path) -> None:
+    delete_where(open_table(table), "delay < 3", dry_run=False)
+
+
+@pytest.mark.parametrize("command", [None, optimize, delete], ids=["run", "optimize", "delete"])
+def test_a_catalog_that_goes_away_at_any_request_loses_nothing(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, served: RestCatalog,
+    command: Callable[[Path], None] | None, full: bool,
+) -> None:  # fmt: skip
+    """Each error is one sentence that names the catalog and says what to do; when it is back, the same line goes on."""
+    table, sent, refused = tmp_path / "table", 10, 0
+    run(broker, topic, table)
+    for requests in count(0, 1 if full else 5):
+        send(broker, topic, range(sent, sent + 5))
+        sent += 5
+        if command is not None:
+            run(broker, topic, table)
+        served.requests_left = requests
+        try:
+            run(broker, topic, table) if command is None else command(table)
+        except LadingError as error:
+            assert isinstance(error, LocalError | Unreachable), error
+            assert "\n" not in str(error) and "rested" in str(error) and "; " in str(error), error
+            refused += 1
+        else:
+            break
+        finally:
+            served.requests_left = None
+        run(broker, topic, table)
+        kept = delays(served)
+        assert kept in (list(range(sent)), list(range(3 if command is delete else 0, sent)))
+    assert refused >= (2 if full else 1)
+    print(f"{refused} requests of {command.__name__ if command else 'a run'} failed: lost 0, doubled 0")
