@@ -66,7 +66,7 @@ def test_old_backups_go_when_that_is_wanted(tmp_path: Path, capsys: pytest.Captu
 
 def test_what_cannot_be_backed_up_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("backup", "lading://127.0.0.1:7070", tmp_path) == 2
-    assert "is a broker; name its data directory" in " ".join(capsys.readouterr().err.split()).replace("│ ", "")
+    assert "is a broker; name its data directory" in capsys.readouterr().err
     assert run("backup", tmp_path, "nosuch://bucket") == 2
     assert "name a directory or a bucket" in capsys.readouterr().err
     assert run("restore", tmp_path / "nothing", tmp_path / "new") == 2

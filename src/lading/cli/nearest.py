@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from typer import Abort
 from typer.core import TyperGroup
 
 from .plain_command import describe_wrong_value
+from .usage_errors import is_usage_error, print_usage_error
 
 OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
 """Commands that only read accept a directory as well, so that their option has another name."""
@@ -42,6 +44,31 @@ class NearestGroup(TyperGroup):
 
     build_whole: ClassVar[Callable[[], Any]]
     """Gives the command with all groups, of which only the one in question may have been built."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line. A mistake in it is one sentence, and the process ends with its code."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        try:
+            # what a command returns is nothing; the code of an early end, such as help, is returned as a number
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except Abort:
+            sys.stderr.write("lading: aborted\n")
+            sys.exit(1)
+        except Exception as error:
+            if not is_usage_error(error):
+                raise
+            print_usage_error(error)
+            sys.exit(error.exit_code)  # type: ignore[attr-defined]
+        sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command. Raises a usage error that names the group of a command that is not in this one."""
