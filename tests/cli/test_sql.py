@@ -71,6 +71,13 @@ def test_nanoseconds_of_a_table_are_shown(lading: Run, tmp_path: Path) -> None:
     assert json.loads(shown)["t"].startswith("2026-01-01 00:00:00.123456")
 
 
+@pytest.mark.parametrize("text", ["0.123456789", "12.345678", "1e+308", "5e-324", "-0.0", "1234567.25", "nan", "-inf"])
+def test_fractions_are_shown_with_all_their_digits(lading: Run, text: str) -> None:
+    """A number that is copied from the terminal is the number of the result."""
+    shown = lading("sql", f"select '{text}'::double as v", *NO_SERVER).stdout
+    assert shown.split()[-1] == text
+
+
 def test_numbers_that_json_has_not_are_texts(capsys: pytest.CaptureFixture[str]) -> None:
     json_line({"d": [float("nan"), float("-inf"), 1.5], "e": {"f": float("inf")}})
     assert json.loads(capsys.readouterr().out) == {"d": ["nan", "-inf", 1.5], "e": {"f": "inf"}}

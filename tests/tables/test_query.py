@@ -198,6 +198,40 @@ def test_refusals(sql: str, sentence: str, url: str) -> None:
         query(sql, url, tables={"lookup": "./lookup"} if "lookup" in sql else {})
 
 
+def test_names_that_differ_in_case_are_no_silent_twins(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DuckDB folds the case of names, in quotes too: the column of one header was read for both, and so was a topic."""
+    with Producer(url) as producer:
+        for topic in ("Cased", "CASED"):
+            producer.send(topic, topic.encode(), headers=[("tenant", "a"), ("Tenant", "b"), ("Offset", "c")])
+    source = QuerySource(url, {})
+    with run_query('select tenant, "Tenant" as other from "Cased"', source) as result:
+        assert result.read_all().to_pylist() == [{"tenant": "a", "other": "a"}]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "'Tenant'" in said and said.endswith("whose column is header_Tenant")
+    caplog.clear()
+    with run_query('select header_Tenant as t, "header_Offset" as o, tenant, "offset" from "Cased"', source) as result:
+        assert result.read_all().to_pylist() == [{"t": "b", "o": "c", "tenant": "a", "offset": 0}]
+    assert not caplog.records
+    for sql in ('select * from "Cased" a, "CASED" b', 'select 1 from "CASED" union select "offset" from cased'):
+        with (
+            pytest.raises(LocalError, match=r"'CASED' and '[Cc]ased' differ only in case.* one at a time"),
+            run_query(sql, source),
+        ):
+            pass
+
+
+def test_a_directory_without_data_files_is_named(url: str, tmp_path: Path) -> None:
+    """As after a run that ended before its first commit."""
+    (tmp_path / "_lading").mkdir()
+    with (
+        pytest.raises(LocalError, match=r"table .*: there are no Parquet files below this name"),
+        run_query("select * from t", QuerySource(url, {"t": f"parquet:{tmp_path}"})),
+    ):
+        pass
+
+
 def test_a_reader_gives_what_read_arrow_gives(url: str) -> None:
     columns = "offset, carrier string, delay int"
     whole = read_arrow(url, "air.flights", columns)

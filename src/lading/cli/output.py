@@ -95,11 +95,13 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def print_table(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = "", empty: str = ""
-) -> None:
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = "", empty: str = "",
+    exact: bool = False,
+) -> None:  # fmt: skip
     """Print ``rows`` as a table whose ``columns`` map keys to headings, or as a line of JSON each, with every key.
 
-    Without rows, people get the sentence ``empty`` instead of a table of headings, if there is one.
+    Without rows, people get the sentence ``empty`` instead of a table of headings, if there is one. With ``exact``
+    fractions are not rounded.
     """
     if output is Output.JSON:
         for row in rows:
@@ -123,7 +125,7 @@ def print_table(
         numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
         drawn.add_column(literal(label), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(cell(row.get(key)) for key in columns))
+        drawn.add_row(*(cell(row.get(key), exact=exact) for key in columns))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 160
@@ -131,16 +133,20 @@ def print_table(
 
 
 def print_first_rows(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], limit: int, *, output: Output, remedy: str
-) -> None:
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], limit: int, *, output: Output, remedy: str,
+    exact: bool = False,
+) -> None:  # fmt: skip
     """Print the first ``limit`` of ``rows`` as a table, and if there are more, how to get them."""
-    print_table(rows[:limit], columns, output=output)
+    print_table(rows[:limit], columns, output=output, exact=exact)
     if len(rows) > limit and output is Output.TEXT:
         print_note(f"the first {limit:,} rows; {remedy}")
 
 
-def cell(value: Any) -> str:
-    """Format a value for a table: thousands separated, null as a dash, markup taken literally."""
+def cell(value: Any, *, exact: bool = False) -> str:
+    """Format a value for a table: thousands separated, null as a dash, markup taken literally.
+
+    Fractions are rounded, as figures are; with ``exact`` all their digits are shown.
+    """
     match value:
         case None:
             return "[dim]-[/]"
@@ -148,6 +154,8 @@ def cell(value: Any) -> str:
             return "yes" if value else "no"
         case int():
             return f"{value:,}"
+        case float() if exact:
+            return repr(value)
         case float():
             # ratios below ten need their digits, rates do not
             return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"

@@ -122,7 +122,7 @@ def _print(result: pa.RecordBatchReader, names: list[str]) -> None:
         if len(rows) > SHOWN_ROWS:
             break
     remedy = "get all with --output json, or set a limit in the query"
-    print_first_rows(rows, {name: name for name in names}, SHOWN_ROWS, output=Output.TEXT, remedy=remedy)
+    print_first_rows(rows, {name: name for name in names}, SHOWN_ROWS, output=Output.TEXT, remedy=remedy, exact=True)
 
 
 def _tables(given: list[str]) -> dict[str, str]:

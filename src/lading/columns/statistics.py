@@ -151,13 +151,16 @@ class HeaderStatistics:
 
     def suggest_columns(self) -> list[str]:
         """Return every key as a column for ``parse_columns``, in order of appearance."""
-        taken = {name.lower() for name in FIELD_TYPES}
         columns: list[str] = []
-        for statistics in self.keys.values():
-            name = choose_column_name(statistics.key, taken)
-            origin = "" if name == statistics.key else f" from {write_column_name(statistics.key)}"
-            columns.append(f"{write_column_name(name)} {statistics.type}{origin}")
+        for key, name in self.name_columns().items():
+            origin = "" if name == key else f" from {write_column_name(key)}"
+            columns.append(f"{write_column_name(name)} {self.keys[key].type}{origin}")
         return columns
+
+    def name_columns(self) -> dict[str, str]:
+        """Return the name of each key's column: no two are equal but for case, and none is a field's."""
+        taken = {name.lower() for name in FIELD_TYPES}
+        return {key: choose_column_name(key, taken) for key in self.keys}
 
     def _row(self, one: KeyStatistics) -> dict[str, Any]:
         kinds = {_kind_word(kind): count for kind, count in one.kinds.most_common()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -35,6 +36,7 @@ from .storage.storage import StorageReferences
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LOG: Final = logging.getLogger("lading.tables")
 BEFORE: Final = ("partition", "offset", "timestamp", "key")
 AFTER: Final = ("payload",)
 """The message fields of a topic's columns, before and after its headers."""
@@ -102,6 +104,7 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
         _require_one_statement(duckdb, connection, sql)
         query = _parse(sql)
         tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
+        _require_distinct(tables)
         samples = _Samples(source)
         functions = PayloadFunctions(connection)
         rewritten = sql if query is None else _rewrite_payloads(sql, query, source, samples, functions)
@@ -120,6 +123,8 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
             except duckdb.BinderException:
                 # DuckDB names the columns that are near a mistyped one, of all that there are
                 result = _bind_all(bind, rewritten, sql, duckdb)
+            if query is not None and source.columns is None:
+                samples.warn_of_case(query.names)
             if result is None:
                 raise LocalError("the query has no result; ask for one, such as select count(*) from flights")
             yield result.to_arrow_reader(ROWS)
@@ -161,6 +166,19 @@ def _require_one_statement(duckdb: Any, connection: Any, sql: str) -> None:
         raise _query_error(error) from None
     if count != 1:
         raise LocalError(f"the query has {count} statements; give one, such as select count(*) from flights")
+
+
+def _require_distinct(tables: Sequence[str]) -> None:
+    """Raise LocalError for two tables whose names DuckDB takes for one: it would read the same table twice."""
+    known: dict[str, str] = {}
+    for name in tables:
+        # DuckDB folds the case of ASCII alone
+        folded = "".join(letter.lower() if letter.isascii() else letter for letter in name)
+        if (other := known.setdefault(folded, name)) != name:
+            raise LocalError(
+                f"query: tables {other!r} and {name!r} differ only in case, which SQL does not tell apart; "
+                f"query them one at a time"
+            )
 
 
 def _bytes_of_topics(source: QuerySource) -> list[str]:
@@ -205,6 +223,8 @@ class _NamedInQuery(NamedTuple):
     """The key, if the query takes it for JSON."""
     tree: Any = None
     """The query as sqlglot parses it."""
+    names: frozenset[str] = frozenset()
+    """All names in it, in the case in which they are written."""
 
 
 def _parse(sql: str) -> _NamedInQuery | None:
@@ -226,7 +246,8 @@ def _parse(sql: str) -> _NamedInQuery | None:
     # a table of the query itself may have a column of this name, of another type
     of_bytes = None if own else of_bytes
     tables = sorted(name for name in named if name.lower() not in own)
-    return _NamedInQuery(tables, None if stars else words, of_bytes, tree)
+    names = frozenset(one.name for one in tree.find_all(exp.Identifier))
+    return _NamedInQuery(tables, None if stars else words, of_bytes, tree, names)
 
 
 class _Samples:
@@ -263,6 +284,16 @@ class _Samples:
         if topic not in self._schemas:
             self._schemas[topic] = sample_field_schemas(self._source.url, topic, form, self._source.states)
         return self._schemas[topic]
+
+    def warn_of_case(self, names: Collection[str]) -> None:
+        """Log a sentence for each name that is exactly a header's, but means a column of another case in SQL."""
+        for topic, (statistics, _) in self._known.items():
+            for key, column in statistics.name_columns().items():
+                if key != column and key in names and key not in (*BEFORE, *AFTER):
+                    LOG.warning(
+                        "column %r of topic %r: SQL does not tell case apart, and this is another column than the "
+                        "header %r, whose column is %s", key, topic, key, column,
+                    )  # fmt: skip
 
     def of_topic(self, topic: str) -> tuple[HeaderStatistics, PayloadStatistics]:
         """Return what is known of a topic, after reading it."""
@@ -466,6 +497,9 @@ def _open_parquet(place: str, wanted: frozenset[str] | None) -> object:
 
     names = (path.relative_to(place).as_posix() for path in FilePath(place).rglob("*") if path.is_file())
     keys = sorted(filter(_is_data, names))
+    if not keys:
+        # as after a run that ended before its first commit; DuckDB would say that a dataframe needs a column
+        raise LocalError(f"table {place}: there are no Parquet files below this name; name a table, NAME=FORM:DIR")
     columns = _partition_columns(keys)
     if not columns.names:
         return ds.dataset(place, format="parquet")
