@@ -11,14 +11,25 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from lading import Admin, testing
+from lading.cli import demo_kafka
 from lading.cli.demo_faults import DAMAGED_EVERY, MISTYPED_EVERY
 from lading.cli.demo_kafka import share
 from lading.cli.demo_pipeline import BATCHES, choose_batch_rows
 from lading.cli.flights import read_table
+from lading.model.errors import LocalError
 from lading.pipeline.settings import PipelineSettings
 from tests.docs.pages import Step, run_here
 
 FLIGHTS = 12_000
+
+
+def test_a_kafka_client_that_hears_nothing_in_time_says_so() -> None:
+    """On a busy machine the demo ended in StopIteration."""
+    with testing.broker() as broker:
+        Admin(broker.url).create_topic("silent")
+        with pytest.raises(LocalError, match=r"no message of 'silent' arrived in 0\.05 s.* try lading demo again"):
+            demo_kafka.first(broker.endpoints["kafka"], "silent", 50)
 
 
 @pytest.mark.parametrize("flights", [100, FLIGHTS, 336_776, 336_777])

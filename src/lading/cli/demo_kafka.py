@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..model.errors import LocalError
 from ..model.kinds import decode_value
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
+"""A busy machine took more than ten seconds for the first message, with a hundred thousand before it in flight."""
 SHARE, MOST = 20, 3_000
 """The Kafka client sends one flight in SHARE, at most MOST: it sends one message at a time."""
 
@@ -32,17 +34,26 @@ def send(address: str, topic: str, batch: pa.RecordBatch) -> None:
         producer.close()
 
 
-def first(address: str, topic: str) -> list[tuple[str, bytes | None]]:
-    """Return the headers of the first message of the topic, as kafka-python reads them."""
+def first(address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> list[tuple[str, bytes | None]]:
+    """Return the headers of the first message of the topic, as kafka-python reads them.
+
+    Raises LocalError if none arrives in time.
+    """
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
         bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False,
-        consumer_timeout_ms=TIMEOUT_MS,
+        consumer_timeout_ms=timeout_ms,
     )  # fmt: skip
     try:
         consumer.assign([TopicPartition(topic, 0)])
-        return list(next(iter(consumer)).headers)
+        record = next(iter(consumer), None)
+        if record is None:
+            raise LocalError(
+                f"kafka://{address}: no message of {topic!r} arrived in {timeout_ms / 1000:g} s, "
+                "as if the machine were very busy; try lading demo again"
+            )
+        return list(record.headers)
     finally:
         consumer.close()
 
