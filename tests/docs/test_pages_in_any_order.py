@@ -73,6 +73,53 @@ def test_what_needs_spark_says_how_it_is_installed() -> None:
     assert silent == set()
 
 
+INSTALLED: Final = re.compile(r"pip install ([^`\n]*)")
+BROUGHT_BY: Final = {
+    "deltalake": ("delta", "demo", "dev"),
+    "pyiceberg": ("iceberg", "dev"),
+    "polars": ("polars", "dev"),
+    "daft": ("daft",),
+    "duckdb": ("sql", "duckdb", "dev"),
+    "confluent_kafka": ("dev",),
+    "faststream": ("dev",),
+    "httpx": ("dev",),
+}
+"""The extras that bring a package which a plain installation has not."""
+PROGRAM: Final = re.compile(r"^```(?:python|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OF_LADING: Final = re.compile(r"^(?:from lading[\w.]* import (?:\([^)]*\)|[^(\n]+)|import lading[\w.]*)", re.MULTILINE)
+
+
+def test_programs_of_pages_say_how_their_imports_are_installed() -> None:
+    """A page that imported deltalake or confluent_kafka ended in ModuleNotFoundError on a plain installation."""
+    silent = set[tuple[str, str]]()
+    for page in list_pages():
+        text = page.read_text()
+        advised = set(re.findall(r"[\w-]+", " ".join(INSTALLED.findall(text))))
+        silent |= {
+            (str(page.relative_to(ROOT)), name)
+            for name in set(IMPORT.findall("\n".join(PROGRAM.findall(text))))
+            if not is_plain(name) and not advised & {name.replace("_", "-"), *BROUGHT_BY.get(name, ())}
+        }
+    assert silent == set()
+
+
+@pytest.mark.turns(2, part=1)
+def test_imports_of_lading_in_pages_name_their_extra(plain_python: Path, tmp_path: Path) -> None:
+    """Each import of Lading in a page works without extras, or the error names the one that it needs."""
+    programs = [program for page in PAGES for program in PROGRAM.findall(page.read_text())]
+    lines = {" ".join(found.split()) for program in programs for found in OF_LADING.findall(program)}
+    assert len(lines) > 15
+    code = f"""
+for line in {sorted(lines)!r}:
+    try:
+        exec(line)
+    except Exception as error:
+        assert "pip install -c constraints.txt '.[" in str(error), (line, error)
+"""
+    done = run_plain(plain_python, code, tmp_path, {})
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def plain_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has no extras."""
