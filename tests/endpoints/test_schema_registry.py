@@ -401,3 +401,71 @@ def test_any_body_gets_an_error_of_the_api(web: httpx.Client, full: bool) -> Non
         assert response.status_code < 500, (path, text, response.text)
         if response.status_code >= 400:
             refused(response)
+
+
+def test_a_comparison_that_takes_too_long_has_the_code_of_an_invalid_schema(web: httpx.Client, subject: str) -> None:
+    def branches(prefix: str) -> dict[str, str]:
+        parts = [{"type": "record", "name": f"{prefix}{number}", "fields": []} for number in range(800)]
+        return {"schema": json.dumps(parts)}
+
+    register(web, subject, branches("a"))
+    for path in (f"/subjects/{subject}/versions", f"/compatibility/subjects/{subject}/versions/latest"):
+        response = web.post(path, json=branches("b"), timeout=60)
+        assert "too complex" in response.text
+        assert refused(response) == (422, 42201)
+
+
+NUMBERS = {f"k{number}": number for number in range(10_000)}
+UNSTORABLE = {
+    "too long": json.dumps(NUMBERS),
+    "half of a surrogate pair": '{"a": "\\ud800"}',
+    "not a number": '{"a": NaN}',
+    "infinite": '{"a": [-Infinity]}',
+}
+
+
+@pytest.mark.parametrize("extra", UNSTORABLE.values(), ids=UNSTORABLE)
+def test_metadata_and_settings_are_short_and_are_json(web: httpx.Client, subject: str, extra: str) -> None:
+    # each lookup reads them in the event loop: 10 MB took 0.3 to 1 s of it, again for each small request
+    web.put(f"/config/{subject}", json={"compatibility": "NONE", "alias": "other"})
+    texts = {
+        ("POST", f"/subjects/{subject}/versions"): f'{{"schema": "\\"int\\"", "metadata": {extra}}}',
+        ("POST", f"/subjects/{subject}"): f'{{"schema": "\\"int\\"", "ruleSet": {extra}}}',
+        ("PUT", f"/config/{subject}"): f'{{"overrideMetadata": {extra}}}',
+        ("PUT", "/config"): f'{{"defaultRuleSet": {extra}}}',
+    }
+    for (method, path), text in texts.items():
+        assert refused(web.request(method, path, content=text)) == (422, 422), path
+    assert web.get(f"/config/{subject}").json() == {"compatibilityLevel": "NONE", "alias": "other"}
+
+
+def test_settings_that_are_short_each_are_bounded_together(web: httpx.Client, subject: str) -> None:
+    half = {f"k{number}": "v" * 100 for number in range(350)}
+    assert web.put(f"/config/{subject}", json={"defaultMetadata": half}).status_code == 200
+    assert refused(web.put(f"/config/{subject}", json={"overrideMetadata": half})) == (422, 422)
+    assert (
+        web.put(f"/config/{subject}", json={"defaultMetadata": {"a": 1}, "overrideMetadata": half}).status_code == 200
+    )
+
+
+def test_names_of_references_are_bounded_together(web: httpx.Client, subject: str) -> None:
+    references = [{"name": "n" * 4_000, "subject": subject, "version": 1} for _ in range(100)]
+    register(web, subject, record("a"))
+    assert refused(web.post(f"/subjects/{subject}-2/versions", json={**record("b"), "references": references})) == (
+        422,
+        422,
+    )
+
+
+def test_a_list_of_schemas_is_bounded_by_the_length_of_their_texts(web: httpx.Client, subject: str) -> None:
+    # 40 subjects with one schema of 9 MB were 360 MB of response, which was in memory twice
+    doc = "x" * 9_000_000
+    large = json.dumps({"schema": json.dumps({"type": "record", "name": "R", "doc": doc, "fields": []})})
+    for number in range(4):
+        assert web.post(f"/subjects/{subject}-{number}/versions", content=large, timeout=60).status_code == 200
+    query = {"subjectPrefix": subject}
+    response = web.get("/schemas", params=query, timeout=60)
+    assert refused(response) == (422, 422)
+    assert "limit and offset" in response.text
+    listed = web.get("/schemas", params=query | {"limit": "1", "offset": "3"}, timeout=60).json()
+    assert [one["subject"] for one in listed] == [f"{subject}-3"]

@@ -240,3 +240,23 @@ def test_types_that_fields_share_do_not_double_the_differences() -> None:
     found = list_avro_incompatibilities(parse_avro(nest("int")), parse_avro(nest("string")), ("new", "old"))
     assert 1 <= len(found) <= DIFFERENCES_MAX and all("TYPE_MISMATCH" in text for text in found)
     assert list_avro_incompatibilities(parse_avro(nest("long")), parse_avro(nest("int")), ("new", "old")) == []
+
+
+def _branches(prefix: str) -> str:
+    return json.dumps([{"type": "record", "name": f"{prefix}{number}", "fields": []} for number in range(1_500)])
+
+
+def test_schemas_that_take_too_long_to_compare_are_refused() -> None:
+    # 80 KB of branches took 6.7 s of a worker
+    new, old = parse_avro(_branches("a")), parse_avro(_branches("b"))
+    with pytest.raises(InvalidSchema, match="too complex"):
+        list_incompatibilities(LEVELS["FULL"], new, [(1, old)])
+
+
+def test_symbols_of_two_long_enums_are_compared_in_proportion() -> None:
+    # each symbol once made a set of all others: 20,000 took ten seconds, these would take hours
+    symbols = [f"s{number}" for number in range(200_000)]
+    old = parse_avro(json.dumps({"type": "enum", "name": "E", "symbols": symbols}))
+    new = parse_avro(json.dumps({"type": "enum", "name": "E", "symbols": [*symbols[1:], "t"]}))
+    (missing, *_) = list_incompatibilities(LEVELS["BACKWARD"], new, [(1, old)])
+    assert "[s0]" in missing

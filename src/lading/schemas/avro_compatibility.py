@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .avro import ABSENT, AvroField, AvroSchema, AvroType
+from .parsed import InvalidSchema
 
 _WIDENED: Final[Mapping[str, frozenset[str]]] = {
     "long": frozenset({"int"}),
@@ -33,6 +34,11 @@ _TEXTS: Final = {
 }
 DIFFERENCES_MAX: Final = 1000
 """Limit of one comparison, and of each pair of types in it; the first differences say enough."""
+STEPS_MAX: Final = 500_000
+"""Most pairs of types that one comparison looks at: about half a second. The fields of 10 MB of text are fewer;
+branches of two unions are compared each with each."""
+NAMES_OF_STEP: Final = 100
+"""Aliases, symbols or fields that are looked up in the time of one pair."""
 
 Difference = tuple[str, str, str]
 """Kind, path from the root, more information."""
@@ -41,7 +47,7 @@ Difference = tuple[str, str, str]
 def list_avro_incompatibilities(reader: AvroSchema, writer: AvroSchema, names: tuple[str, str]) -> list[str]:
     """Return why ``reader`` cannot read what ``writer`` has written; an empty list if it can.
 
-    ``names`` are what messages call the two.
+    ``names`` are what messages call the two. Raises InvalidSchema if the schemas are too complex for that.
     """
     found = _Comparison().compare(reader.root, writer.root, ())
     return [_describe(*difference, names) for difference in found[:DIFFERENCES_MAX]]
@@ -57,8 +63,15 @@ class _Comparison:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], list[Difference]] = {}
+        self._steps = 0
+
+    def _count(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > STEPS_MAX:
+            raise InvalidSchema(f"too complex: comparing it takes more than {STEPS_MAX} steps")
 
     def compare(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Difference]:
+        self._count(1)
         pair = (id(reader), id(writer))
         if pair not in self._known:
             self._known[pair] = []
@@ -99,6 +112,7 @@ class _Comparison:
         return found
 
     def _compare_names(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Difference]:
+        self._count(len(reader.aliases) // NAMES_OF_STEP)
         if reader.simple_name == writer.simple_name or writer.name in reader.aliases:
             return []
         return [("NAME_MISMATCH", _show((*path, "name")), f"expected: {writer.name}")]
@@ -110,13 +124,17 @@ class _Comparison:
             sizes = f"expected: {writer.size_bytes}, found: {reader.size_bytes}"
             return [("FIXED_SIZE_MISMATCH", _show((*path, "size")), sizes)]
         if reader.kind == "enum":
-            missing = [symbol for symbol in writer.symbols if symbol not in set(reader.symbols)]
+            self._count((len(reader.symbols) + len(writer.symbols)) // NAMES_OF_STEP)
+            symbols = set(reader.symbols)
+            missing = [symbol for symbol in writer.symbols if symbol not in symbols]
             if not missing or reader.default is not None:
                 return []
             return [("MISSING_ENUM_SYMBOLS", _show((*path, "symbols")), f"[{', '.join(missing)}]")]
         return self._compare_fields(reader, writer, (*path, "fields"))
 
     def _compare_fields(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Difference]:
+        # all branches of one union are compared with all of another: their fields are gone through as often
+        self._count((len(writer.fields) + sum(len(field.aliases) for field in reader.fields)) // NAMES_OF_STEP)
         written = {field.name: field for field in writer.fields}
         found: list[Difference] = []
         for number, field in enumerate(reader.fields):

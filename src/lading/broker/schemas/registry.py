@@ -19,7 +19,7 @@ from ...schemas.formats import LEVELS, list_incompatibilities, parse_schema
 from ...schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedReference
 from ..core.change import Change
 from .errors import RegistryError, RegistryFault
-from .requests import LATEST, NUMBER_MAX, SchemaRequest, digest_schema, make_guid, require_subject
+from .requests import LATEST, NUMBER_MAX, SchemaRequest, digest_schema, make_guid, require_storable, require_subject
 
 T = TypeVar("T")
 SubjectVersion = VersionRow
@@ -261,7 +261,10 @@ class SchemaRegistry:
                 parsed = yield from self._parse_stored(schema)
                 older.append((row.version, parsed))
         size = len(candidate.row.text) * max(len(older), 1)
-        found: list[str] = yield from _work(size, lambda: list_incompatibilities(level, candidate.parsed, older))
+        try:
+            found: list[str] = yield from _work(size, lambda: list_incompatibilities(level, candidate.parsed, older))
+        except InvalidSchema as error:
+            raise RegistryError(RegistryFault.INVALID_SCHEMA, str(error)) from None
         return [*found, f"{{validateFields: 'false', compatibility: '{level.name}'}}"] if found else []
 
     # -- parsing
@@ -282,8 +285,7 @@ class SchemaRegistry:
         if normalize:
             references = tuple(sorted(set(references)))
         details = request.details(references)
-        digest = digest_schema(parsed.kind, text, details)
-        row = SchemaRow(0, make_guid(text, details, digest), digest, parsed.kind, text, details)
+        row = yield from _work(len(text), lambda: _make_row(parsed.kind, text, details))
         return _Candidate(parsed, row, references)
 
     def parse_stored(self, schema: SchemaRow) -> Change[ParsedSchema]:
@@ -430,6 +432,7 @@ class SchemaRegistry:
             changed["normalize"] = document["normalize"]
         changed |= {name: document[name] for name in KEPT_SETTINGS if document.get(name) is not None}
         settings = self._table.find_settings(subject or GLOBAL) | changed
+        require_storable(settings)
         self._table.set_settings(subject or GLOBAL, settings)
         shown = _without_mode(settings)
         level = shown.pop(_LEVEL, None)
@@ -486,6 +489,12 @@ def missing_reference_error(reference: Reference) -> RegistryError:
         RegistryFault.INVALID_SCHEMA,
         f'No schema reference found for subject "{reference.subject}" and version {reference.version}',
     )
+
+
+def _make_row(kind: str, text: str, details: dict[str, Any]) -> SchemaRow:
+    """Return a schema as it is stored, without an id."""
+    digest = digest_schema(kind, text, details)
+    return SchemaRow(0, make_guid(text, details, digest), digest, kind, text, details)
 
 
 def _references_of(schema: SchemaRow) -> list[Reference]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -16,6 +17,10 @@ NAME_CHARACTERS_MAX: Final = 4096
 REFERENCES_MAX: Final = 1000
 NUMBER_MAX: Final = (1 << 31) - 1
 LATEST: Final = -1
+EXTRAS_CHARACTERS_MAX: Final = 64 << 10
+"""Length of all members that are only kept, as JSON: each lookup of the schema or subject reads them in the loop."""
+NAMES_CHARACTERS_MAX: Final = 256 << 10
+"""Length of all references of a schema, as JSON."""
 _EXTRAS: Final = ("metadata", "ruleSet")
 """Members that are kept and returned as they are; a schema with others is another schema."""
 
@@ -44,6 +49,7 @@ class SchemaRequest:
         for name, extra in extras.items():
             if not isinstance(extra, dict):
                 raise RegistryError(RegistryFault.MALFORMED, f"{name}: has to be an object")
+        require_storable(extras)
         return cls(
             kind.upper(),
             text,
@@ -78,6 +84,20 @@ def make_guid(text: str, details: Mapping[str, Any], digest: bytes) -> bytes:
     for reference in details.get("references", ()):
         parts += [reference["name"].encode(), reference["subject"].encode(), reference["version"].to_bytes(4, "big")]
     return hashlib.md5(b"".join(parts), usedforsecurity=False).digest()
+
+
+def require_storable(members: Mapping[str, Any], characters_max: int = EXTRAS_CHARACTERS_MAX) -> None:
+    """Raise RegistryError for members that are too long to be kept beside a schema or subject, or are not JSON."""
+    try:
+        text = json.dumps(members, ensure_ascii=False, allow_nan=False)
+        # half of a surrogate pair has no bytes
+        text.encode()
+    except ValueError as error:
+        raise RegistryError(RegistryFault.MALFORMED, f"{', '.join(members)}: not JSON: {str(error)[:200]}") from None
+    if len(text) > characters_max:
+        raise RegistryError(
+            RegistryFault.MALFORMED, f"{', '.join(members)}: longer than {characters_max} characters of JSON"
+        )
 
 
 def parse_version(text: str) -> int:
@@ -116,6 +136,7 @@ def _parse_references(rows: object) -> tuple[Reference, ...]:
         ):
             raise RegistryError(RegistryFault.MALFORMED, "references: each has a name, a subject and a version from 1")
         references.append(Reference(name, require_subject(subject), version))
+    require_storable({"references": [reference._asdict() for reference in references]}, NAMES_CHARACTERS_MAX)
     return tuple(references)
 
 

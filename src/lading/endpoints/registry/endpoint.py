@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 NAME: Final = "schema_registry"
 PAGE_ROWS: Final = 1000
 """Rows that are read of the catalog before others have their turn."""
+LIST_CHARACTERS_MAX: Final = 32 << 20
+"""Length of the texts in one list of schemas, which is in memory until it is sent: one text may be in many subjects."""
 ROUTE_SUFFIXES: Final = ("-value", "-key")
 Handler = Callable[[Request, Parameters], Awaitable[Any]]
 
@@ -329,9 +331,17 @@ class SchemaRegistryRoutes:
                 if latest and rows and rows[-1].subject == row.subject:
                     rows.pop()
                 rows.append(row)
-        turn, documents = Turn(), []
+        turn, documents, characters = Turn(), [], 0
         for row in _cut(request, rows):
-            documents.append(self._schemas.version(row.subject, row.version, with_deleted=True).document())
+            schema = self._schemas.version(row.subject, row.version, with_deleted=True)
+            characters += len(schema.row.text)
+            if characters > LIST_CHARACTERS_MAX:
+                raise RegistryError(
+                    RegistryFault.MALFORMED,
+                    f"schemas: their texts have more than {LIST_CHARACTERS_MAX} characters together; list fewer with "
+                    "limit and offset, latestOnly or subjectPrefix",
+                )
+            documents.append(schema.document())
             await turn.give_way()
         return documents
 
