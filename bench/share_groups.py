@@ -56,7 +56,7 @@ def _share(broker: Broker, members_count: int, messages: int) -> Callable[[], No
         channel = finish(sessions.open_channel(GROUP, topic))
         channel.seek(0, topic.partition(0).log.last_stable_offset - messages)
         config = sessions.find_config(GROUP)
-        members = [sessions.open(GROUP, f"m{number}") for number in range(members_count)]
+        members = [finish(sessions.open(GROUP, f"m{number}")) for number in range(members_count)]
         for member in members:
             member.add(channel, 0)
         accepted = 0

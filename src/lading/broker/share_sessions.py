@@ -64,6 +64,15 @@ class AcknowledgementBatch(NamedTuple):
     kinds: list[int]
 
 
+class ShareWait:
+    """The wait of a session for a message; one end of it holds for thousands of partitions at once."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
 class ShareSubscriber(Subscriber):
     """A subscriber that takes messages of a partition only while fewer than ``locks_max`` are with subscribers."""
 
@@ -71,10 +80,14 @@ class ShareSubscriber(Subscriber):
         super().__init__(take, timeout_max_us=NEVER_US, name=name)
         self.lane = lane
         self.locks_max = NO_LIMIT
+        self.wait: ShareWait | None = None
+        """The wait for which it takes messages, if it is one: none after its end."""
 
     @property
     def credit(self) -> int:
         """Return how many more messages it takes now."""
+        if self.wait is not None and self.wait.is_over:
+            return 0
         return min(super().credit, self.locks_max - self.lane.in_flight)
 
 
@@ -137,8 +150,12 @@ class ShareReader:
         """Take messages as the group's configs say."""
         self.subscriber.timeout_us, self.subscriber.locks_max = config.lock_us, config.locks_max
 
-    def want(self, count: int, size_bytes: int = 1) -> None:
-        """Take ``count`` messages more than it has, until they have about ``size_bytes``; 0 to take no more."""
+    def want(self, count: int, size_bytes: int = 1, wait: ShareWait | None = None) -> None:
+        """Take ``count`` messages more than it has, until they have about ``size_bytes``; 0 to take no more.
+
+        None is taken after the end of ``wait``.
+        """
+        self.subscriber.wait = wait
         self._room_bytes = self._wanted_bytes = size_bytes
         self._last_base = -1
         self.subscriber.ready = self.subscriber.in_flight + count if count > 0 else 0
@@ -167,8 +184,10 @@ class ShareSession:
         self.client: object = None
         """The connection with which the session ends."""
         self.on_ready: Callable[[], None] = ignore
+        self.is_closed = False
+        """Whether it reads nothing any more, since it was closed or its member has opened another one."""
         self._turn = 0
-        self._is_waiting = False
+        self._wait: ShareWait | None = None
 
     def advance(self) -> None:
         """Begin the next epoch."""
@@ -179,7 +198,9 @@ class ShareSession:
         return self.readers.get(place) or self.forgotten.get(place)
 
     def add(self, channel: Channel, number: int) -> None:
-        """Read a partition."""
+        """Read a partition. Raises SHARE_SESSION_NOT_FOUND if the session was closed meanwhile."""
+        if self.is_closed:
+            raise _no_session_error(self.group, self.member)
         place = channel.topic.uuid, number
         reader = self.readers.get(place)
         if reader is not None and not reader.is_lost:
@@ -187,6 +208,7 @@ class ShareSession:
         reader = self.forgotten.pop(place, None)
         if reader is None or reader.is_lost:
             reader = ShareReader(channel, number, self.member, self._on_delivery)
+        reader.on_delivery = self._on_delivery
         reader.is_new = True
         self.readers[place] = reader
 
@@ -200,18 +222,28 @@ class ShareSession:
             else:
                 reader.close()
 
-    def adopt(self, former: ShareSession) -> None:
-        """Have the messages of the member's session before."""
-        for place in list(former.readers):
-            former.forget(place)
+    def adopt(self, former: ShareSession) -> Turns[None]:
+        """Have the messages of the member's session before, in turns; partitions of which it has none are left."""
         # the end of the former session must not take these from this one
-        self.forgotten, former.forgotten = former.forgotten, {}
-        for reader in self.forgotten.values():
-            reader.on_delivery = self._on_delivery
+        self.forgotten = former.forgotten | former.readers
+        former.readers, former.forgotten = {}, {}
         finish(former.close())
+        turn = TurnCounter()
+        for place, reader in list(self.forgotten.items()):
+            # others had their turn: a session after this one may have it, or this one reads it again
+            if self.forgotten.get(place) is reader:
+                if reader.subscriber.in_flight:
+                    reader.want(0)
+                    reader.on_delivery = self._on_delivery
+                else:
+                    del self.forgotten[place]
+                    reader.close()
+            if turn.is_over():
+                yield
 
     def close(self) -> Turns[None]:
         """Give back what the member has, in turns; it takes no more from now on."""
+        self.is_closed = True
         self.stop_waiting()
         readers = [*self.readers.values(), *self.forgotten.values()]
         self.readers, self.forgotten = {}, {}
@@ -241,23 +273,28 @@ class ShareSession:
                 count -= sum(len(delivery.offsets) for delivery in reader.deliveries[taken:])
             yield reader
 
-    def wait(self, config: ShareGroupConfig) -> None:
-        """Have ``on_ready`` called when there is a message for the member, which has it then."""
-        self._is_waiting = True
-        for reader in self.readers.values():
+    def wait(self, config: ShareGroupConfig) -> Turns[None]:
+        """Have ``on_ready`` called when there is a message for the member, which has it then; begins in turns."""
+        wait = self._wait = ShareWait()
+        turn = TurnCounter()
+        for reader in list(self.readers.values()):
+            if wait.is_over:
+                return
             if not reader.is_lost:
                 reader.configure(config)
-                reader.want(1)
+                reader.want(1, wait=wait)
                 reader.channel.wake()
+            if turn.is_over():
+                yield
 
     def stop_waiting(self) -> None:
         """Take no messages until the next request."""
-        self._is_waiting = False
-        for reader in self.readers.values():
-            reader.want(0)
+        if self._wait is not None:
+            self._wait.is_over = True
+            self._wait = None
 
     def _on_delivery(self) -> None:
-        if self._is_waiting:
+        if self._wait is not None:
             self.stop_waiting()
             self.on_ready()
 
@@ -309,25 +346,25 @@ class ShareSessions:
                 _configure(channel, config)
         return config
 
-    def open(self, group: str, member: str, client: object = None) -> ShareSession:
-        """Return a new session of a member, which replaces the one before. Raises TOO_MANY_SHARE_SESSIONS.
+    def open(self, group: str, member: str, client: object = None) -> Turns[ShareSession]:
+        """Return a new session of a member, which replaces the one before, in turns. Raises TOO_MANY_SHARE_SESSIONS.
 
         It ends with ``close_all`` of its client, if not before.
         """
         former = self._sessions.pop((group, member), None)
         if len(self._sessions) >= SESSIONS_MAX:
             if former is not None:
-                finish(former.close())
+                yield from former.close()
             raise Refusal(
                 Reason.TOO_MANY_SHARE_SESSIONS,
                 f"share group {group!r}: {SESSIONS_MAX} share sessions are open, the most; close some consumers",
             )
         session = ShareSession(group, member)
-        if former is not None:
-            session.adopt(former)
         session.client = client
         session.advance()
         self._sessions[group, member] = session
+        if former is not None:
+            yield from session.adopt(former)
         return session
 
     def go_on(self, group: str, member: str, epoch: int) -> ShareSession:
@@ -337,10 +374,7 @@ class ShareSessions:
         """
         session = self._sessions.get((group, member))
         if session is None:
-            raise Refusal(
-                Reason.SHARE_SESSION_NOT_FOUND,
-                f"member {member} of share group {group!r} has no share session; open one with epoch {INITIAL_EPOCH}",
-            )
+            raise _no_session_error(group, member)
         if epoch != FINAL_EPOCH:
             if epoch != session.epoch:
                 raise Refusal(
@@ -352,7 +386,7 @@ class ShareSessions:
         return session
 
     def add(self, session: ShareSession, channel: Channel, number: int) -> None:
-        """Have a session read a partition. Raises TOO_MANY_SHARE_SESSIONS."""
+        """Have a session read a partition. Raises TOO_MANY_SHARE_SESSIONS, SHARE_SESSION_NOT_FOUND."""
         if self._readers_count >= READERS_MAX:
             # those of closed sessions are still counted
             self._readers_count = self._count_readers()
@@ -361,8 +395,8 @@ class ShareSessions:
                 Reason.TOO_MANY_SHARE_SESSIONS,
                 f"share sessions read {READERS_MAX} partitions together, the most; close some consumers",
             )
-        self._readers_count += 1
         session.add(channel, number)
+        self._readers_count += 1
 
     def _count_readers(self) -> int:
         return sum(len(session.readers) + len(session.forgotten) for session in self._sessions.values())
@@ -470,6 +504,13 @@ class ShareSessions:
             lane.renew(subscriber, renewed, now_us)
         if len(renewed) < len(left):
             self._channels.store_soon(lane, reader.channel)
+
+
+def _no_session_error(group: str, member: str) -> Refusal:
+    return Refusal(
+        Reason.SHARE_SESSION_NOT_FOUND,
+        f"member {member} of share group {group!r} has no share session; open one with epoch {INITIAL_EPOCH}",
+    )
 
 
 def _configure(channel: Channel, config: ShareGroupConfig) -> None:

@@ -49,7 +49,7 @@ from ...model.errors import MalformedMessage, Reason, Refusal
 from ...model.ranges import ranges_of_rising
 from ...model.run import Run
 from ...model.scan_request import ScanRequest
-from ...runtime.turns import Turn, TurnCounter, Turns, finish_in_turns
+from ...runtime.turns import Turn, TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.carrying import Carrying, Fit
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
@@ -228,11 +228,11 @@ class ShareHandlers:
                 if any(one.acknowledgement_batches for row in body.topics for one in row.partitions):
                     return _refuse(INVALID_REQUEST, "a new share session has nothing to acknowledge", config)
                 self._sessions.groups.create(body.group_id)
-                share = self._sessions.open(body.group_id, body.member_id, client)
                 if client.id not in self._watched:
                     # once, however many sessions a connection opens
                     self._watched.add(client.id)
                     client.on_lost.append(partial(self._end_sessions, client))
+                share = await finish_in_turns(self._sessions.open(body.group_id, body.member_id, client))
             else:
                 share = self._sessions.go_on(body.group_id, body.member_id, body.share_session_epoch)
         except Refusal as refusal:
@@ -338,8 +338,10 @@ class ShareHandlers:
         timer = loop.call_later(wait_ms / 1_000, end)
         unstop = self._context.services.add_stop_callback(end)
         client.on_lost.append(end)
-        share.wait(config)
         try:
+            begun = take_turns(share.wait(config))
+            if begun is not None:
+                await begun
             await ready
         finally:
             share.stop_waiting()
