@@ -137,6 +137,27 @@ def test_names_that_json_writes_otherwise_are_no_short_cut(half: str) -> None:
     assert walked.position.tolist() == [0, 4, 2, 3, 4, 5]
 
 
+def test_of_a_name_with_escapes_nothing_but_the_name_is_unescaped() -> None:
+    # once the quote, the colon and all white space around it were written too, beyond the room for the name
+    kernels, rooms = engine.load(walk.KERNEL_MODULE), []
+
+    class WithRoom:
+        """The kernel, whose room for names has other memory after it."""
+
+        def walk_json(self, *arguments: Any) -> int:
+            room = np.full(arguments[7].size + 4096, 7, np.uint8)
+            rooms.append(room[arguments[7].size :])
+            found: int = kernels.walk_json(*arguments[:7], room[: arguments[7].size], *arguments[8:])
+            return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "select", lambda home, twin, size_bytes: WithRoom())
+        texts = [b'{"\\u0061bc"' + b" " * size + b":" + b" " * size + b"1}" for size in (0, 1, 2000)]
+        walked = walk_paths([*texts], "payload.abc")
+    assert texts_of(walked, "payload.abc") == ["1", "1", "1"]
+    assert (rooms[0] == 7).all()
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -373,7 +373,7 @@ def _walk_object(
                 at, found = _string_end(data, name, end, limit)
                 if found < 0:
                     return -found, at
-                name_size = at - name
+                name_stop, name_size = at, at - name
                 at = skip_space(data, at + 1, end)
                 if at >= end:
                     return VERDICT_CUT, end
@@ -386,9 +386,9 @@ def _walk_object(
                 source, source_limit = data, limit
                 if found == JSON_ESCAPED:
                     # in bounds: the room is as long as all names together, and a longer name is not a key
-                    name_size = unescape(0, 0, data, name, name + name_size)
+                    name_size = unescape(0, 0, data, name, name_stop)
                     if 0 <= name_size <= names_size:
-                        unescape(name_room, 0, data, name, at)
+                        unescape(name_room, 0, data, name, name_stop)
                     source, source_limit, name = name_room, 0, int64(0)
                 if 0 <= name_size <= names_size:
                     word = _first_word(source, name, name_size, source_limit)
