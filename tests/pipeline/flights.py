@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from lading.transports.interface import Transport
 
 NO_CARRIER, BAD_DELAY, BAD_SUM = 50, 70, 90
 """Every so many rows one lacks its carrier, has an unreadable delay, or another checksum."""
+BAD_PAYLOAD, CUT, UNKNOWN = 100, 7, 8
+"""Of so many rows one has a cut payload, and one the id of a schema that does not exist, if payloads have faults."""
 
 TOML = """
 [pipeline]
@@ -50,8 +53,11 @@ topic = "{topic}"
 """
 
 
-def fate(row: int) -> str:
-    """What becomes of a message: a reason, or its destination."""
+def fate(row: int, payload_faults: tuple[str | None, str | None] = (None, None)) -> str:
+    """What becomes of a message: a reason, or its destination; the faults are the reasons for a cut payload, and for
+    one whose schema does not exist."""
+    if (at := row % BAD_PAYLOAD - CUT) in (0, UNKNOWN - CUT) and payload_faults[at] is not None:
+        return str(payload_faults[at])
     if row % NO_CARRIER == 1:
         return "missing_header"
     if row % BAD_DELAY == 2:
@@ -61,14 +67,19 @@ def fate(row: int) -> str:
     return "late" if row % 200 > 60 else "flights"
 
 
-def messages(partition: int, rows: int) -> pa.RecordBatch:
-    """``rows`` messages of a partition."""
+def write_json(row: int, partition: int) -> bytes:
+    """The payload of a row, as JSON."""
+    return b'{"row": %d, "p": %d}' % (row, partition)
+
+
+def messages(partition: int, rows: int, write: Callable[[int, int], bytes] = write_json) -> pa.RecordBatch:
+    """``rows`` messages of a partition, whose payloads ``write`` makes of row and partition."""
     at = np.arange(rows)
     carrier = pa.array(np.array(["UA", "AA", "DL"])[at % 3], mask=at % NO_CARRIER == 1)
     delay: Any = pa.array(at % 200).cast(pa.string()).to_numpy(zero_copy_only=False)
     delay[at % BAD_DELAY == 2] = "late!"
     columns = pa.record_batch({"carrier": carrier, "delay": pa.array(delay, pa.string())})
-    payload = [b'{"row": %d, "p": %d}' % (row, partition) for row in at.tolist()]
+    payload = [write(row, partition) for row in at.tolist()]
     sums = np.array([zlib.crc32(each) for each in payload], np.uint32)
     sums[at % BAD_SUM == 3] ^= 1
     return complete(
@@ -81,11 +92,13 @@ def messages(partition: int, rows: int) -> pa.RecordBatch:
     )
 
 
-def fill(transport: Transport, topic: str, partitions: int, rows: int) -> None:
+def fill(
+    transport: Transport, topic: str, partitions: int, rows: int, write: Callable[[int, int], bytes] = write_json
+) -> None:
     """Make the topic with ``rows`` messages in each partition."""
     transport.create_topic(topic, partitions)
     for partition in range(partitions):
-        transport.send(topic, partition, messages(partition, rows))
+        transport.send(topic, partition, messages(partition, rows, write))
 
 
 def table(directory: Path) -> pa.Table:
@@ -113,10 +126,12 @@ def found(tables: Path) -> dict[tuple[int, int], list[str]]:
     return places
 
 
-def assert_every_message_once(tables: Path, partitions: int, rows: int) -> dict[str, int]:
+def assert_every_message_once(
+    tables: Path, partitions: int, rows: int, payload_faults: tuple[str | None, str | None] = (None, None)
+) -> dict[str, int]:
     """Each message is in one table, the one it belongs to, once; returns how many are where."""
     places = found(tables)
-    expected = {(partition, row): [fate(row)] for partition in range(partitions) for row in range(rows)}
+    expected = {(partition, row): [fate(row, payload_faults)] for partition in range(partitions) for row in range(rows)}
     lost = sum(place not in places for place in expected)
     twice = sum(len(kinds) > 1 for kinds in places.values())
     assert (lost, twice) == (0, 0)

@@ -6,17 +6,20 @@ import pkgutil
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from lading import read_arrow
+from lading import read_arrow, testing
 from lading.model.state import State
+from lading.payloads.avro_datum import encode_value
 from lading.pipeline import replace as replacement
 from lading.pipeline import side_effects
 from lading.pipeline.replace import replace_range
 from lading.pipeline.settings import PipelineSettings
+from lading.registry.client import RegistryAddress, RegistryClient
+from lading.schemas.avro import parse_avro
 from lading.tables.commit.staging import PartitionFiles, TableFiles
 from lading.tables.formats.registry import FORMATS, open_table
 from lading.tables.storage.files import write_document
@@ -25,7 +28,17 @@ from tests.tables.direct import DirectExecutor
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver
-from .flights import assert_every_message_once, fate, found, table
+from .flights import (
+    BAD_PAYLOAD,
+    CUT,
+    UNKNOWN,
+    assert_every_message_once,
+    fate,
+    fill,
+    found,
+    table,
+    write_json,
+)
 
 PHASES = ("half", "task", "manifest", "renames", "errands", "sent", "noted", "published")
 """While a task writes, as when its worker is killed; after a task's files; after the manifest; between renames; before
@@ -68,10 +81,11 @@ def _with_an_expectation(text: str) -> str:
 def _in_form(text: str, form: str) -> str:
     """The good table and those of routes in a form; the quarantine is always Parquet."""
     before, quarantine, after = text.partition("[quarantine]")
-    if form.endswith(WITH_MEMBERS):
-        before = before.replace("[headers]", '[payload]\nformat = "json"\n\n[headers]\n' + MEMBERS)
-        before = before.replace('where = "delay > 60"', 'where = "delay > 60 AND payload.row >= 0"')
-        form = form.removesuffix(WITH_MEMBERS)
+    for members, section in SECTIONS.items():
+        if form.endswith(members):
+            before = before.replace("[headers]", section + "\n[headers]\n" + MEMBERS)
+            before = before.replace('where = "delay > 60"', 'where = "delay > 60 AND payload.row >= 0"')
+            form = form.removesuffix(members)
     name, divided, _ = form.partition(BY_CARRIER)
     before = before.replace('to = "parquet:', f'to = "{name}:')
     if divided:
@@ -79,13 +93,20 @@ def _in_form(text: str, form: str) -> str:
     return before + quarantine + after
 
 
-BY_CARRIER, WITH_MEMBERS = " by carrier", " with members"
+BY_CARRIER, WITH_MEMBERS, WITH_AVRO = " by carrier", " with members", " with members of Avro"
+SECTIONS = {
+    WITH_AVRO: '[payload]\nformat = "avro"\nregistry = "REGISTRY"\nregistry_cache = "./schemas"\n',
+    WITH_MEMBERS: '[payload]\nformat = "json"\n',
+}
 MEMBERS = 'row = "int required from payload"\npart = { type = "tinyint", from = "payload.p", min = 0 }\n'
-"""Columns of the JSON payloads: their row is their offset."""
+"""Columns of the payloads: their row is their offset."""
+PAYLOAD_FAULTS = {WITH_MEMBERS: ("payload_malformed", None), WITH_AVRO: ("payload_malformed", "schema_unknown")}
+AVRO = '{"type":"record","name":"Flight","fields":[{"name":"row","type":"int"},{"name":"p","type":"int"}]}'
 CHANGES: dict[str, Callable[[str], str]] = {
     "nothing": _same, "tasks": _tasks_cut_otherwise, "contract": _another_contract, "states": _same,
     "expectation": _with_an_expectation,
 }  # fmt: skip
+FORMS_WITH_MEMBERS = [f"{form}{members}" for form in ("delta", "iceberg") for members in (WITH_MEMBERS, WITH_AVRO)]
 MATRIX = [(phase, change) for phase in PHASES for change in CHANGES]
 SAMPLE = {*((phase, "nothing") for phase in PHASES), *random.Random(17).sample(MATRIX, 6)}
 SAMPLE_OF_FORM = {
@@ -93,36 +114,48 @@ SAMPLE_OF_FORM = {
     "parquet by carrier": {("half", "nothing"), ("renames", "tasks")},
     "delta by carrier": {("errands", "nothing")}, "iceberg by carrier": set[tuple[str, str]](),
     "delta with members": {("half", "tasks"), ("renames", "nothing")},
+    "iceberg with members": set[tuple[str, str]](), "iceberg with members of Avro": {("manifest", "nothing")},
+    "delta with members of Avro": {("half", "nothing"), ("published", "tasks"), ("renames", "contract")},
 }  # fmt: skip
 """What reads and commits a table slowly: where its commit is among the steps that are done again; and partitions."""
 HIDDEN = range(1000, 1010)
 """Rows whose state changes between crash and restart: they are in the last batch of every partition."""
 
 
-@pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS), f"delta{WITH_MEMBERS}"])
+@pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS), *FORMS_WITH_MEMBERS])
 @pytest.mark.parametrize(("phase", "change"), MATRIX)
 @pytest.mark.turns(4)
 def test_a_crash_in_every_phase(
-    place: Place, phase: str, change: str, form: str, monkeypatch: pytest.MonkeyPatch, full: bool
-) -> None:
+    place: Place, served: testing.BrokerProcess, phase: str, change: str, form: str,
+    monkeypatch: pytest.MonkeyPatch, full: bool,
+) -> None:  # fmt: skip
     if not full and (phase, change) not in SAMPLE_OF_FORM.get(form, SAMPLE):
         pytest.skip("the whole matrix runs with LADING_TEST_FULL=1")
+    members = next((one for one in SECTIONS if form.endswith(one)), "")
+    registry = f"http://{served.endpoints['schema_registry']}"
+    faults = PAYLOAD_FAULTS.get(members, (None, None))
+    if members:
+        place = _with_payload_faults(place, registry, members)
+
+    def write(text: str) -> str:
+        return _in_form(text, form).replace("REGISTRY", registry)
+
     striker = Striker(phase, 2 if phase in ("half", "task") else 1)
     _break_errands(monkeypatch, striker)
     with pytest.raises(Crash):
-        Driver(place.write(lambda text: _in_form(text, form)), striker).run()
+        Driver(place.write(write), striker).run()
     monkeypatch.undo()
     if change == "states":
         place.transport.set_state(place.topic, 0, HIDDEN.start, HIDDEN.stop, State.POISONED)
-    counts = Driver(place.write(lambda text: CHANGES[change](_in_form(text, form)))).run()
+    counts = Driver(place.write(lambda text: CHANGES[change](write(text)))).run()
     flights = open_table(place.tables / "flights")
     assert (flights.form, flights.partitions.words) == (
         form.partition(" ")[0], ["carrier"] if form.endswith(BY_CARRIER) else [],
     )  # fmt: skip
     assert counts["read"] == counts["good"] + counts["routed"] + counts["quarantined"]
     if change in ("nothing", "tasks"):
-        _assert_copies_once(place, assert_every_message_once(place.tables, PARTITIONS, ROWS))
-    if form.endswith(WITH_MEMBERS):
+        _assert_copies_once(place, assert_every_message_once(place.tables, PARTITIONS, ROWS, faults), faults)
+    if members:
         for name in ("flights", "late"):
             columns = table(place.tables / name).select(["offset", "row", "partition", "part"]).to_pydict()
             assert columns["row"] and (columns["row"], columns["part"]) == (columns["offset"], columns["partition"])
@@ -186,7 +219,26 @@ def _break_errands(monkeypatch: pytest.MonkeyPatch, striker: Striker) -> None:
     monkeypatch.setattr(TableFiles, "discard", lambda self: None)
 
 
-def _assert_copies_once(place: Place, counts: dict[str, int]) -> None:
+def _with_payload_faults(place: Place, registry: str, members: str) -> Place:
+    """A topic whose payloads are cut in some rows, or name a schema that does not exist."""
+    schema_id = RegistryClient(RegistryAddress(registry)).register("flights-value", "AVRO", AVRO)
+
+    def write(row: int, partition: int) -> bytes:
+        if members == WITH_MEMBERS:
+            payload = write_json(row, partition)
+        else:
+            number = 9_999_999 if row % BAD_PAYLOAD == UNKNOWN else schema_id
+            payload = (
+                b"\0" + number.to_bytes(4, "big") + encode_value(parse_avro(AVRO).root, {"row": row, "p": partition})
+            )
+        return payload[:-1] if row % BAD_PAYLOAD == CUT else payload
+
+    topic = f"{place.topic}.payloads"
+    fill(place.transport, topic, PARTITIONS, ROWS, write)
+    return replace(place, topic=topic)
+
+
+def _assert_copies_once(place: Place, counts: dict[str, int], faults: tuple[str | None, str | None]) -> None:
     copies = read_arrow(
         place.url, place.copies, "reason string from lading-reason, origin string from lading-origin",
         verify_checksum=False,
@@ -194,10 +246,10 @@ def _assert_copies_once(place: Place, counts: dict[str, int]) -> None:
     origins: list[Any] = copies["origin"].to_pylist()
     assert len(origins) == len(set(origins))
     expected = {
-        f"{place.topic}/{partition}/{row}": fate(row)
+        f"{place.topic}/{partition}/{row}": fate(row, faults)
         for partition in range(PARTITIONS)
         for row in range(ROWS)
-        if fate(row) not in ("late", "flights")
+        if fate(row, faults) not in ("late", "flights")
     }
     assert dict(zip(origins, copies["reason"].to_pylist(), strict=True)) == expected
     assert sum(count for kind, count in counts.items() if kind not in ("late", "flights")) == len(expected)
