@@ -298,6 +298,32 @@ def test_wrong_responses_are_errors(
         open_client(url).schema_by_id(1)
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"message":"no Route matched"}', b'{"error_code":404,"message":"HTTP 404 Not Found"}']
+)
+def test_a_gateways_404_is_not_that_of_a_schema(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]], body: bytes
+) -> None:
+    # what Kong responds for an unknown path, and Confluent's registry below a wrong one: else good messages would go to
+    # quarantine as schema_unknown
+    url, waiting, _ = responses
+    waiting.append((404, body))
+    client = open_client(url)
+    for _ in range(2):
+        with pytest.raises(RemoteError, match="is this the URL of a registry") as raised:
+            client.schema_by_id(1)
+        assert not isinstance(raised.value, SchemaMissing)
+        with pytest.raises(RemoteError, match="is this the URL of a registry"):
+            client.identify(1)
+    # a registry that has the other paths says so of a schema
+    waiting[:] = [(404, body), (200, b'["AVRO"]')]
+    with pytest.raises(SchemaMissing):
+        client.schema_by_id(1)
+    waiting[:] = [(404, body), (503, b"")]
+    with pytest.raises(Unreachable):
+        client.schema_by_id(2)
+
+
 def test_secrets_are_read_by_reference(
     responses: tuple[str, list[tuple[int, bytes]], list[str | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,8 @@ _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _LOGIN_STATUSES: Final = ("401", "403")
 """Error codes that begin with these are about the login, not about the schema."""
 _SCHEMA_MISSING: Final = 40403
-_SUBJECT_MISSING: Final = (40401, 40402, 404)
+_STATUS_MISSING: Final = 404
+_SUBJECT_MISSING: Final = (40401, 40402, _STATUS_MISSING)
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 
@@ -161,10 +162,7 @@ class RegistryClient:
                 schema_id = name if isinstance(name, int) else document.get("id")
                 versions = [] if schema_id is None else self._ask("GET", f"schemas/ids/{schema_id}/versions")
             except RemoteError as error:
-                if error.code in (_SCHEMA_MISSING, 404):
-                    self._note_missing(path)
-                    raise self._missing_error(path) from None
-                raise
+                raise self._explain_refusal(path, error) from None
         try:
             found = tuple((str(one["subject"]), int(one["version"])) for one in versions)
             return SchemaIdentity(schema_id, document.get("guid") if isinstance(name, int) else name, found)
@@ -252,10 +250,7 @@ class RegistryClient:
         try:
             document = self._ask("GET", path)
         except RemoteError as error:
-            if error.code in (_SCHEMA_MISSING, 404):
-                self._note_missing(path)
-                raise self._missing_error(path) from None
-            raise
+            raise self._explain_refusal(path, error) from None
         kind, text = _kind_of(document), _text_of(document)
         resolved: dict[str, ResolvedReference] = {}
         try:
@@ -273,6 +268,27 @@ class RegistryClient:
                 f"registry {self._address.url}: {path} has too many references in one another"
             ) from None
         return FetchedSchema(kind, text, references, tuple(resolved.values()))
+
+    def _explain_refusal(self, path: str, error: RemoteError) -> RemoteError:
+        """Return the error of a request for a schema: SchemaMissing only if a registry says so.
+
+        Raises Unreachable.
+        """
+        if error.code == _STATUS_MISSING and not isinstance(error, Unreachable):
+            # a gateway without a route responds like this, and Confluent's registry at a wrong path
+            try:
+                self._ask("GET", "schemas/types")
+            except Unreachable:
+                raise
+            except RemoteError:
+                return RemoteError(
+                    f"registry {self._address.url}: responded with status 404 to every request; is this the URL of a "
+                    "registry?"
+                )
+        elif error.code != _SCHEMA_MISSING:
+            return error
+        self._note_missing(path)
+        return self._missing_error(path)
 
     def _note_missing(self, path: str) -> None:
         now_s = self._clock()
