@@ -111,10 +111,10 @@ def prune(
     from ..backup.prune import plan_prune
     from ..backup.prune import prune as prune_backups
     from ..backup.store import open_store
+    from ..client.units import duration_us
     from ..model.errors import LocalError
     from ..runtime.clock import now_us
     from .connection import confirm
-    from .units import duration_us
 
     if keep is None and newer_than is None:
         raise LocalError("backup prune: nothing says what stays; give --keep N, --newer-than DURATION, or both")

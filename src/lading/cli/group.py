@@ -116,9 +116,9 @@ def reset(
         lading group reset orders/audit --shift -100 --partition 0
     """
     from ..client.group_reset import plan_group_reset
+    from ..client.units import parse_bound
     from ..model.errors import LocalError
     from .connection import group_administration
-    from .units import parse_bound
 
     if (to is None) == (shift == 0):
         raise LocalError("say where the group goes on: either --to earliest, latest, OFFSET or TIME, or --shift N")

@@ -17,13 +17,13 @@ from uuid import UUID
 import typer
 
 from ..client.message_json import MessageToSend, parse_lines, to_json
+from ..client.units import parse_bound
 from ..model.errors import LadingError, LocalError
 from .message_format import MEANINGS, compile_format, indent_json
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
 from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .topic import print_invisible
-from .units import parse_bound
 
 if TYPE_CHECKING:
     from ..model.message import Message

@@ -38,9 +38,9 @@ def spool(
 
         lading spool flights ./spool --from nsq://127.0.0.1:4161
     """
+    from ..client.units import duration_us
     from ..spool.filler import fill_spool
     from ..spool.spool_log import KEEP_S, lock_spool
-    from .units import duration_us
 
     source, topic, place = split_source(words, from_, ("TOPIC", "DIRECTORY"))
     directory = local_path(place)

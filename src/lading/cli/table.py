@@ -52,8 +52,8 @@ def show(
 
         lading table show ./tables/flights ./tables/quarantine
     """
+    from ..client.units import parse_size_bytes
     from ..tables.upkeep.shape import measure_shape
-    from .units import parse_size_bytes
 
     rows = []
     for text in tables:
@@ -100,10 +100,10 @@ def optimize(
 
         lading table optimize ./tables/flights --partition timestamp_day=2026-01-31 --sort-by carrier
     """
+    from ..client.units import parse_size_bytes
     from ..tables.failures import translate_disk_errors
     from ..tables.upkeep.optimize import ORDER, OptimizeReport, optimize_table
     from ..tables.upkeep.shape import measure_shape
-    from .units import parse_size_bytes
 
     opened, target_bytes = _open(table, storage), parse_size_bytes(target_size)
     if dry_run:
@@ -152,7 +152,7 @@ def expire(
 
         lading table expire ./tables/flights --older-than 30d
     """
-    from .units import duration_us
+    from ..client.units import duration_us
 
     opened = _open(table, storage)
     count = opened.expire_snapshots(time.time() - duration_us(older_than) / 1e6, dry_run=dry_run)
@@ -183,8 +183,8 @@ def vacuum(
 
         lading table vacuum ./tables/flights --older-than 36h
     """
+    from ..client.units import duration_us
     from ..tables.upkeep.vacuum import vacuum_table
-    from .units import duration_us
 
     opened = _open(table, storage)
     found = vacuum_table(opened, duration_us(older_than) / 1e6, is_forced=unsafe, dry_run=dry_run)

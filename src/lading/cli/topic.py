@@ -143,8 +143,8 @@ def create(
 
         lading topic create fares --cleanup-policy compact
     """
+    from ..client.units import topic_settings
     from .connection import admin, open_source
-    from .units import topic_settings
 
     if settings or cleanup_policy:
         policy = [] if cleanup_policy is None else [f"cleanup_policy={cleanup_policy}"]
@@ -199,8 +199,8 @@ def set_(
 
         lading topic set flights dead_letter_topic=
     """
+    from ..client.units import topic_settings
     from .connection import admin
-    from .units import topic_settings
 
     values = topic_settings(settings)
     _confirm_short_durations(name, values, yes)
@@ -259,8 +259,8 @@ def retention(
 
         lading topic retention flights --within 7d --output json
     """
+    from ..client.units import duration_us, format_duration
     from .connection import admin
-    from .units import duration_us, format_duration
 
     with admin(server) as transport:
         found = transport.retention(name, max(duration_us(within) // 1_000, 0))
@@ -286,8 +286,8 @@ def retention(
 
 
 def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
+    from ..client.units import format_duration
     from ..model.message import format_time
-    from .units import format_duration
 
     left_us = one["due_us"] - now_us
     return {
@@ -304,8 +304,8 @@ def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
 
 
 def _confirm_short_durations(name: str, settings: Mapping[str, Any], yes: bool) -> None:
+    from ..client.units import format_duration
     from .connection import confirm
-    from .units import format_duration
 
     for key, value in settings.items():
         if key.endswith("_us") and value is not None and value < USUAL_DURATION_US_MIN:
@@ -313,7 +313,7 @@ def _confirm_short_durations(name: str, settings: Mapping[str, Any], yes: bool) 
 
 
 def _format_settings(settings: Mapping[str, Any]) -> str:
-    from .units import format_duration
+    from ..client.units import format_duration
 
     def value_text(key: str, value: Any) -> str:
         if isinstance(value, bool):

@@ -207,8 +207,8 @@ def _format_quota(key: str, quota: float | None) -> str:
 
 def _rate(key: str, text: str) -> float | None:
     """Return a rate as it is typed; None for none."""
+    from ..client.units import parse_size_bytes
     from ..model.errors import SettingError
-    from .units import parse_size_bytes
 
     if text == "none":
         return None

@@ -34,6 +34,7 @@ from .responses import error_answer, json_answer
 from .runs import RunPages
 from .settings import ConsoleSettings
 from .source import ConsoleSource
+from .topic_changes import TopicChanges
 from .topics import TopicPages
 
 NAME: Final = "console"
@@ -136,6 +137,7 @@ def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
     return [
         *OverviewPage(source).routes(),
         *TopicPages(source).routes(),
+        *TopicChanges(source, is_read_only=settings.is_read_only).routes(),
         *MessagePages(source).routes(),
         *MessageChanges(source, is_read_only=settings.is_read_only).routes(),
         *GroupPages(source, is_read_only=settings.is_read_only).routes(),

@@ -2,6 +2,7 @@
 import { get } from "../api.js";
 import { count, h, rate, redraw, size, table, visible } from "../dom.js";
 import { pageOf } from "./groups.js";
+import { changeSettings, deleteTopic } from "./topic_changes.js";
 
 export const title = (params) => params.get("topic") ?? "Topic";
 
@@ -29,8 +30,14 @@ export async function render(main, context) {
       found.damage.length ? h("div", { class: "warning", role: "alert" }, found.damage.map((one) => h("p", {}, visible(one)))) : null,
       h("h2", {}, "Groups and channels"), groups(found, context),
       h("h2", {}, "Partitions"), partitions(found, topic),
-      Object.keys(found.settings).length ? [h("h2", {}, "Settings"), table(["setting", "value"], Object.entries(found.settings).map(([key, value]) => [key, visible(String(value))]))] : null);
+      h("h2", {}, "Settings"), changes(found, context), Object.keys(found.settings).length ? [table(["setting", "value"], Object.entries(found.settings).map(([key, value]) => [key, visible(String(value))]))] : null);
   });
+}
+
+function changes(found, context) {
+  if (!context.about.can_send) return null;
+  return h("p", { class: "buttons-row" }, context.about.is_broker ? h("button", { type: "button", onclick: () => changeSettings(found.name, context) }, "Change settings…") : null,
+    " ", h("button", { type: "button", onclick: () => deleteTopic(found.name, found.messages, context) }, "Delete the topic…"));
 }
 
 function groups(found, context) {

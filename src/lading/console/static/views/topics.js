@@ -2,6 +2,7 @@
 import { get } from "../api.js";
 import { count, fill, h, plural, rate, redraw, size, visible } from "../dom.js";
 import { overview } from "./overview.js";
+import { createTopic } from "./topic_changes.js";
 
 export const title = () => "Topics";
 const SORTS = {
@@ -18,7 +19,7 @@ export async function render(main, context) {
   const place = h("div");
   const trouble = h("div");
   const state = h("div");
-  main.append(h("div", { class: "bar" }, h("h1", {}, "Topics"), facts, h("span", { class: "grow" }), search), state, trouble, place);
+  main.append(h("div", { class: "bar" }, h("h1", {}, "Topics"), facts, h("span", { class: "grow" }), search, context.about.can_send ? h("button", { type: "button", onclick: () => createTopic(context) }, "Create…") : null), state, trouble, place);
 
   function draw() {
     const wanted = search.value.toLowerCase();

@@ -1,4 +1,4 @@
-"""Durations, sizes and places in a topic as people write them: ``90s``, ``7d``; ``500MB``; ``earliest``, a time."""
+"""Durations, sizes, places in a topic and settings as people write them: ``90s``, ``7d``; ``500MB``; ``earliest``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
 
 def parse_bound(option: str, text: str) -> str | int | datetime:
     """Return a place in a topic, as a ``Consumer`` takes it. Raises SettingError, which names the ``option``."""
-    from ..client.read_bounds import parse_place
+    from .read_bounds import parse_place
 
     return parse_place(option, text)
 
