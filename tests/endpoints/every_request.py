@@ -43,6 +43,9 @@ CORRELATION: Final = 7
 HIDDEN: Final = "hidden"
 """A stream that exists in one of two worlds, with a topic ``SECRET``."""
 
+EVERY_API: Final[Mapping[str, Any]] = {"endpoints.kafka.client_metrics": "*"}
+"""Settings of a broker that offers all of Kafka's APIs: without them it refuses those of KIP-714, as Kafka does."""
+
 
 # -- Kafka
 

@@ -246,7 +246,7 @@ def log_in_as(kafka: KafkaFrames, role: str) -> None:
 def open_world(path: Path) -> Iterator[World]:
     routes: dict[str, list[Any]] = dict(list_routes(path / "routes"))
     others = [role for role in ROLES if role not in ("stranger", *PASSWORDS)]
-    with broker_with_users(path / "data", RULES, others=others) as (running, _):
+    with broker_with_users(path / "data", RULES, every_request.EVERY_API, others=others) as (running, _):
         root = http_client(running, "admin", "root")
         assert root.post("/topics/default/elsewhere", json={}).status_code == 201
         lookup, registry = (http_client(running, face, "root") for face in ("nsqlookupd_http", "schema_registry"))
