@@ -23,6 +23,7 @@ from tests.endpoints.kafka_frames import fetch, message, one_batch, request_fram
 from tests.endpoints.repeated_parts import LOGINS, kafka_parts
 from tests.endpoints.request_cost import World, opened_world
 from tests.endpoints.scripted_quic import ScriptedQuicConnection
+from tests.endpoints.websocket_frames import BINARY, CONT, encode_frame
 from tests.house.scripted import ScriptedConnection, ScriptedHttpConnection
 
 MANY = 1_000
@@ -362,3 +363,36 @@ def test_the_oldest_of_those_that_wait_for_messages_end_for_others() -> None:
 def test_a_request_of_as_many_rows_as_may_be_fits() -> None:
     budget = RequestBudget(Calls().call_soon)
     assert budget.bytes_max > ROWS_MAX * ROW_BYTES
+
+
+# -- what has arrived of a request is weighed
+
+ARRIVED_BYTES: Final = 200_000
+_KEY: Final = b"\x01\x02\x03\x04"
+INCOMPLETE: Final[dict[str, tuple[str, bytes]]] = {
+    "Kafka request": ("kafka", struct.pack(">i", 2 * ARRIVED_BYTES) + bytes(ARRIVED_BYTES)),
+    "Iggy request": ("iggy_tcp", struct.pack("<II", 2 * ARRIVED_BYTES, 101) + bytes(ARRIVED_BYTES)),
+    "WebSocket frame": ("iggy_websocket", encode_frame(BINARY, bytes(2 * ARRIVED_BYTES), _KEY)[:ARRIVED_BYTES]),
+    "WebSocket message": (
+        "iggy_websocket",
+        encode_frame(BINARY, bytes(ARRIVED_BYTES // 8), _KEY, fin=False)
+        + encode_frame(CONT, bytes(ARRIVED_BYTES // 8), _KEY, fin=False) * 7,
+    ),
+    "publication": ("nsqd_tcp", b"PUB t\n" + struct.pack(">i", 2 * ARRIVED_BYTES) + bytes(ARRIVED_BYTES)),
+}  # fmt: skip
+"""Endpoint, and the first bytes of a request of a logged-in client whose last bytes are still to come."""
+
+
+@pytest.mark.parametrize("name", INCOMPLETE)
+def test_bytes_of_a_request_that_is_incomplete_are_weighed(world: World, name: str) -> None:
+    """Parts of a WebSocket message that were not weighed passed all tests."""
+    endpoint, data = INCOMPLETE[name]
+    client = world.connect(endpoint)
+    LOGINS[endpoint](client, "root")
+    before_bytes = world.services.receive.left_bytes
+    world.send(client, data)
+    world.loop.turn()
+    assert ARRIVED_BYTES <= before_bytes - world.services.receive.left_bytes <= 3 * ARRIVED_BYTES
+    client.close()
+    world.loop.turn()
+    assert world.services.receive.left_bytes >= before_bytes
