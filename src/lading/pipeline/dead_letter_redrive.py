@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ..transports.open import is_queue
 from .dead_letters import parse_filter, recognize, restore_keys, select, strip
 from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .quarantine import AT_LEAST_ONCE, MAX_REPLAYS, ONCE
-from .redrive_delivery import RedriveDelivery
+from .redrive_delivery import RedriveDelivery, RedrivePlan
 from .rows import COPY_SCHEMA, replay, replays_of
 from .side_effects import sends_once
 
@@ -110,6 +111,7 @@ class ForeignDeadLetters:
         with ledger.lock() if ledger is not None and not dry_run else nullcontext():
             delivery = None if ledger is None or dry_run else RedriveDelivery(ledger, self._access, on_sent)
             resumed = 0 if ledger is None or delivery is None else self._finish(ledger, delivery, max_replays)
+            plan = RedrivePlan(self._access) if delivery is None else delivery
             before = ledger.list_sent() if ledger is not None else set()
             counts = dict.fromkeys(("sent", "parked", "already", "strangers", "gone"), 0)
             for batch, columns in self.batches(where):
@@ -130,7 +132,12 @@ class ForeignDeadLetters:
                     sent, gone = self._send(delivery, target, to, batch.take(rows), columns.take(rows), max_replays)
                     counts["sent"] += sent - len(keep)
                     counts["gone"] += gone
-        refused = {} if delivery is None else delivery.refused
+                elif keep:
+                    origins: list[Any] = columns.column("origin_topic").take(pa.array(keep)).to_pylist()
+                    topics = Counter[str](to or topic for topic in origins)
+                    accepted = sum(plan.count_accepted(target, *of_topic) for of_topic in topics.items())
+                    counts["sent"] += accepted - len(keep)
+        refused = plan.refused
         if delivery is not None:
             delivery.require_any(counts["sent"] + resumed)
         word = ONCE if sends_once(target, self._access(target)) else AT_LEAST_ONCE

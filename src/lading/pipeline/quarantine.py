@@ -24,7 +24,7 @@ from ..tables.storage.object_path import ObjectPath, TablePath
 from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .plan import VERDICT
 from .reasons import SENTENCES
-from .redrive_delivery import RedriveDelivery
+from .redrive_delivery import RedriveDelivery, RedrivePlan
 from .rows import COPY_SCHEMA, TIMESTAMP_US, replay
 from .settings import PipelineSettings
 from .side_effects import sends_once
@@ -171,7 +171,7 @@ class Quarantine:
         are parked. ``to`` names another topic.
         """
         if dry_run:
-            return self._sort_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
+            return self._plan_redrive(where, reasons, max_replays, limit, to)
         with self.ledger.lock():
             delivery = RedriveDelivery(self.ledger, self._settings.access, on_sent)
             resumed = self._finish(delivery)
@@ -192,6 +192,23 @@ class Quarantine:
             sent = done.sent - refused
             delivery.require_any(sent + resumed)
             return replace(done, sent=sent, refused=refused, problems=tuple(delivery.refused))
+
+    def _plan_redrive(
+        self, where: str | None, reasons: Collection[str], max_replays: int, limit: int | None, to: str | None
+    ) -> Redriven:
+        plan = RedrivePlan(self._settings.access)
+
+        def look(batch: pa.RecordBatch) -> int:
+            for topic, part in _by_topic(batch):
+                try:
+                    plan.count_accepted(self._server(topic, to), to or topic, part.num_rows)
+                except LocalError as error:
+                    plan.refused[str(error)] += part.num_rows
+            return 0
+
+        done = self._sort_out(where, reasons, max_replays, limit, look, dry_run=True, resumed=0)
+        refused = sum(plan.refused.values())
+        return replace(done, sent=done.sent - refused, refused=refused, problems=tuple(plan.refused))
 
     def _sort_out(
         self, where: str | None, reasons: Collection[str], max_replays: int, limit: int | None,

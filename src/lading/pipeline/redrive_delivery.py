@@ -15,18 +15,51 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RedriveDelivery:
-    """Delivers the steps of a redrive. ``refused`` counts what was not sent, by the sentence that says why."""
+class RedrivePlan:
+    """The topics that a redrive sends to. ``refused`` counts what is not sent, by the sentence that says why."""
+
+    def __init__(self, access: Callable[[str], Mapping[str, Any]]) -> None:
+        """``access`` returns the transport options of a server."""
+        self.refused: Counter[str] = Counter()
+        self._access = access
+        self._errors: dict[tuple[str, str], LadingError | None] = {}
+
+    def count_accepted(self, server: str, topic: str, count: int) -> int:
+        """Return ``count`` if the topic takes messages; else 0, and they are in ``refused``. Raises Unreachable."""
+        error = self._find_error(server, topic)
+        if error is None:
+            return count
+        self.refused[str(error)] += count
+        return 0
+
+    def _find_error(self, server: str, topic: str) -> LadingError | None:
+        place = server, topic
+        if place not in self._errors:
+            self._errors[place] = self._look_for_topic(*place)
+        return self._errors[place]
+
+    def _look_for_topic(self, server: str, topic: str) -> LadingError | None:
+        if not topic:
+            return UnknownTopic("the topic that a message came from has an empty name; name another one with --to")
+        try:
+            require_topic(server, topic, self._access(server))
+        except Unreachable:
+            raise
+        except LadingError as error:
+            return error.with_traceback(None)
+        return None
+
+
+class RedriveDelivery(RedrivePlan):
+    """Delivers the steps of a redrive."""
 
     def __init__(
         self, ledger: Ledger, access: Callable[[str], Mapping[str, Any]], on_sent: Callable[[int], None]
     ) -> None:
-        """``access`` returns the transport options of a server; ``on_sent`` is called with each number sent."""
-        self.refused: Counter[str] = Counter()
+        """``on_sent`` is called with each number sent."""
+        super().__init__(access)
         self._ledger = ledger
-        self._access = access
         self._on_sent = on_sent
-        self._errors: dict[tuple[str, str], LadingError | None] = {}
 
     def send(self, server: str, topic: str, identities: Sequence[MessageIdentity], messages: pa.RecordBatch) -> int:
         """Send messages, whose ``identities`` are in their order, and return how many; the others are in ``refused``.
@@ -34,9 +67,7 @@ class RedriveDelivery:
         The topic is looked for before the ledger is written. Raises Unreachable, and the errors of sending that leave
         open whether messages arrived: the ledger finishes those in the next redrive.
         """
-        error = self._find_error(server, topic)
-        if error is not None:
-            self.refused[str(error)] += len(identities)
+        if not self.count_accepted(server, topic, len(identities)):
             return 0
         entry = self._ledger.begin(server, topic, identities)
         try:
@@ -75,20 +106,3 @@ class RedriveDelivery:
         """Raise LocalError if messages were refused and none was sent."""
         if self.refused and not sent:
             raise LocalError("; ".join(self.refused))
-
-    def _find_error(self, server: str, topic: str) -> LadingError | None:
-        place = server, topic
-        if place not in self._errors:
-            self._errors[place] = self._look_for_topic(*place)
-        return self._errors[place]
-
-    def _look_for_topic(self, server: str, topic: str) -> LadingError | None:
-        if not topic:
-            return UnknownTopic("the topic that a message came from has an empty name; name another one with --to")
-        try:
-            require_topic(server, topic, self._access(server))
-        except Unreachable:
-            raise
-        except LadingError as error:
-            return error.with_traceback(None)
-        return None
