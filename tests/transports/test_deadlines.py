@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from lading.model.errors import LadingError
+from lading.model.errors import CorruptError, LadingError
 from lading.transports.kafka.socket import KafkaSecurity, KafkaSocket
+from lading.transports.lading import http
 from lading.transports.lading.http import AdminHttp
 from lading.transports.network import BYTES_PER_S_MIN, ReadDeadline
 from lading.transports.nsq.lookup import Discovery
@@ -49,11 +50,11 @@ def dripping_server(whole: bytes) -> Iterator[tuple[int, list[int]]]:
 
 
 def ask_admin(port: int) -> None:
-    http = AdminHttp("127.0.0.1", port, timeout_s=TIMEOUT_S, retries=0)
+    client = AdminHttp("127.0.0.1", port, timeout_s=TIMEOUT_S, retries=0)
     try:
-        http.get("streams")
+        client.get("streams")
     finally:
-        http.close()
+        client.close()
 
 
 def ask_nsqlookupd(port: int) -> None:
@@ -100,3 +101,18 @@ def test_every_byte_gives_a_little_more_time() -> None:
         theirs.sendall(b"x")
         with pytest.raises(TimeoutError):
             deadline.receive_into(ours, view)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + bytes(0x1000) + b"\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2147483647\r\n\r\n", bytes(0x1000)),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", bytes(0x1000)),
+    ],
+)
+def test_a_response_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch, head: bytes, piece: bytes) -> None:
+    """Its bytes come fast enough for any time-out: a command held 676 MiB of them when its server stopped."""
+    monkeypatch.setattr(http, "RESPONSE_BYTES_MAX", 1 << 20)
+    with dripping_server(head + piece * 512) as (port, _), pytest.raises(CorruptError, match="more than 1048576 bytes"):
+        ask_admin(port)

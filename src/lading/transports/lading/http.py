@@ -14,12 +14,19 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from email.message import Message
-from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
+from http.client import (
+    BadStatusLine,
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    RemoteDisconnected,
+)
 from textwrap import shorten
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
-from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
+from ...model.errors import CorruptError, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ..client_tls import NAME_CA_FILE, ClientTls, explain_failure
 from ..network import DeadlineSocket
 
@@ -28,6 +35,8 @@ TOKEN_VARIABLE = "LADING_TOKEN"
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 ERROR_TEXT_MAX: Final = 200
+RESPONSE_BYTES_MAX: Final = 512 << 20
+"""As long as those of a Kafka broker may be."""
 _NAME_ADMIN: Final = "name the address of its admin endpoint (Lading prints it as admin when it starts)"
 PASSING = (Reason.STOPPING,)
 """Refusals that a repeated request may not meet again: the broker restarts."""
@@ -153,9 +162,23 @@ class AdminHttp:
         self._socket.begin(timeout_s)
         self._connection.request(method, target, body, self._headers)
         response = self._connection.getresponse()
-        answer = HttpResponse(response.status, response.headers, response.read())
+        answer = HttpResponse(response.status, response.headers, self._read(response))
         self._answered = True
         return answer
+
+    def _read(self, response: HTTPResponse) -> bytes:
+        """Return the whole content. Raises CorruptError, and closes the connection, if it is too long."""
+        announced: int | None = response.length
+        if announced is not None and announced <= RESPONSE_BYTES_MAX:
+            # with a limit the library takes a content that ends too early for a whole one
+            return response.read()
+        content = b"" if announced is not None else response.read(RESPONSE_BYTES_MAX + 1)
+        if announced is None and len(content) <= RESPONSE_BYTES_MAX:
+            return content
+        self._connection.close()
+        raise CorruptError(
+            f"the server at {self.place} sends a response of more than {RESPONSE_BYTES_MAX} bytes; {_NAME_ADMIN}"
+        )
 
     def _unreachable(self, failure: Exception) -> Unreachable:
         if isinstance(failure, TimeoutError) and self._answered:
