@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lading.cli import units
+from lading.client import units
 from lading.model.errors import SettingError
 
 from .conftest import Done, Run, documents
