@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
-from lading.kafka_log.catalog_records import CatalogRecords, StreamRecord, TopicRecord
+from lading.broker.core.siblings import SiblingAddress
+from lading.kafka_log import catalog_records
+from lading.kafka_log.catalog_records import CatalogRecords, ChannelRecord, GatewayRecord, StreamRecord, TopicRecord
 from lading.model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
 
 
-def apply(records: CatalogRecords, *written: StreamRecord | TopicRecord) -> None:
+def apply(records: CatalogRecords, *written: StreamRecord | TopicRecord | ChannelRecord | GatewayRecord) -> None:
     for one in written:
         records.apply(one.key.encode(), one.pack())
 
@@ -33,6 +36,33 @@ def test_the_first_of_two_gateways_gets_the_id_and_the_other_one_the_next() -> N
     assert set(records.topics) == {"air.legs"} and set(records.streams) == {"air"}
     apply(records, topic("hops", 2), StreamRecord("sea", 2, 0))
     assert records.topics["air.hops"].id == 2 and records.streams["sea"].id == 2
+
+
+def test_channels_are_names_of_a_topic(caplog: pytest.LogCaptureFixture) -> None:
+    records = CatalogRecords()
+    apply(records, ChannelRecord("air.legs", "a", 5), ChannelRecord("air.legs", "b", 5), ChannelRecord("hops", "a", 5))
+    assert records.channels == {"air.legs": {"a", "b"}, "hops": {"a"}}
+    records.apply(ChannelRecord("air.legs", "a", 0).key.encode(), None)
+    assert records.copy().channels["air.legs"] == {"b"}
+    with caplog.at_level(logging.WARNING, "lading.store"):
+        records.apply(b"channel:hops", b"{}")
+    assert "its key is not TOPIC/CHANNEL" in caplog.text
+
+
+def test_gateways_that_run_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = CatalogRecords()
+    one, other = SiblingAddress("m1", "10.0.0.1", 4150, 4151), SiblingAddress("m2", "10.0.0.2", 4150, 0)
+    now_us = int(time.time() * 1e6)
+    hour_us = 3_600_000_000
+    apply(records, GatewayRecord("a", one, now_us), GatewayRecord("b", other, now_us - hour_us))
+    assert records.list_gateways("x") == [one] and records.list_gateways("a") == []
+    # a clock that is an hour late: it writes again, so it runs
+    apply(records, GatewayRecord("b", other, now_us - hour_us + 5))
+    assert set(records.copy().list_gateways("x")) == {one, other}
+    records.apply(b"gateway:a", None)
+    assert records.list_gateways("x") == [other]
+    monkeypatch.setattr(catalog_records, "GATEWAY_S", -1.0)
+    assert records.list_gateways("x") == []
 
 
 def test_another_stream_may_have_the_same_topic_id() -> None:

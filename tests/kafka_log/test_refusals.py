@@ -49,6 +49,7 @@ def test_a_gateway_has_a_directory_that_ends_with_it() -> None:
         prepared = fit(Settings(store="kafka://h:1"))
         assert prepared.data.is_dir() and not prepared.endpoints.kafka.enabled
         assert prepared.endpoints.iggy_tcp.enabled and prepared.endpoints.admin.enabled
+        assert prepared.endpoints.nsqd_tcp.enabled and prepared.endpoints.nsqlookupd_http.enabled
     assert not prepared.data.exists()
 
 

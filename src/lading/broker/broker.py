@@ -41,6 +41,7 @@ from .core.delayed_messages import DelayedMessages
 from .core.maintenance import Attempts, Maintenance
 from .core.positions import Positions
 from .core.settings import BrokerSettings
+from .core.siblings import Siblings
 from .core.states import States
 from .core.topics.immediate_changes import ImmediateChanges
 from .core.topics.namespace import Namespace, OpenLog
@@ -78,6 +79,7 @@ class BrokerParts(NamedTuple):
     )
     make_renames: type[Renames] = Renames
     make_positions: Callable[[Catalog, Counters, int, Callable[[Callable[[], None]], None]], Positions] = Positions
+    make_channels: type[Channels] = Channels
 
 
 CHANNEL_RULES: Final = ChannelRules(
@@ -101,6 +103,7 @@ class Broker:
         self.counters = Counters()
         self.find_store_problem: Callable[[], str | None] = lambda: None
         """Returns why the store cannot be used now; a data directory reports its own problems."""
+        self.siblings = Siblings()
         self._now_us = now_us
         self._store = store
         self.dates = store.dates
@@ -159,7 +162,7 @@ class Broker:
         self.postponed = DelayedMessages(
             self.catalog, self.appender, directory, self._open_log, self._on_synced, self.damages.watch
         )
-        self.channels = Channels(
+        self.channels = parts.make_channels(
             self.catalog, self.counters, CHANNEL_RULES, self.postponed,
             ExhaustedMessageHandler(self.dead_letters, self.states, self.counters, lambda: self._now_us),
         )  # fmt: skip

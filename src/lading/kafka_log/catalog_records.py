@@ -1,4 +1,4 @@
-"""Records of the topic ``__lading_catalog``: streams, and the stream, id and settings of each topic (docs, its page).
+"""Records of the topic ``__lading_catalog``: streams, the stream, id and settings of each topic, and channels of NSQ.
 
 The topic is compacted; the last record of a key counts. Gateways write to it without a lock, and the order of the log
 decides: a record whose id another stream, or another topic of the stream, has by then does not count, and the gateway
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..broker.core.siblings import SiblingAddress
 from ..model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
 
 LOG: Final = logging.getLogger("lading.store")
@@ -20,6 +23,10 @@ CATALOG_TOPIC: Final = "__lading_catalog"
 VERSION: Final = 1
 STREAM: Final = "stream:"
 TOPIC: Final = "topic:"
+CHANNEL: Final = "channel:"
+GATEWAY: Final = "gateway:"
+GATEWAY_S: Final = 30.0
+"""A gateway whose record is older does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +73,62 @@ class TopicRecord:
         return json.dumps({**document, "created_us": self.created_us, "settings": dict(self.settings)}).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelRecord:
+    """A channel of NSQ: that it exists. Its messages and settings are those of its share group."""
+
+    topic: str
+    """The flat name."""
+    channel: str
+    created_us: int
+
+    @property
+    def key(self) -> str:
+        """Its key: names of topics have no slash."""
+        return f"{CHANNEL}{self.topic}/{self.channel}"
+
+    def pack(self) -> bytes:
+        """Return the value."""
+        return json.dumps({"version": VERSION, "created_us": self.created_us}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRecord:
+    """A gateway that runs, with its address for clients of NSQ. It writes the record again and again."""
+
+    id: str
+    address: SiblingAddress
+    written_us: int
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return GATEWAY + self.id
+
+    def pack(self) -> bytes:
+        """Return the value."""
+        document = {"version": VERSION, "written_us": self.written_us, "nsqd": list(self.address)}
+        return json.dumps(document).encode()
+
+
 @dataclass(slots=True)
 class CatalogRecords:
-    """The streams and topics of the catalog topic's records, up to one offset."""
+    """The streams, topics and channels of the catalog topic's records, up to one offset."""
 
     streams: dict[str, StreamRecord] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
     """By flat name."""
+    channels: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Names by flat name of the topic."""
+    gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
+    """By id, with the time of this machine at which the last record of each was read."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
     _topics_of_stream: dict[str, dict[int, str]] = field(default_factory=dict)
     """Flat names by stream and id."""
 
     def copy(self) -> CatalogRecords:
         """Return the same streams and topics, for a reader in another thread; it takes no more records."""
-        return CatalogRecords(dict(self.streams), dict(self.topics))
+        return CatalogRecords(dict(self.streams), dict(self.topics), dict(self.channels), dict(self.gateways))
 
     def list_topic_ids(self, stream: str) -> Mapping[int, str]:
         """Return the flat name of each topic of a stream by its id."""
@@ -93,6 +142,10 @@ class CatalogRecords:
                 self._apply_stream(name.removeprefix(STREAM), value)
             elif name.startswith(TOPIC):
                 self._apply_topic(name.removeprefix(TOPIC), value)
+            elif name.startswith(CHANNEL):
+                self._apply_channel(name.removeprefix(CHANNEL), value)
+            elif name.startswith(GATEWAY):
+                self._apply_gateway(name.removeprefix(GATEWAY), value)
             else:
                 raise ValueError("its key is unknown")
         except (ValueError, KeyError, TypeError) as error:
@@ -138,6 +191,34 @@ class CatalogRecords:
             del of_stream[record.id]
             if not of_stream:
                 del self._topics_of_stream[record.stream]
+
+    def _apply_channel(self, name: str, value: bytes | None) -> None:
+        topic, slash, channel = name.partition("/")
+        if not (topic and slash and channel):
+            raise ValueError("its key is not TOPIC/CHANNEL")
+        known = self.channels.get(topic, frozenset())
+        if value is None:
+            self.channels[topic] = known - {channel}
+        else:
+            _parse(value)
+            self.channels[topic] = known | {channel}
+
+    def _apply_gateway(self, ident: str, value: bytes | None) -> None:
+        if value is None:
+            self.gateways.pop(ident, None)
+            return
+        document = _parse(value)
+        hostname, host, tcp_port, http_port = document["nsqd"]
+        address = SiblingAddress(str(hostname), str(host), int(tcp_port), int(http_port))
+        is_old = time.time() - int(document["written_us"]) / 1e6 > GATEWAY_S
+        # clocks may be apart: by the first record it may be over, by the next ones, which come as they are written, not
+        read_s = -math.inf if is_old and ident not in self.gateways else time.monotonic()
+        self.gateways[ident] = address, read_s
+
+    def list_gateways(self, own: str) -> list[SiblingAddress]:
+        """Return the gateways that run, but for one."""
+        since_s = time.monotonic() - GATEWAY_S
+        return [address for ident, (address, read_s) in self.gateways.items() if read_s >= since_s and ident != own]
 
     def stream_id(self, name: str) -> int | None:
         """Return the id of a stream, or None if it has no record."""

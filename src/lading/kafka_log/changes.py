@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from ..broker.core.callbacks import ignore
 from ..broker.core.change import Change, complete
 from ..broker.core.settings import UNLIMITED, TopicSettings
 from ..broker.core.topics.topic_names import find_free_id, require_id, require_name
@@ -15,8 +17,8 @@ from ..broker.core.topology import Partition, Topic
 from ..log.catalog_rows import TopicRow
 from ..log.interface import PartitionLog
 from ..model.errors import LadingError, Reason, Refusal, SettingError
-from ..model.names import DEFAULT_STREAM
-from .catalog_records import TopicRecord
+from ..model.names import DEFAULT_STREAM, flat_name
+from .catalog_records import CatalogRecords, TopicRecord
 from .cluster import identify
 from .log import ClusterLog
 from .refusals import refuse
@@ -33,6 +35,9 @@ _CONFIGS: Final[Mapping[str, tuple[str, Callable[[int], int]]]] = {
     "segment_bytes": ("segment.bytes", lambda size: max(size, 1 << 20)),
 }
 """Settings of a topic that are a config of a Kafka topic."""
+LOOKS_MAX: Final = 50
+LOOK_S: Final = 0.1
+"""Between two looks for a topic that another gateway is creating."""
 KEPT_SETTING: Final = "inert_configs"
 """Configs that clients set and find again, without an effect here or there."""
 
@@ -52,12 +57,18 @@ class ClusterChanges(TopologyChanges):
     _unfollowed: set[str]
     """Keys of records that cannot be followed, each logged once."""
 
+    records: CatalogRecords
+    """The records of the last view."""
+    on_taken_over: Callable[[ClusterView], None]
+    """Called with each view after its topics are here."""
+
     def bind(
         self, cluster: ClusterTopics, attach: Callable[[ClusterLog], None], look_again: Callable[[], None]
     ) -> None:
         """Take what changes need; called before the first."""
         self.cluster, self.attach, self.look_again = cluster, attach, look_again
         self._unfollowed = set()
+        self.on_taken_over, self.records = ignore, CatalogRecords()
         self.known, self.logs = {}, {}
 
     # -- what clients ask for
@@ -98,8 +109,19 @@ class ClusterChanges(TopologyChanges):
                 yield self.look_again
                 results.append(self._namespace.topic(spec.stream.id, spec.name))
             except LadingError as error:
+                if isinstance(error, Refusal) and error.reason is Reason.TOPIC_NAME_EXISTS:
+                    # another client was sooner, perhaps at another gateway: its topic is found after this
+                    yield partial(self._wait_for_topic, flat_name(spec.stream.name, spec.name))
                 results.append(error)
         return results
+
+    def _wait_for_topic(self, name: str) -> None:
+        """Take the cluster over until it has a topic with leaders, for a few seconds; for a worker."""
+        for _ in range(LOOKS_MAX):
+            self.look_again()
+            if name in self.known:
+                return
+            time.sleep(LOOK_S)
 
     def _draft(
         self, spec: TopicSpec, now_us: int
@@ -175,6 +197,8 @@ class ClusterChanges(TopologyChanges):
         self.known = {topic.flat_name: identify(topic.uuid, len(topic.partitions)) for topic in topics}
         logs = [partition.log for topic in topics for partition in topic.partitions]
         self.logs = {log.place: log for log in map(to_cluster_log, logs)}
+        self.records = view.records
+        self.on_taken_over(view)
 
     def _attempt(self, key: str, change: Callable[[], object]) -> None:
         """Make a change that a record wants; one that cannot be keeps no other from being made."""

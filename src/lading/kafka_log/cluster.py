@@ -16,14 +16,27 @@ from ..model.names import DEFAULT_STREAM
 from ..model.scan_request import ScanRequest
 from ..transports.kafka.cluster import kafka_error
 from ..transports.kafka.offsets import list_offsets
+from ..transports.kafka.share import require_share_groups, set_group_configs
 from ..transports.kafka.transport import TOPICS_WAIT
-from .catalog_records import CATALOG_TOPIC, CatalogRecords, StreamRecord, TopicRecord
+from .catalog_records import (
+    CATALOG_TOPIC,
+    GATEWAY,
+    CatalogRecords,
+    ChannelRecord,
+    GatewayRecord,
+    StreamRecord,
+    TopicRecord,
+)
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
 
 _TOPIC_RESOURCE: Final = 2
 _COUNT_BYTES: Final = 4
+
+
+CATALOG_CONFIGS: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+"""Segments of an hour, as only a closed one is compacted, and each gateway writes that it runs every few seconds."""
 
 
 class FoundTopic(NamedTuple):
@@ -55,7 +68,7 @@ class ClusterTopics:
         """Create the catalog topic if it is missing. Raises LocalError if it is not compacted."""
         with self._lock:
             try:
-                self._create(CATALOG_TOPIC, 1, {"cleanup.policy": "compact"})
+                self._create(CATALOG_TOPIC, 1, CATALOG_CONFIGS)
             except Refusal as refusal:
                 if refusal.reason is not Reason.TOPIC_NAME_EXISTS:
                     raise
@@ -151,6 +164,23 @@ class ClusterTopics:
         with self._lock:
             self._transport.delete_topic(name)
             self._write(_make_record(name, 0).key, None)
+            for channel in self._records.channels.get(name, ()):
+                self._write(ChannelRecord(name, channel, 0).key, None)
+
+    def put_channel(
+        self, topic: str, name: str, group: str, now_us: int, find_configs: Callable[[bool], Mapping[str, str]]
+    ) -> None:
+        """Create a channel: configs of its share group first, then its record. ``find_configs`` is called with whether
+        it is the topic's first channel. Refusal if the cluster has no share groups."""
+        with self._lock:
+            self._read_catalog()
+            names = self._records.channels.get(topic, frozenset())
+            if name not in names:
+                require_share_groups(self._cluster, group)
+                set_group_configs(self._cluster, group, find_configs(not names))
+                record = ChannelRecord(topic, name, now_us)
+                self._write(record.key, record.pack())
+                self._read_catalog()
 
     def add_partitions(self, name: str, count: int) -> None:
         """Have a topic grow to ``count`` partitions."""
@@ -162,6 +192,16 @@ class ClusterTopics:
             for row in answer.results:
                 if row.error_code:
                     raise kafka_error(f"topic {name!r} cannot grow", row.error_code, row.error_message)
+
+    def put_gateway(self, record: GatewayRecord) -> None:
+        """Write that a gateway runs."""
+        with self._lock:
+            self._write(record.key, record.pack())
+
+    def delete_gateway(self, ident: str) -> None:
+        """Write that a gateway has ended."""
+        with self._lock:
+            self._write(GATEWAY + ident, None)
 
     # -- the parts; the lock is held
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final, cast
+from uuid import uuid4
 
 from ..broker.broker import Broker, BrokerParts
 from ..broker.core.settings import BrokerSettings
@@ -22,15 +24,17 @@ from ..model.errors import LadingError, Reason, Refusal
 from ..runtime.clock import Dates, now_us
 from ..transports.open import open_transport
 from .appender import ClusterAppender
+from .catalog_records import GatewayRecord
 from .changes import ClusterChanges
-from .cluster import ClusterTopics
+from .cluster import ClusterTopics, ClusterView
 from .ends import AwaitedPlaces, Ends, EndsWatcher, Places
 from .group_offsets import GroupOffsets
 from .loader import Loader
 from .log import StretchCache
 from .positions import ClusterPositions
 from .producers import Producers
-from .refusals import GatewayAccessFile, GatewayCatalog, RefusedRenames
+from .refusals import GatewayAccessFile, GatewayCatalog, RefusedRenames, refuse
+from .share_channels import ClusterChannels
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -49,6 +53,9 @@ SILENCE_S: Final = 3.0
 PATIENCE_S: Final = 20.0
 """How long a request is repeated: Kafka takes about 10 seconds to give a dead broker's partitions to others."""
 END_S: Final = 10.0
+GOODBYE_S: Final = 1.0
+BEAT_S: Final = 5.0
+"""Between two records of a gateway that runs."""
 
 
 class ClusterStore:
@@ -63,8 +70,9 @@ class ClusterStore:
         self.catalog = GatewayCatalog(data / FILE_NAME, disk, self.dates)
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
-        """Refuse: logs come with the topics of the cluster."""
-        raise Refusal(Reason.FEATURE_UNAVAILABLE, "a store of kafka:// has no files; create the topic in the cluster")
+        """Refuse."""
+        # topics come from the cluster with their logs: only messages that a publisher delays would have a log besides
+        refuse("delays")
 
 
 @contextmanager
@@ -107,6 +115,7 @@ class Gateway:
                 lambda catalog, counters, flush_us, call_later: ClusterPositions(
                     catalog, counters, flush_us, call_later, self._offsets
                 ),
+                ClusterChannels,
             ),
         )  # fmt: skip
         store.catalog.is_guarded = True
@@ -117,11 +126,19 @@ class Gateway:
         changes.bind(
             self._cluster, lambda log: log.attach(self._loader, self._cache, awaited.note), self._look_and_wait
         )
+        channels = self.broker.channels
+        assert isinstance(channels, ClusterChannels), "made above"
+        self._channels = channels
+        channels.bind(self._cluster, self._open_transport, self._post, self._look_and_wait)
+        changes.on_taken_over = self._take_channels
         # it looks again by itself, and reports what it found
         watching = self._open_transport()
         watching.limit_patience(SILENCE_S, SILENCE_S)
         self._ends = EndsWatcher(watching, self._list_places, awaited, self._take_ends, self._post)
         self.broker.find_store_problem = lambda: self._ends.problem
+        self._id = str(uuid4())
+        self._beat_at_s = 0.0
+        self.broker.siblings.list_others = lambda: changes.records.list_gateways(self._id)
         self._stopped = Event()
         self._looking = Lock()
         self._looker = Thread(target=self._look_on, name="lading-topics", daemon=True)
@@ -136,7 +153,13 @@ class Gateway:
         """Send what was accepted, then end."""
         self._stopped.set()
         self._ends.close()
+        if self._beat_at_s:
+            # a cluster that does not respond holds nothing up: lookups forget this gateway after a while
+            deleting = Thread(target=self._delete_record, name="lading-goodbye", daemon=True)
+            deleting.start()
+            deleting.join(GOODBYE_S)
         self.broker.appender.flush()
+        self._channels.end_readers(END_S)
         self._producers.close(END_S)
         self._offsets.close(END_S)
         self._is_open = False
@@ -175,6 +198,7 @@ class Gateway:
         problem: str | None = None
         while not self._stopped.wait(LOOK_S):
             try:
+                self._beat()
                 self._look_and_wait()
                 problem = None
             except Exception as error:
@@ -182,6 +206,21 @@ class Gateway:
                     fault = None if isinstance(error, LadingError) else error
                     LOG.warning("the topics of the cluster cannot be looked at: %s", error, exc_info=fault)
                 problem = str(error)
+
+    def _take_channels(self, view: ClusterView) -> None:
+        for topic in self.broker.topology.topics():
+            self._channels.take_over(topic, view.records.channels.get(topic.flat_name, frozenset()))
+
+    def _beat(self) -> None:
+        """Write that this gateway runs, with its address for clients of NSQ."""
+        address = self.broker.siblings.find_own()
+        if address is not None and not self._stopped.is_set() and time.monotonic() >= self._beat_at_s:
+            self._cluster.put_gateway(GatewayRecord(self._id, address, now_us()))
+            self._beat_at_s = time.monotonic() + BEAT_S
+
+    def _delete_record(self) -> None:
+        with suppress(LadingError):
+            self._cluster.delete_gateway(self._id)
 
     # -- ends
 

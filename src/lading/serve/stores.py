@@ -39,8 +39,8 @@ class StoreKind(NamedTuple):
 STORES: Final[Mapping[str, StoreKind]] = {
     "kafka": StoreKind(
         "lading.kafka_log.gateway:open_gateway",
-        ("iggy", "admin"),
-        "Kafka clients connect to the cluster itself, NSQ clients and the schema registry need a data directory",
+        ("iggy", "nsq", "admin"),
+        "Kafka clients connect to the cluster itself, the schema registry needs a data directory",
         "a message is acknowledged when the cluster has it on all replicas in sync",
     )
 }

@@ -10,6 +10,7 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..core.callbacks import ignore
+from ..core.change import Change
 from ..core.component import NEVER_US, SOON_US, Component
 from ..core.counters import Counters
 from ..core.pending_append import Append
@@ -152,6 +153,10 @@ class Channels(Component):
                 lane.restore(after_cut(one, partition))
         self._channels.setdefault(topic, {})[name] = channel
         self._in_use[channel] = None
+
+    def prepare(self, topic: Topic, name: str, start: ChannelStart) -> Change[None] | None:
+        """Return what has to be made before ``open`` can create a channel: nothing, except on other stores."""
+        return None
 
     def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
         """Return the channel of that name, created if it does not exist; it is on disk on return."""

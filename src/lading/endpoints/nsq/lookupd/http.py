@@ -162,7 +162,7 @@ class LookupHttp:
         except LadingError:
             self._node.require_creation(principal_of(request), name)
             topic = await self._node.create(name)
-        self._node.open_channel(topic, channel)
+        await self._node.create_channel(topic, channel)
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
         was_registered = self._lookup.forget(topic_name(request), channel_name(request))

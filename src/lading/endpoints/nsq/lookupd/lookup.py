@@ -1,4 +1,5 @@
-"""Nodes of topics: our own node, always as it is now, and other nodes that have registered (nsq.md 5.3)."""
+"""Nodes of topics: our own node, always as it is now, those that serve the same topics, and other nodes that have
+registered (nsq.md 5.3)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from ....broker.core.siblings import SiblingAddress
 from ....model.errors import Refusal
 from ....runtime.turns import CallbackQueue, TurnCounter, Turns, sort_in_turns
 from ..fork import VERSION
@@ -148,7 +150,7 @@ class Lookup:
             self._removals.call(_leave_index(producer))
 
     def _producers_of(self, topic: str) -> list[NsqdProducer]:
-        """Return every node that has the topic, our own first; ours has only this one."""
+        """Return every node that has the topic, our own first; ours and those like it have only this one."""
         own: list[Topic] = []
         with suppress(Refusal):
             own.append(self._node.find(topic))
@@ -182,9 +184,11 @@ class Lookup:
         tcp, http = node.tcp_address(), node.http_address()
         if tcp is None:
             return []
-        address = str(tcp)
-        http_port = http.port if http is not None else 0
-        return [NsqdProducer(address, node.hostname, tcp.host, tcp.port, http_port, VERSION, topics=topics)]
+        own = SiblingAddress(node.hostname, tcp.host, tcp.port, http.port if http is not None else 0)
+        return [
+            NsqdProducer(f"{one.host}:{one.tcp_port}", *one, VERSION, topics=topics)
+            for one in (own, *sorted(node.broker.siblings.list_others()))
+        ]
 
     def tombstone(self, topic: str, node: str) -> None:
         """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""

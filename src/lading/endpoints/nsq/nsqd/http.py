@@ -313,7 +313,7 @@ class NsqdHttp:
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
         topic, name = topic_name(request), channel_name(request)
-        self._node.open_channel(topic_of(self._node, topic), name)
+        await self._node.create_channel(topic_of(self._node, topic), name)
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
         if not self._node.was_deleted(topic_name(request), channel_name(request)):

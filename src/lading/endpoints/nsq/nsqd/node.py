@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ....broker.channels import Channel, ChannelStart
 from ....broker.core.access.rights import Resource, Right, flat_topic_resource
 from ....broker.core.settings import TopicSettings
+from ....broker.core.siblings import SiblingAddress
 from ....dialects.nsq import limits, publishing
 from ....dialects.nsq.errors import NsqProtocolError
 from ....model.errors import LadingError, Reason, Refusal
@@ -124,6 +125,7 @@ class Node:
         self.channels.on_work = self.pump_soon
         self.channels.on_unused = self._drop
         self.broker.access.add_changed_callback(self._on_rights_changed)
+        self.broker.siblings.find_own = self._find_address
 
     def _on_rights_changed(self) -> None:
         for connection in list(self.connections):
@@ -290,8 +292,19 @@ class Node:
             connection.topic_upgraded(topic)
 
     def open_channel(self, topic: Topic, name: str) -> Channel:
-        """Return the channel, created if it does not exist."""
-        return self.channels.open(topic, name, start=ChannelStart.END if self.strict else ChannelStart.KEPT)
+        """Return the channel, created if it does not exist. Raises WorkNeeded if that takes others' time."""
+        start = ChannelStart.END if self.strict else ChannelStart.KEPT
+        change = self.channels.prepare(topic, name, start)
+        if change is not None:
+            raise self.need(lambda: self.services.changes.make_in_turn(topic, change))
+        return self.channels.open(topic, name, start=start)
+
+    async def create_channel(self, topic: Topic, name: str) -> None:
+        """Create the channel if it does not exist."""
+        try:
+            self.open_channel(topic, name)
+        except WorkNeeded as needed:
+            await needed.make()
 
     def find_channel(self, topic: Topic, name: str) -> Channel | None:
         """Return the channel, if there is one."""
@@ -345,6 +358,12 @@ class Node:
     def tcp_address(self) -> Address | None:
         """Return the TCP address of nsqd for clients of lookups, or None if that endpoint is off."""
         return self.services.settings.endpoints.nsqd_tcp.advertised or self.tcp
+
+    def _find_address(self) -> SiblingAddress | None:
+        tcp, http = self.tcp_address(), self.http_address()
+        if self.tcp is None or tcp is None:
+            return None
+        return SiblingAddress(self.hostname, tcp.host, tcp.port, http.port if http is not None else 0)
 
     def http_address(self) -> Address | None:
         """Return the HTTP address of nsqd for clients of lookups, or None if that endpoint is off."""
