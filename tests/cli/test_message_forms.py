@@ -197,5 +197,13 @@ def test_poll_shows_payloads_as_their_schemas_say(lading: Run, tmp_path: Path) -
         ):  # fmt: skip
             assert part in shown
         assert "AVRO" not in lading(*words).stdout
+        # nothing listens on this port: messages are shown, with one note for all of them
+        away = lading(*words, "--registry", "http://127.0.0.1:9")
+        assert away.stdout.count("decoded 0:") == 4 and "\n  plain\n" in away.stdout
+        note = "payloads are shown as they are: registry http://127.0.0.1:9: cannot be reached: Connection refused"
+        assert " ".join(away.stderr.split()).count(note) == 1
+        # a condition cannot be decided without it
+        away = lading(*words, "--registry", "http://127.0.0.1:9", "--where", "payload.id = 7", code=2)
+        assert "registry http://127.0.0.1:9: cannot be reached" in " ".join(away.stderr.split())
         # what is sent again from it has the bytes
         assert "AVRO" not in lading(*words, "--registry", url, "-o", "json").stdout

@@ -6,12 +6,13 @@ import base64
 import os
 import stat
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import randrange
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
 import typer
@@ -352,13 +353,16 @@ def _printer(
 
         return print_message
     schemas = None if payload is None else parse_payload_form(payload)
-    return lambda message: show(message, output, headers_only=headers_only, schemas=schemas)
+    decode = None if schemas is None else _PayloadDecoder(schemas)
+    return lambda message: show(message, output, headers_only=headers_only, decode=decode)
 
 
-def show(message: Message, output: Output, *, headers_only: bool = False, schemas: PayloadForm | None = None) -> None:
+def show(
+    message: Message, output: Output, *, headers_only: bool = False, decode: _PayloadDecoder | None = None
+) -> None:
     """Print one message to stdout, ``headers_only`` without its payload.
 
-    As text a payload that names a schema, which ``schemas`` finds, is JSON; as JSON it is what was sent.
+    As text a payload is what ``decode`` makes of it; as JSON it is what was sent.
     """
     if output is Output.JSON:
         document = to_json(message)
@@ -386,8 +390,8 @@ def show(message: Message, output: Output, *, headers_only: bool = False, schema
         console.print("  [dim]no payload[/]")
         return
     payload, note = message.payload, ""
-    if schemas is not None:
-        payload, note = _decode_payload(message, payload, schemas)
+    if decode is not None:
+        payload, note = decode(message, payload)
     if note:
         console.print(f"  [dim]{literal(note)}[/]")
     indented = indent_json(payload, JSON_LINES) if len(payload) > JSON_LINE_BYTES else None
@@ -401,16 +405,36 @@ def show(message: Message, output: Output, *, headers_only: bool = False, schema
         console.print(f"  [dim]… ({count:,} lines; --output json shows all)[/]")
 
 
-def _decode_payload(message: Message, payload: bytes, schemas: PayloadForm) -> tuple[bytes, str]:
-    """Return a payload as JSON, and the schema that it names; what was sent, and why, if it cannot be decoded."""
-    from ..payloads.decoded import decode_message
+REGISTRY_PAUSE_S: Final = 5.0
+"""How long a registry that does not respond is not asked again."""
 
-    found = decode_message(schemas, message)
-    if found is None:
-        return payload, ""
-    if found.text is None:
-        return payload, f"schema {found.schema}: {found.problem}"
-    return found.text.encode(), f"{found.kind} by schema {found.schema}"
+
+class _PayloadDecoder:
+    """Payloads that name a schema, as JSON; as they are while the registry does not respond."""
+
+    def __init__(self, schemas: PayloadForm) -> None:
+        self._schemas = schemas
+        self._pause_until_s = 0.0
+
+    def __call__(self, message: Message, payload: bytes) -> tuple[bytes, str]:
+        """Return a payload as JSON, and the schema that it names; what was sent, and why, if it cannot be decoded."""
+        from ..model.errors import RemoteError
+        from ..payloads.decoded import decode_message
+
+        if time.monotonic() < self._pause_until_s:
+            return payload, ""
+        try:
+            found = decode_message(self._schemas, message)
+        except RemoteError as error:
+            # messages are shown all the same: each attempt takes a second, or half a minute if nothing responds
+            self._pause_until_s = time.monotonic() + REGISTRY_PAUSE_S
+            print_note(f"payloads are shown as they are: {error}")
+            return payload, ""
+        if found is None:
+            return payload, ""
+        if found.text is None:
+            return payload, f"schema {found.schema}: {found.problem}"
+        return found.text.encode(), f"{found.kind} by schema {found.schema}"
 
 
 def _text(value: Any, most: int = 500) -> str:
