@@ -251,10 +251,10 @@ class RegistryClient:
             document = self._ask("GET", path)
         except RemoteError as error:
             raise self._explain_refusal(path, error) from None
-        kind, text = _kind_of(document), _text_of(document)
+        kind, text = _kind_of(document), _text_of(document, self._address.url)
         resolved: dict[str, ResolvedReference] = {}
         try:
-            references = _references_of(document)
+            references = _references_of(document, self._address.url)
             self._resolve(references, resolved, set())
         except Unreachable:
             raise
@@ -311,8 +311,10 @@ class RegistryClient:
                 raise RemoteError(f"registry {self._address.url}: a schema refers to more than {REFERENCES_MAX} others")
             path = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
             document = self._ask("GET", path)
-            self._resolve(_references_of(document), resolved, met)
-            resolved[reference.name] = ResolvedReference(reference.name, _text_of(document), reference)
+            self._resolve(_references_of(document, self._address.url), resolved, met)
+            resolved[reference.name] = ResolvedReference(
+                reference.name, _text_of(document, self._address.url), reference
+            )
 
     # -- on disk
 
@@ -406,6 +408,9 @@ class RegistryClient:
         if len(found) > RESPONSE_BYTES_MAX:
             self._disconnect()
             raise http.client.HTTPException(f"a response of more than {RESPONSE_BYTES_MAX} bytes")
+        if response.length:
+            # a read with a bound returns what came before the connection ended
+            raise http.client.HTTPException("a response was cut")
         return response.status, found
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -447,20 +452,22 @@ def _parse_document(data: bytes) -> Any:
         return None
 
 
-def _references_of(document: Any) -> tuple[Reference, ...]:
+def _references_of(document: Any, url: str) -> tuple[Reference, ...]:
     try:
         return tuple(
             Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
             for one in document.get("references") or ()
         )
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise RemoteError("registry: a response has invalid references; is this the URL of a registry?") from None
+        raise RemoteError(
+            f"registry {url}: a response has invalid references; is this the URL of a registry?"
+        ) from None
 
 
-def _text_of(document: Any) -> str:
+def _text_of(document: Any, url: str) -> str:
     text = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(text, str):
-        raise RemoteError("registry: a response has no schema; is this the URL of a registry?")
+        raise RemoteError(f"registry {url}: a response has no schema; is this the URL of a registry?")
     return text
 
 
