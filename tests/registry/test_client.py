@@ -20,7 +20,6 @@ from lading.registry.client import (
     RegistryAddress,
     RegistryClient,
     SchemaMissing,
-    subject_of,
 )
 from lading.registry.payload_form import parse_payload_form
 from lading.schemas.parsed import InvalidSchema, Reference
@@ -342,10 +341,3 @@ def test_secrets_are_read_by_reference(
         RegistryClient(RegistryAddress(url, user="ann")).schema_by_id(1)
     with pytest.raises(SettingError, match="invalid URL"):
         RegistryClient(RegistryAddress("registry:8081"))
-
-
-def test_subjects_of_the_strategies() -> None:
-    subjects = [subject_of(strategy, "t", "key", "n.R") for strategy in ("TOPIC", "RECORD", "TOPIC_RECORD")]
-    assert subjects == ["t-key", "n.R", "t-n.R"]
-    with pytest.raises(SettingError):
-        subject_of("OTHER", "t", "key", "n.R")

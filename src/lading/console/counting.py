@@ -1,4 +1,4 @@
-"""How many messages match a filter: by several threads if this process reads and filters the log itself."""
+"""Counting the messages that match a filter, by several threads if this process reads and filters the log itself."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .responses import Document
 from .source import ConsoleSource
 
 PROGRESS_S: Final = 0.2
-"""How often a search reports its progress."""
+"""The time between two progress reports of a search."""
 COUNT_BYTES: Final = 8 << 20
-"""How much one request of a counting search reads."""
+"""Bytes that one request of a counting search reads."""
 COUNT_ROWS: Final = 1 << 15
-"""How many messages are filtered at a time: more than readers get in a batch, since they share the cost of a step, and
-few enough for a processor's cache."""
+"""Messages that are filtered together: more than readers get in a batch, since they share the cost of a step, and few
+enough for a processor's cache."""
 THREADS_MAX: Final = 4
 RANGE_OFFSETS: Final = 250_000
 """How many offsets a thread takes at a time: few enough that all threads end at about the same time."""
@@ -30,13 +30,13 @@ RANGE_OFFSETS: Final = 250_000
 _Range = tuple[int, int, int]
 """Partition, first offset, and the offset after the last."""
 _Damaged = list[tuple[int, OffsetSpan]]
-"""Partitions and ranges that were met; threads append to it."""
+"""Damaged partitions and ranges that reads met; threads append to the list."""
 
 
 def count_matches(
     source: ConsoleSource, topic: str, partition: int | None, selection: Selection, threads: int | None = None
 ) -> Iterator[Document]:
-    """Yield how many messages were found and looked at so far; the last document is the end.
+    """Yield how many messages matched and were read so far; the last document has the totals.
 
     A server is asked for one read after the other, which it may filter. In a directory decoding and filtering are this
     process's, and their kernels and Arrow's run side by side, in as many ``threads`` as there are cores.
@@ -73,7 +73,7 @@ def count_matches(
 def _count_in_order(
     transport: Transport, meta: TopicMeta, ranges: list[_Range], selection: Selection, damaged: _Damaged
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each read how many messages match, and how many offsets that were; add to ``damaged`` what it met."""
+    """Yield for each read how many messages match, and the number of offsets read; add damage to ``damaged``."""
     for number, first, end in ranges:
         reader = PartitionReader(
             transport, meta, number, first, end=end, sure=False, max_bytes=COUNT_BYTES, max_rows=COUNT_ROWS
@@ -92,7 +92,8 @@ def _count_side_by_side(
     source: ConsoleSource, meta: TopicMeta, ranges: list[_Range], selection: Selection, threads: int,
     damaged: _Damaged,
 ) -> Iterator[tuple[int, int]]:  # fmt: skip
-    """Yield what ``_count_in_order`` does, every ``PROGRESS_S`` for all threads; they end soon if nobody goes on."""
+    """Yield what ``_count_in_order`` does, every ``PROGRESS_S`` for all threads; the threads end soon after the caller
+    stops."""
     left, lock = threading.Event(), threading.Lock()
     counted = [0, 0]
 

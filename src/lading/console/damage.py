@@ -26,18 +26,18 @@ class MetDamage:
         self._lock: Final = threading.Lock()
 
     def add(self, meta: TopicMeta, damaged: DamagedOffsets) -> None:
-        """Remember what a read of a topic met."""
+        """Note the damage that a read of a topic met."""
         with self._lock:
             for number, ranges in damaged.items():
                 topic_id, known = self._ranges.get((meta.name, number), (meta.topic_id, []))
                 if topic_id != meta.topic_id:
-                    # another topic has the name now
+                    # a new topic has this name now
                     known = []
                 if merged := merge_ranges([*known, *ranges]):
                     self._ranges[meta.name, number] = meta.topic_id, merged
 
     def of(self, meta: TopicMeta) -> dict[int, list[OffsetSpan]]:
-        """Return what is known of a topic, as far as it is kept, for each partition that has some."""
+        """Return the known damage of a topic that is still kept, for each damaged partition."""
         found = {}
         with self._lock:
             for part in meta.partitions:
@@ -48,6 +48,6 @@ class MetDamage:
         return found
 
     def describe(self, meta: TopicMeta, damaged: DamagedOffsets) -> str | None:
-        """Remember what a read of a topic met, and return the sentence about it; None if it met nothing."""
+        """Note the damage that a read of a topic met, and return a sentence about it; None without damage."""
         self.add(meta, damaged)
         return describe_damage(damaged, len(meta.partitions)) or None

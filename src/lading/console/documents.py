@@ -1,4 +1,4 @@
-"""Messages as the page shows them: in a list shortened, alone whole, with every byte."""
+"""Messages as the page shows them: shortened in a list, or one message with every byte."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..payloads.walk import walk_json
 from ..registry.payload_form import RegistrySchemas
 
 LIST_HEADERS_MAX: Final = 60
-"""How many headers of a message a list shows, besides those that are columns."""
+"""The number of headers of a message that a list shows, besides the columns."""
 LIST_JSON_BYTES_MAX: Final = 65_536
 LIST_PATHS_MAX: Final = 30
 LIST_DEPTH_MAX: Final = 4
 """JSON payloads up to this size are parsed; of each this many paths are listed, with up to this many names."""
 LIST_TEXT_MAX: Final = 400
-"""How many characters of a value, key or payload a list shows."""
+"""The number of characters of a value, key or payload that a list shows."""
 
 
 def summarize(message: Message, columns: Collection[str] = ()) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def list_paths(payload: bytes | None) -> list[str]:
 
 
 def _members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
-    """Return the values of ``columns`` that are paths, by these; null for one that the payload does not have."""
+    """Return the values of the ``columns`` that are paths, by path; null if the payload has no such value."""
     paths = {text: path for text in columns if (path := parse_path(text)) is not None}
     if not paths:
         return {}
@@ -105,7 +105,7 @@ def _decode(message: Message, form: PayloadForm) -> dict[str, Any] | None:
     try:
         found = decode_message(form, message)
     except LadingError as error:
-        # a registry that is away keeps nobody from the bytes
+        # if the registry is unreachable, the page shows the bytes
         return {"schema": None, "url": None, "text": None, "problem": str(error)}
     if found is None:
         return None
@@ -169,7 +169,7 @@ def _text(data: bytes | None) -> dict[str, Any] | None:
         return None
     part = data[: 4 * LIST_TEXT_MAX]
     try:
-        # a character that the cut divides is not a fault
+        # the cut may divide a character: then the bytes are UTF-8 all the same
         text, form = part.decode(errors="strict" if len(part) == len(data) else "ignore"), "text"
         if len(part) < len(data):
             data.decode()

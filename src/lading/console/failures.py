@@ -101,7 +101,7 @@ class FailurePages:
                         continue
                     bars[told["convention"], told["origin_topic"] or "", _why(told)] += 1
                     rows.append({"partition": partitions[at], "offset": str(offsets[at]), "why": _why(told), **told})
-                # the last ones are shown: what fails now comes first
+                # show the newest ones: the present failures come first
                 rows = rows[-ROWS_MAX:]
                 advance(batch.num_rows)
             drawn = [
@@ -132,7 +132,7 @@ class FailurePages:
         return json_answer({"bars": quarantine.histogram(where), "rows": rows})
 
     def _show_quarantined(self, request: Request) -> Response:
-        """One message beside its reasons."""
+        """Return one message and its reasons."""
         found = self._quarantine_of(text_of(request, "pipeline")).find(text_of(request, "message"))
         facts = [{name: str(row[name]) for name in ("reason", "header", "detail", "replays")} for row in found]
         return json_answer({"reasons": facts, "message": {"topic": found[0]["topic"]} | show_whole(_message(found[0]))})
@@ -163,12 +163,12 @@ def _name(file: Path) -> str:
 
 def _why(told: Document) -> str:
     exception, reason = told["exception"] or "", told["reason"] or ""
-    # texts of exceptions hold what differs from message to message
+    # texts of exceptions contain values that differ from message to message
     return exception or reason or "no reason given"
 
 
 def _own_reason(headers: Sequence[Document]) -> Document | None:
-    """Return what Lading's own copies say, with the names that those of others have; None for another message."""
+    """Return the facts of a copy that Lading made, under the names of other systems; None for another message."""
     said = {one["key"]: one["value"] for one in headers if one["key"] in reason_headers.REASON_HEADERS}
     if reason_headers.REASON not in said:
         return None

@@ -23,7 +23,7 @@ from .source import ConsoleSource
 LIMIT: Final = 50_000
 LIMIT_MAX: Final = 1_000_000_000
 HEADERS_MAX: Final = 500
-"""How many headers a page shows: the heaviest."""
+"""The number of headers that a page shows: those with the most bytes."""
 
 
 class HeaderPages:
@@ -62,7 +62,7 @@ class HeaderPages:
             try:
                 settings = PipelineSettings.load(file)
             except LadingError as error:
-                # a file that is wrong takes away its own drift, not the profile
+                # with an invalid file its own drift is missing, not the profile
                 found.append({"pipeline": str(file), "error": str(error), "rows": []})
                 continue
             if settings.contract.headers and any(one.topic == topic for one in settings.document.source):

@@ -9,12 +9,12 @@ from typing import Any, Final
 from .responses import Document
 
 LOOK_S: Final = 0.2
-"""How often the progress of the work is reported."""
+"""The time between two reports of progress."""
 Advance = Callable[[int], None]
 
 
 class PageLeft(Exception):
-    """Ends work whose page was left; never seen by people."""
+    """Ends work whose page was closed; no user sees it."""
 
 
 def run_with_progress(work: Callable[[Advance], Document]) -> Iterator[Document]:

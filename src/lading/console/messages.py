@@ -1,4 +1,4 @@
-"""Messages for the page: a page of them, all that match counted, those that arrive, and one whole."""
+"""Messages for the page: a page of them, a count of matches, new messages as they arrive, and one complete message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .source import ConsoleSource
 PAGE_MAX: Final = 500
 TAIL_WAIT_S: Final = 0.5
 TAIL_A_SECOND_MAX: Final = 200
-"""How many messages a second a tail shows at most; it counts the others: no person reads faster."""
+"""A tail shows at most this many messages a second and counts the others: no person reads faster."""
 
 
 class MessagePages:
@@ -57,7 +57,7 @@ class MessagePages:
     def _messages(self, request: Request) -> Response:
         wanted = _page_request(request)
         topic, columns = text_of(request, "topic"), _columns(request)
-        # the beginning of the first of several pages: one sentence reports their losses together
+        # the start of the first of several pages: one sentence reports the losses of all
         since = request.query_params.get("since", "")
 
         def page() -> Iterator[Document]:
@@ -133,7 +133,7 @@ class MessagePages:
 
 
 def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int, source: ConsoleSource) -> Document:
-    """Return the message at an offset, whole, in any state.
+    """Return the complete message at an offset, in any state.
 
     Raises LocalError if the message does not exist, and CorruptLog, after noting it in the source, if it is damaged.
     """

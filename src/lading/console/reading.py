@@ -20,7 +20,7 @@ from ..model.ranges import OffsetSpan, clip_ranges
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 
 WINDOW_MIN: Final = 4_096
-"""How many offsets a filter reads first; it reads more with each window that has too few matches."""
+"""The number of offsets that a filter reads first; it reads more after each window with too few matches."""
 WINDOW_MAX: Final = 262_144
 _FORMS: Final = (
     "write earliest, latest, an offset, -N for the last N, a time like 2026-01-31T12:00, or PARTITION:OFFSET,…"
@@ -40,7 +40,7 @@ class PageSpan:
 
     @property
     def left(self) -> int:
-        """How many offsets that are."""
+        """The number of offsets in the window."""
         return max(0, self.end - self.first)
 
 
@@ -157,7 +157,8 @@ def find_damage(
 
 
 def parse_cursor(at: str) -> dict[int, int] | None:
-    """Return offsets by partition from ``0:120,1:80``; None for another text. Raises LocalError for half of one."""
+    """Return offsets by partition from ``0:120,1:80``; None for another text. Raises LocalError for an incomplete
+    one."""
     if ":" not in at or "T" in at or "-" in at:
         return None
     found = {}
@@ -185,7 +186,7 @@ def _find_place(
     transport: Transport, meta: TopicMeta, part: PartitionMeta, bound: str | int | datetime, *, newest_first: bool
 ) -> int:
     if newest_first and isinstance(bound, int):
-        # an offset that was typed is on the page, whichever way it reads; the last N begin at the end
+        # the page includes an offset that the user typed, in both directions; the last N begin at the end
         return bound + 1 if bound >= 0 else part.end_offset
     return resolve_offset(transport, meta, part, bound)
 
@@ -207,7 +208,7 @@ def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request:
         if reader.position == before:
             # no message follows, such as after the last message of a transaction
             break
-        # backwards only the last ones of a window can be on the page
+        # backwards, only the last messages of a window can be on the page
         while newest_first and batches and rows - batches[0].num_rows >= request.count:
             rows -= batches.pop(0).num_rows
             is_cut = True
@@ -235,7 +236,7 @@ def _merge(round_: Sequence[_Found], *, newest_first: bool) -> Iterator[tuple[_F
         latest: int | None = None
         for number, message in enumerate(found.messages):
             at = sign * message.timestamp_us
-            # times that run back within a partition count as the latest before them
+            # a time earlier than one before it in the partition counts as that one
             latest = at if latest is None or at > latest else latest
             yield latest, found.span.partition, number, (found, message)
 

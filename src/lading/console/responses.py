@@ -1,4 +1,4 @@
-"""Answers of the console: documents, streams of documents one a line, and errors as sentences."""
+"""Responses of the console: documents, streams of one document a line, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def error_answer(error: Exception) -> Response:
 
 
 def stream_answer(make: Callable[[], Iterator[Document]]) -> Response:
-    """Return a response that sends documents as they are made, one a line, until the page leaves.
+    """Return a response that sends documents as they are made, one a line, until the page is closed.
 
-    An error is the last document of its stream. Beyond ``STREAMS_MAX`` of them it is an error at once.
+    An error is the last document of its stream. If ``STREAMS_MAX`` of them are open, it is an error at once.
     """
     if not _STREAMS.acquire(blocking=False):
         return json_answer({"error": f"{STREAMS_MAX} searches and tails are open already; close one"}, 503)
@@ -67,7 +67,7 @@ def stream_answer(make: Callable[[], Iterator[Document]]) -> Response:
 
 
 class _LimitedStream(StreamingResponse):
-    """A stream that gives its place back however it ends."""
+    """A stream that frees its place, however it ends."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -77,7 +77,7 @@ class _LimitedStream(StreamingResponse):
 
 
 def number_of(request: Request, name: str, default: int, most: int) -> int:
-    """Return a number of the query. Raises LocalError unless it lies between 1 and ``most``."""
+    """Return a number of the query. Raises LocalError unless it is between 1 and ``most``."""
     text = request.query_params.get(name) or str(default)
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= most:
         raise LocalError(f"{name}={text[:40]!r}: invalid; send a number from 1 to {most:,}")

@@ -1,4 +1,4 @@
-"""Pipelines with their runs, and mirrors with their fidelity tables: from what both keep on disk."""
+"""Pipelines with their runs, and mirrors with their fidelity tables, from the files that both keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .responses import Document, json_answer
 from .settings import ConsoleSettings
 
 BATCHES_MAX: Final = 200
-"""How many of the last batches a page shows."""
+"""The number of newest batches that a page shows."""
 REPORT_BYTES_MAX: Final = 16 << 20
 
 

@@ -41,12 +41,12 @@ NAME: Final = "console"
 PAGES: Final = (
     "/", "/topic", "/messages", "/headers", "/send", "/groups", "/group", "/failures", "/pipelines", "/mirrors"
 )  # fmt: skip
-"""All are the same document: the address says what it shows."""
+"""All paths return the same document: the address selects what it shows."""
 STATIC: Final = files("lading.console") / "static"
 KEY_HEADER: Final = "x-lading-console-key"
 """A header that the page sends with each request, as browsers send cookies to every port of a host."""
 GUARDED: Final = "/api/"
-"""Paths that need the key; the document and the files beside it are the same for everybody."""
+"""Paths that need the key; the document and its files are the same for all users."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -112,7 +112,7 @@ def make_app(
     async def say_unknown(request: Request, error: Exception) -> Response:
         if request.url.path.startswith(("/api/", "/static/")):
             return json_answer({"error": f"{request.url.path} does not exist"}, 404)
-        # a person mistyped an address: the page says so, with links to those that there are
+        # for a mistyped address the page says so, with links to the existing pages
         return Response(document, 404, media_type="text/html; charset=utf-8")
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -133,7 +133,7 @@ def make_app(
 
 
 def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
-    """Return what the pages ask for."""
+    """Return the routes that the pages use."""
     return [
         *OverviewPage(source).routes(),
         *TopicPages(source).routes(),
@@ -173,8 +173,8 @@ class ConsolePolicy:
 class ConsoleKey:
     """An application around another one, for pages that know the key.
 
-    The key stands in the fragment of the printed address, which browsers send nowhere. The page keeps it in the storage
-    of its origin, which includes the port, and sends it in a header. A cookie would go to other users' servers on other
+    The key is in the fragment of the printed address, which browsers send nowhere. The page keeps it in the storage of
+    its origin, which includes the port, and sends it in a header. A cookie would go to other users' servers on other
     ports of this machine.
     """
 

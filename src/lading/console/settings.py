@@ -13,7 +13,7 @@ DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7071)
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """The source the console reads, its address, whether it may change anything, and the files it shows as well.
+    """The source that the console reads, its address, whether it may change anything, and other files that it shows.
 
     ``pipelines`` are TOML files, ``mirrors`` state directories of mirrors or their reports as JSON; ``state`` is the
     directory in which redrives record the messages they sent.

@@ -35,7 +35,7 @@ class ConsoleSource:
         self.form: Final = (
             JSON_FORM if registry is None else parse_payload_form({"format": "schema", "registry": registry})
         )
-        """How payloads that name their schema are read."""
+        """The form in which payloads that name their schema are read."""
         self.met_damage: Final = MetDamage()
         self._transports: Final = TransportPool(url)
         with self.lend() as transport:
@@ -58,7 +58,7 @@ class ConsoleSource:
 
     @property
     def holds_secret(self) -> bool:
-        """Whether the console logs in for whoever opens it, so that opening it has to need a key as well."""
+        """Whether the console logs in on behalf of any visitor, so that visitors need a key."""
         return holds_secret(self.url)
 
     def lend(self) -> AbstractContextManager[Transport]:

@@ -21,7 +21,7 @@ from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
 
 GROUPS_MAX: Final = 300
-"""How many groups are asked for their lag; each takes a request."""
+"""The number of groups whose lag is requested; each takes a request."""
 GROUPS_FRESH_S: Final = 3.0
 """The shortest time between two requests for groups, however many pages are open."""
 
@@ -93,7 +93,7 @@ class TopicPages:
                 try:
                     self._groups = transport.describe_groups(GROUPS_MAX)
                 except Refusal:
-                    # whoever may read topics need not be allowed to see groups
+                    # a user who may read topics may still not be allowed to list groups
                     self._groups = []
                 self._groups_at_s = time.monotonic()
             return self._groups
@@ -103,7 +103,7 @@ class TopicPages:
 
         The keys of the broker's are TOPIC/PARTITION.
         """
-        # a broker that was started again has forgotten what it met before, and a directory has none
+        # a restarted broker has forgotten the damage that it met before, and a directory has no broker
         met = self._source.met_damage.of(meta)
         sentences = {number: describe_damage({number: ranges}, 1) for number, ranges in met.items()}
         sentences |= {
@@ -153,5 +153,5 @@ def _states_of(transport: Transport, meta: TopicMeta) -> dict[int, dict[str, int
     try:
         return {row["partition"]: row["states"] for row in transport.state_counts(meta.name)}
     except LadingError:
-        # a server of another make has no states
+        # only Lading's servers have states
         return {}

@@ -39,7 +39,6 @@ _SIGNED: Final = frozenset({"int32", "int64", "sint32", "sint64", "sfixed32", "s
 """Kinds whose numbers fit 64 bits with a sign."""
 _UNSIGNED: Final = frozenset({"uint64", "fixed64"})
 _WHOLE: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_INT32_MAX: Final = (1 << 31) - 1
 _NANOS_MAX: Final = 999_999_999
 _SECONDS_MAX: Final = 1 << 40
 """So far that the same in microseconds fits 64 bits, and is outside of the years 1 to 9999."""

@@ -474,14 +474,3 @@ def _text_of(document: Any, url: str) -> str:
 def _kind_of(document: Any) -> str:
     kind = document.get("schemaType") if isinstance(document, dict) else None
     return kind if isinstance(kind, str) else "AVRO"
-
-
-def subject_of(strategy: str, topic: str, part: str, record: str) -> str:
-    """Return the subject that a serialiser registers in; ``part`` is ``value`` or ``key``, ``record`` a full name.
-
-    Raises SettingError if ``strategy`` is not TOPIC, RECORD or TOPIC_RECORD.
-    """
-    subjects = {"TOPIC": f"{topic}-{part}", "RECORD": record, "TOPIC_RECORD": f"{topic}-{record}"}
-    if strategy not in subjects:
-        raise SettingError(f"subject strategy {strategy!r}: unknown; use {', '.join(subjects)}")
-    return subjects[strategy]

@@ -29,11 +29,11 @@ IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.
 IggyHttpRelease = Literal[
     "0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10", "0.11"
 ]  # fmt: skip
-"""The same, and the current generation, whose HTTP cannot be recognised by its first bytes."""
+"""These releases, and the current generation, whose HTTP cannot be recognised by its first bytes."""
 
 
 class IggyListener(UnauthenticatedEndpoint):
-    """An address for Iggy's binary protocol, whatever carries it."""
+    """An address for Iggy's binary protocol, over any transport."""
 
     release: IggyRelease | None = None
     """The release of Iggy of its clients. Unset: their login shows it, and clients that do not log in count as 0.0.40.
@@ -46,8 +46,8 @@ class IggyListener(UnauthenticatedEndpoint):
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
     """A poll returns at most about this much, but at least one message."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
-    goes before it."""
+    """Whether messages of other protocols get a carrier with facts that this one cannot hold; the topic setting
+    ``carrier`` takes precedence."""
 
 
 class IggyTcpListener(TlsEndpointSection, IggyListener):
@@ -75,7 +75,7 @@ class IggyQuicListener(IggyListener):
 
 
 class IggyQuicSettings(IggyQuicListener, WithListeners):
-    """Iggy over QUIC, on UDP; what it needs is loaded when the first datagram comes."""
+    """Iggy over QUIC, on UDP; its libraries are loaded when the first datagram arrives."""
 
     address: Listen = Address("127.0.0.1", 8080)
     listeners: Mapping[ListenerName, IggyQuicListener] = {}
@@ -104,12 +104,12 @@ class IggyHttpListener(WithoutLogin):
     """The release of Iggy of its clients. Unset: the token from their login shows it, and clients without a token count
     as 0.0.40."""
     connections_max: int = Field(default=1024, ge=1)
-    """Further connections take the place of one that has not asked or is idle, else get 503."""
+    """Further connections replace one that has sent no request or is idle, else they get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
     """A poll returns at most about this much, but at least one message."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
-    goes before it."""
+    """Whether messages of other protocols get a carrier with facts that this one cannot hold; the topic setting
+    ``carrier`` takes precedence."""
 
 
 class IggyHttpSettings(IggyHttpListener, WithListeners):
@@ -126,11 +126,11 @@ class AdminSettings(TokenSettings):
     remedy: ClassVar[str] = "token"
     address: Listen = Address("127.0.0.1", 7070)
     connections_max: int = Field(default=1024, ge=1)
-    """Further connections take the place of one that has not asked or is idle, else get 503."""
+    """Further connections replace one that has sent no request or is idle, else they get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
     """Size limit of the chunks in one response, and of the messages that are read for one filtered response."""
     wait_ms_max: int = Field(default=30_000, ge=0)
-    """The longest a long poll may wait."""
+    """The longest time that a long poll may wait."""
 
     @property
     def secured(self) -> bool:
@@ -142,11 +142,11 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
 
     checks_users: ClassVar[bool] = True
     advertised: Listen | None = None
-    """The address that clients are given to connect to; unset: the address they reached."""
+    """The address that the broker tells clients to connect to; unset: the address they connected to."""
     auto_create: bool = True
-    """A missing topic is created when a client asks for it, unless the client says not to."""
+    """A missing topic is created when a client requests it, unless the client forbids it."""
     sasl_plain_without_tls: bool = False
-    """Whether passwords may come as they are, by SASL PLAIN, from other machines over a connection without TLS."""
+    """Whether other machines may send passwords in plain text, by SASL PLAIN, over a connection without TLS."""
     partitions: int = Field(default=1, ge=1, le=1_000)
     """Partitions of topics that are created without a number of partitions."""
     request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
@@ -154,10 +154,10 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
     """The largest record batch, if a topic has no ``max.message.bytes``."""
     message_timestamp_before_max_ms: int | None = Field(default=None, ge=0)
-    """A record is refused if its own time is longer ago than this, if the topic has no
+    """A record is refused if its timestamp is older than this, and the topic has no
     ``message.timestamp.before.max.ms``; None, as in Apache Kafka, accepts any."""
     message_timestamp_after_max_ms: int | None = Field(default=None, ge=0)
-    """A record is refused if its own time is further ahead than this, if the topic has no
+    """A record is refused if its timestamp is further ahead than this, and the topic has no
     ``message.timestamp.after.max.ms``; None accepts any; Apache Kafka's default is 3600000, an hour."""
     client_metrics: Names = ()
     """Metrics that clients push (KIP-714) and ``/metrics`` shows by client: beginnings of names, such as
@@ -168,8 +168,8 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     """A fetch returns at most about this much, whatever it asks for, but at least one batch. Other requests wait while
     it is read."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
-    goes before it."""
+    """Whether messages of other protocols get a carrier with facts that this one cannot hold; the topic setting
+    ``carrier`` takes precedence."""
 
 
 class KafkaSettings(KafkaListener, WithListeners):
@@ -186,7 +186,7 @@ class NsqTlsSettings(TlsSettings):
     enabled: bool = False
     """Clients may change to TLS 1.2 or later (``tls_v1`` in IDENTIFY), or begin with it."""
     required: bool = True
-    """Whether clients that stay plain are refused all commands but IDENTIFY (nsqd: ``-tls-required``)."""
+    """Whether clients without TLS are refused all commands but IDENTIFY (nsqd: ``-tls-required``)."""
 
     @property
     def demands_certificate(self) -> bool:
@@ -216,8 +216,8 @@ class NsqdTcpSettings(NsqEndpointSettings):
     advertised: Listen | None = None
     """The address to which lookups send clients; unset: the address it listens on."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
-    goes before it."""
+    """Whether messages of other protocols get a carrier with facts that this one cannot hold; the topic setting
+    ``carrier`` takes precedence."""
 
 
 class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
@@ -229,7 +229,7 @@ class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
 
 
 class NsqlookupdTcpSettings(NsqEndpointSettings):
-    """Where other NSQ nodes say what they have."""
+    """The address at which other NSQ nodes register their topics and channels."""
 
     address: Listen = Address("127.0.0.1", 4160)
     registrations_max: int = Field(default=20_000, ge=1)
@@ -238,7 +238,7 @@ class NsqlookupdTcpSettings(NsqEndpointSettings):
 
 
 class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
-    """Where NSQ clients look topics up."""
+    """The address at which NSQ clients look up topics."""
 
     address: Listen = Address("127.0.0.1", 4161)
 
@@ -249,7 +249,7 @@ class SchemaRegistrySettings(WithoutLogin):
     is_left_out_if_taken: ClassVar[bool] = True
     address: Listen = Address("127.0.0.1", 8081)
     connections_max: int = Field(default=1024, ge=1)
-    """Further connections take the place of one that has not asked or is idle, else get 503."""
+    """Further connections replace one that has sent no request or is idle, else they get 503."""
 
 
 class EndpointSettings(Section):

@@ -22,9 +22,9 @@ from .settings import EndpointSettings, Section, Settings, is_secret
 from .sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
 USERS_FILE: Final = "access.json"
-"""In the data directory, once users are set up (docs/reference/formats.md)."""
+"""The file of users in the data directory, once users are set up (docs/reference/formats.md)."""
 USERS_MARK: Final = "rights.serial"
-"""Beside it: says that there is such a file, even if it is missing."""
+"""A mark next to it: the file must exist, so that a missing one is noticed."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _with_token(name: str, endpoint: EndpointSection) -> EndpointSection:
 
 
 def _has_users(data: Path) -> bool:
-    """Return whether users are set up. If that is unknown the broker does not start, and says why better than here."""
+    """Return whether users are set up. If that is unknown, the broker itself refuses to start, with a better error."""
     try:
         return bool(json.loads((data / USERS_FILE).read_bytes())["users"])
     except FileNotFoundError:

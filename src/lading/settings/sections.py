@@ -49,7 +49,7 @@ class CertificateSettings(Section):
     ``certificate.pem`` in the data directory. Clients of Iggy over QUIC that do not check it accept only a key on the
     curve P-256."""
     key: Path | None = None
-    """PEM file of its key, without a password; unset: the key stands in the file of the certificate."""
+    """PEM file of its key, without a password; unset: the key is in the file of the certificate."""
 
     @model_validator(mode="after")
     def _require_certificate(self) -> Self:
@@ -102,20 +102,20 @@ class EndpointSection(Section):
     """Settings of every endpoint. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
 
     is_left_out_if_taken: ClassVar[bool] = False
-    """Whether a start goes on without the endpoint if another program has its address, which no setting names."""
+    """Whether the broker starts without the endpoint if another program uses its default address."""
     remedy: ClassVar[str]
     checks_users: ClassVar[bool] = False
-    """Whether it asks for a login once users are set up, and may then listen beyond loopback."""
+    """Whether the endpoint requires a login once users are set up, and may then listen beyond loopback."""
     enabled: bool = True
-    """Whether it listens."""
+    """Whether the endpoint listens."""
     address: Listen
-    """Where it listens; port 0 takes a free one."""
+    """The address to listen on; port 0 takes a free port."""
     connections_max: int = Field(default=4096, ge=1)
     """Further connections are closed."""
 
     @property
     def demands_certificate(self) -> bool:
-        """Whether only clients with a certificate are let in."""
+        """Whether only clients with a certificate may connect."""
         return False
 
     @property

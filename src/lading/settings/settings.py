@@ -26,7 +26,7 @@ class ConnectionSettings(Section):
     """Deadlines of connections, and how many of them one peer may have; for every endpoint."""
 
     first_request_timeout_ms: int = Field(default=30_000, ge=10)
-    """A connection whose first request is not whole by then is closed."""
+    """A connection is closed if its first request is not complete by then."""
     head_timeout_ms: int = Field(default=10_000, ge=10)
     """A connection is closed if the head of an HTTP request is not complete this long after it began."""
     request_timeout_ms: int = Field(default=60_000, ge=10)

@@ -42,14 +42,14 @@ the time of its start, if that is more."""
 DRAIN_S = 5.0
 """Time that a stopping broker gives its connections to finish: ``DRAIN_TIMEOUT_S`` of its endpoints."""
 END_TIMEOUT_S = 60.0
-"""A process that was killed is gone by then, also from memory that was swapped out."""
+"""A killed process has ended by then, even if its memory was swapped out."""
 LAST_WORDS_S = 0.5
 LAST_WORDS_MAX = 16 << 10
 """Size limit of the end of a log that goes into an error."""
 STALLED_EXIT_CODES = (70, -signal.SIGALRM)
 """Exit codes of a broker that its own watchdog ended."""
 STOPPING = "stopping after the requests in flight"
-"""Log line of a broker that has got the signal."""
+"""Log line of a broker that has received the signal."""
 launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
 """Starts a process."""
 _prepared: PreparedProcess | None = None
@@ -151,13 +151,13 @@ def prepare() -> None:
     """
     global _prepared
     with _preparing:
-        # another way to launch may have what is imported already
+        # another launcher may have the imports already
         if _prepared is None and launch is subprocess.Popen:
             _prepared = PreparedProcess()
 
 
 def forget_prepared() -> None:
-    """End what ``prepare`` began, if no broker became of it."""
+    """End the process that ``prepare`` started, unless it became a broker."""
     prepared = _take_prepared()
     if prepared is not None:
         prepared.end()
@@ -167,7 +167,7 @@ def _take_prepared() -> PreparedProcess | None:
     global _prepared
     with _preparing:
         prepared, _prepared = _prepared, None
-    # a fork of this process has it too, and is not its parent
+    # a fork of this process has a copy of it, but is not its parent
     return prepared if prepared is not None and prepared.owner == os.getpid() else None
 
 
@@ -229,7 +229,7 @@ def start(
     from ..settings.settings import is_secret
     from ..settings.sources import ENVIRONMENT_PREFIX
 
-    # with another store, messages are there
+    # with another store, the messages are in that store
     place = [] if settings.get("store") else ["--data", str(data_dir)]
     arguments = ["serve", *place, "--output", "json", "--with-parent", *options]
     # settings of the surrounding shell are not this broker's
@@ -258,7 +258,7 @@ def start(
 def _start_prepared(
     arguments: Sequence[str], environment: Mapping[str, str], log_file: Path, deadline: float
 ) -> tuple[subprocess.Popen[bytes], bytes] | None:
-    """Return the prepared process as this broker, and the first line it says; None if none can be this broker."""
+    """Return the prepared process as this broker, and its first line; None if no prepared process fits."""
     prepare()
     prepared = _take_prepared()
     if prepared is None:
@@ -274,8 +274,8 @@ def _start_prepared(
 
 
 def _start_error(process: subprocess.Popen[bytes], log_file: Path, timeout_s: float) -> LocalError:
-    """Return why a broker did not start, in its own words; it is ended if it still tries."""
-    # it closes its pipes a moment before it is gone
+    """Return why a broker did not start, in its own words; end it if it is still starting."""
+    # the process closes its pipes a moment before it ends
     with suppress(subprocess.TimeoutExpired):
         process.wait(LAST_WORDS_S)
     is_late = process.poll() is None

@@ -1,4 +1,5 @@
-"""The broker that tests share: topics for one test each, waiting for messages, restarts; what `pytest_plugin` gives."""
+"""The broker that tests share: topics for one test each, waiting for messages, restarts; `pytest_plugin` provides
+it."""
 
 from __future__ import annotations
 
@@ -417,7 +418,7 @@ class LadingBroker(BrokerAddresses):
 
 
 def _matches(headers: Headers, wanted: ExpectedHeaders) -> bool:
-    """Whether for each of the wanted headers there is one of its key and value."""
+    """Whether each of the wanted headers is among these, by key and value."""
     return all(any(_equals(value)(header) for header in headers.all(key)) for key, value in wanted.items())
 
 

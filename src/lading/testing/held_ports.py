@@ -1,4 +1,4 @@
-"""Ports that stay with a server which ends and is started again: meanwhile the system gives them to nobody else."""
+"""Ports that a server keeps when it is restarted: in between the system assigns them to no other process."""
 
 from __future__ import annotations
 

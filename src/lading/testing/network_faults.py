@@ -42,7 +42,7 @@ class FaultyProxy:
         self._acceptor.start()
 
     def drop_connections(self) -> int:
-        """Reset all connections there are; return how many. New ones are accepted."""
+        """Reset all open connections; return how many. New connections are accepted."""
         with self._lock:
             links = list(self._links)
         for link in links:
@@ -78,7 +78,7 @@ class FaultyProxy:
             self._cut_probability = 0.0
 
     def close(self) -> None:
-        """End all connections and listen no more. Further calls do nothing."""
+        """Close all connections and stop listening. Further calls do nothing."""
         self._closing.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -111,7 +111,7 @@ class FaultyProxy:
             try:
                 server = socket.create_connection(self._target, CONNECT_TIMEOUT_S)
             except OSError:
-                # the broker is away: to the client it is as if it had not reached it
+                # the broker is down: the client gets a reset, as if it had not reached the broker
                 _reset(client)
                 continue
             server.settimeout(None)

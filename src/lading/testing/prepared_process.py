@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 READ_WHEN_STARTED: Final = ("LADING_", "PYTEST_", "NOTIFY_SOCKET", "WATCHDOG_", "COLUMNS", "TMPDIR")
-"""Beginnings of variables that nothing looks at before a broker starts, so that they may differ until then."""
+"""Prefixes of variables that nothing reads before a broker starts, so that they may change until then."""
 END_TIMEOUT_S: Final = 60.0
-"""A process that was killed is gone by then."""
+"""A killed process has ended by then."""
 
 
 class PreparedProcess:
-    """A broker to be; its process is a child of this one, which it does not outlive."""
+    """A future broker; its process is a child of this one and ends with it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -57,12 +57,12 @@ class PreparedProcess:
         return True
 
     def end(self) -> None:
-        """End it, if it is not handed over."""
+        """End the process unless it was handed over."""
         self.process.kill()
         self.process.wait(END_TIMEOUT_S)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                # what a process that has ended did not read
+                # the process ended before it read this
                 with suppress(OSError):
                     pipe.close()
 

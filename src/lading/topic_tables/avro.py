@@ -37,11 +37,6 @@ def encode_string(value: str) -> bytes:
     return encode_bytes(value.encode())
 
 
-def encode_boolean(value: bool) -> bytes:
-    """Return a boolean."""
-    return b"\x01" if value else b"\x00"
-
-
 def encode_optional(encode: Encoder, value: Any) -> bytes:
     """Return a union of null and a type, in this order."""
     return b"\x00" if value is None else b"\x02" + encode(value)

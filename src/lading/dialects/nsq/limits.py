@@ -36,11 +36,6 @@ PARTITIONS_MAX: Final = 1 << 10
 NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 EPHEMERAL: Final = "#ephemeral"
 _UNSAYABLE: Final = re.compile(r"[^.a-zA-Z0-9_-]+")
-HEADER_NAME: Final = re.compile(r"[0-9a-zA-Z_#-]+")
-"""Valid header names, as the reference implementation has them.
-
-No server checks this, and neither does Lading: any JSON name is kept.
-"""
 
 TAG_NAME: Final = "##client_dispatch_tag"
 TRACE_NAME: Final = "##trace_id"

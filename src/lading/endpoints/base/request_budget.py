@@ -68,11 +68,6 @@ class RequestBudget:
         self._revoked_bytes = 0
         """The bytes still held by requests that were asked to end."""
 
-    def set_bytes_max(self, bytes_max: int) -> None:
-        """Have another bound count from now on; what is held stays."""
-        self.left_bytes += bytes_max - self.bytes_max
-        self.bytes_max = bytes_max
-
     def reserve(self, size_bytes: int, on_granted: Callable[[], None]) -> MemoryReservation:
         """Return a reservation that is granted at once, or later: then ``on_granted`` is called."""
         reservation = MemoryReservation(self, min(size_bytes, self.bytes_max))

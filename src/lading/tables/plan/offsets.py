@@ -72,11 +72,6 @@ def parse_document(topic: str, offsets: Mapping[str, Any]) -> PartitionOffsets:
     return {int(number): PartitionOffset.parse(mark) for number, mark in offsets[topic].items() if number != LAG}
 
 
-def parse_documents(offsets: Mapping[str, Any]) -> dict[str, PartitionOffsets]:
-    """Return the positions of every topic in an offsets document."""
-    return {topic: parse_document(topic, offsets) for topic in offsets}
-
-
 def to_partition_offset(meta: TopicMeta, part: PartitionMeta, offset: int) -> PartitionOffset:
     """Return the position of ``offset`` in the log as it is now."""
     return PartitionOffset(meta.topic_id.hex() if meta.topic_id else None, part.epoch, offset)

@@ -32,7 +32,6 @@ from .socket import IggySocket, Request
 StreamTopic = tuple[str, str]
 """Stream and topic, by their own names."""
 
-U32_MAX: Final = (1 << 32) - 1
 _MISSING: Final = (5000, 5003)
 _EXISTING: Final = (5001, 5004)
 """Error codes for a group that does not exist, or exists already; since groups have names they have two codes for each.

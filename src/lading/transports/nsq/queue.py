@@ -38,7 +38,6 @@ CODE: Final = 5
 """The dialect's number in chunk envelopes."""
 
 _HEAD: Final = struct.Struct(">qH16s")
-_EXT: Final = struct.Struct(">BH")
 _NO_EXT: Final = 0
 
 

@@ -28,6 +28,5 @@ REQUEST_HEADER_VALUES_BYTES_MAX: Final = 100 * 1024
 """Header values of one send request, in sum; keys do not count."""
 REQUEST_PAYLOADS_BYTES_MAX: Final = 10 * 1024 * 1024
 """Payloads of one send request, in sum."""
-PARTITION_KEY_BYTES_MAX: Final = 255
 
 EMPTY_PAYLOAD: Final = 4024

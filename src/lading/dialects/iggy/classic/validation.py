@@ -28,11 +28,6 @@ def normalise_name(name: str) -> str:
     return ".".join(part for part in _SPACE_RUN.split(name.lower()) if part)
 
 
-def choose_name(name: str, wanted: str) -> str:
-    """Return the next name of what is called ``name``: as ``wanted``, normalised unless another protocol gave it."""
-    return name if wanted == name else normalise_name(wanted)
-
-
 def is_name(name: str) -> bool:
     """Check a name for a stream or topic: 1-255 bytes of letters, marks, digits, ``_ . -`` and white space.
 

@@ -257,7 +257,6 @@ def _changes(*rows: tuple[int, int, str, type[Any], Mapping[str, Codec[Any]]]) -
 
 _POLLING: Final[dict[str, Codec[Any]]] = {"strategy": STRATEGY, "count": U32, "auto_commit": BOOL}
 _NEW_USER: Final[dict[str, Codec[Any]]] = {"name": optional(NAME), "status": optional(U8)}
-_FLUSH: Final[dict[str, Codec[Any]]] = {**_ENTITY, "partition_id": FROM_ZERO, "fsync": BOOL}
 _SEGMENTS: Final[dict[str, Codec[Any]]] = {**_ENTITY, "partition_id": FROM_ZERO, "segments_count": U32}
 _ACK: Final = ignore(U8, _QUORUM)
 
