@@ -252,6 +252,7 @@ def test_no_rows() -> None:
         ("any(5) = 5", "any takes one header", None),
         ("header(carrier) = 5", "in quotes", None),
         ("header() = 5", "in quotes", None),
+        ("header(5) = 5", "in quotes", None),
         ("present(5)", "present takes one header", "present(5)"),
         ("present(any(delay))", "present takes one header", None),
         ("present(offset)", "present takes one header", "present(offset)"),
