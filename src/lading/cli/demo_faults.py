@@ -33,7 +33,7 @@ def with_faults(batch: pa.RecordBatch, first: int) -> list[pa.RecordBatch]:
     for row in np.flatnonzero(damaged | mistyped).tolist():
         (message,) = whole.slice(row, 1).to_pylist()
         if damaged[row]:
-            # still JSON: only the checksum knows
+            # it is still JSON: only the checksum shows the change
             message["payload"] = re.sub(rb"[0-8]", b"9", message["payload"], count=1)
         if mistyped[row]:
             for header in message["headers"]:

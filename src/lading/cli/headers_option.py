@@ -62,7 +62,7 @@ def parse_headers(options: list[str]) -> Headers:
         try:
             headers.add(key, PARSERS[kind](text))
         except LocalError as error:
-            # a number out of range: the error knows the kind's bounds, and not which of many headers it is
+            # a number out of range: the error names the kind's bounds, but not the header
             raise LocalError(f"-H {option}: {error}") from None
         except (ValueError, KeyError):
             raise LocalError(f"-H {option}: {text!r} is not a valid {word}; {FORMS}") from None

@@ -206,7 +206,7 @@ def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
     elif payload == "-":
         yield sys.stdin.buffer.read()
     elif payload is None:
-        # `echo hi` means hi; a pipe that holds nothing is how many programs start others: no payload then
+        # `echo hi |` sends hi; many programs start others with an empty pipe, which means: without payload
         text = sys.stdin.buffer.read() if _is_stdin_wired() else b""
         yield text.removesuffix(b"\n").removesuffix(b"\r") or None
     else:

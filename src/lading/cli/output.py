@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ESCAPES = "lading.escapes"
-"""How our own streams write letters that their encoding has not."""
+"""The error handler of our own streams for letters that their encoding does not have."""
 
 
 class Output(StrEnum):

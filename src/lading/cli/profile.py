@@ -85,7 +85,7 @@ def profile(
     if found.lost:
         print_note(f"[red]{found.lost}[/]")
     document = found.document(topic, source)
-    # what a queue gave is gone: the schemas of its messages cannot be looked at again
+    # messages of a queue cannot be read again to look up their schemas
     form = None if is_queue(source) else found.form
     schemas = [] if form is None else sample_field_schemas(source, topic, form, states)
     is_json = not schemas and form is found.form

@@ -132,7 +132,7 @@ def read_selection(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches, partition after partition, until there are ``limit`` rows; closes the transport.
 
-    ``clip`` returns what is to be read of the bounds that ``start`` and ``end`` say.
+    ``clip`` returns the part to read between the bounds ``start`` and ``end``.
     """
     declared = DeclaredHeaders(selection)
     rows = unreadable_times = 0

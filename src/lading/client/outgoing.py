@@ -44,7 +44,7 @@ class BatchBuilder:
     def __init__(self) -> None:
         self.count = 0
         self.is_adding = False
-        """Whether a message is only in some of the columns: an interrupt may come between any two instructions."""
+        """Whether a message was added to some columns only: an interrupt may come between any two instructions."""
         self.size_bytes = 0
         self.times_us: list[int | None] = []
         self.keys: list[bytes | None] = []

@@ -118,7 +118,7 @@ class ValueConstraint:
                 yield _mask(broken)
 
     def _keep(self, values: Any) -> Iterator[Any]:
-        """Yield for each rule which values keep it; null for a null."""
+        """Yield for each rule which values satisfy it; null for a null."""
         if self.values is not None:
             missing: Any = pa.scalar(None, pa.bool_())
             yield pc.if_else(pc.is_null(values), missing, pc.is_in(values, value_set=self.values))

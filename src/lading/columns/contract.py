@@ -291,7 +291,7 @@ def type_word(type_: pa.DataType) -> str:
 
 
 def value_type_word(type_: pa.DataType) -> str:
-    """Return Spark's word for the type of a payload column; SettingError for a type that none can have."""
+    """Return Spark's word for the type of a payload column. Raises SettingError for any other type."""
     if pa.types.is_map(type_):
         map_type: Any = type_
         if map_type.key_type != pa.string():
@@ -338,7 +338,7 @@ def _parse_field(text: str) -> pa.Field[Any]:
 
 
 def _split_parts(text: str) -> list[str]:
-    """Return what commas separate that are in no brackets."""
+    """Return the parts between commas, except for commas in brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<(") - (letter in ">)")

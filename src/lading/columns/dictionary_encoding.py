@@ -56,7 +56,7 @@ def _dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa
     )  # fmt: skip
     if distinct < 0:
         return None
-    # the room is for the next batch, too
+    # the buffer is reused for the next batch
     values = out[: offsets[distinct]].copy()
     held = pa.Array.from_buffers(type_, distinct, [None, buffer(offsets[: distinct + 1]), buffer(values)], null_count=0)
     valid = None if good == rows else valid_bits(status)

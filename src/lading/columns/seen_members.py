@@ -41,7 +41,7 @@ PAYLOADS_MAX: Final = 20_000
 BYTES_MAX: Final = 64 << 20
 """The first payloads of a topic are looked at, up to this many and this many bytes."""
 DEPTH_MAX: Final = 5
-"""Objects and arrays inside one another; what is further inside is left as JSON text."""
+"""Depth of nested objects and arrays that are looked into; deeper ones are left as JSON text."""
 PATHS_MAX: Final = 200
 """More paths are counted together, so that payloads with made-up names cannot fill the memory."""
 MAP_NAMES_MIN: Final = 50
@@ -151,7 +151,7 @@ class PayloadStatistics:
         self.is_cut = False
         """Whether the limits have left payloads out."""
         self.other_members = 0
-        """Values of paths that are beyond PATHS_MAX."""
+        """The number of values whose paths are not kept, since there are more than PATHS_MAX."""
         self.first_malformed = ""
         self.root = MemberStatistics()
         self._paths = 0

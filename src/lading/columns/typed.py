@@ -198,7 +198,7 @@ def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.
     if texts.any():
         rows = np.flatnonzero(texts)
         moments, read = _integers(normalize_layout(subset(located, rows)), WHOLE_TARGETS[TIMESTAMP], raw)[:2]
-        # what has ten characters and no dash is a number that is out of range
+        # ten characters without a dash are a number out of range
         dashed = located.data[located.start[rows] + _FIRST_DASH] == ord("-")
         days[rows] = moments // _DAY_US
         status[rows] = np.where((read == OK) & dashed, OK, BAD)

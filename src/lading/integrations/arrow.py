@@ -70,11 +70,11 @@ def to_condition(expression: Any, schema: pa.Schema) -> ColumnCondition | None:
 
 
 class _NotUnderstood(Exception):
-    """The text of an expression is not one that is known."""
+    """The text of an expression is unknown."""
 
 
 _NAME: Final = re.compile(r"(?!true$|false$)[A-Za-z_][\w.-]*")
-"""Names that cannot be mistaken for another part of an expression, which pyarrow shows without quotes."""
+"""Names that differ from all other parts of an expression: pyarrow prints names without quotes."""
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _JOINED: Final = re.compile(r" (and|or) ")
 _VALUE: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,"]+)\s*(?:,|$)', re.S)

@@ -80,7 +80,7 @@ def to_data_frame(scan: TopicScan) -> daft.DataFrame:
 
 
 def to_condition(expression: daft.Expression) -> ColumnCondition | None:
-    """Return what is understood of an expression of Daft; None for nothing."""
+    """Return the part of a Daft expression that Lading can evaluate, or None."""
     from daft.expressions.visitor import PredicateVisitor
 
     class Reader(PredicateVisitor[Any]):  # type: ignore[misc]
@@ -163,7 +163,7 @@ def to_condition(expression: daft.Expression) -> ColumnCondition | None:
     try:
         return Reader().read(expression)
     except Exception:
-        # the form of expressions is Daft's own, and what is not read here is applied by Daft
+        # Daft's expressions have no public form; Daft applies the parts that are not read here
         return None
 
 

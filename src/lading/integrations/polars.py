@@ -76,7 +76,7 @@ def _to_frame(pl: Any, data: pa.RecordBatch | pa.Table) -> Any:
 
 
 def to_condition(predicate: pl.Expr) -> ColumnCondition | None:
-    """Return what is understood of an expression; None for nothing, as of a function in Python."""
+    """Return the part of an expression that Lading can evaluate; None for others, such as a function in Python."""
     try:
         return _read(json.loads(predicate.meta.serialize(format="json")))
     except Exception:

@@ -100,7 +100,7 @@ class Catalog:
             raise
 
     def _open(self) -> None:
-        # one that could not be looked at before, on a full disk, may be of a later Lading after all
+        # a catalog that a full disk kept from being checked may be of a newer version of Lading
         GATE.require_known(CATALOG, self._db.execute("PRAGMA user_version").fetchone()[0], self.path)
         damage = find_damage(self._db)
         if damage is not None:

@@ -38,7 +38,7 @@ class CatalogWal:
         """Record that everything written before ``begin_sync`` is on disk."""
 
     def fail_sync(self, error: OSError) -> None:
-        """Record that it may not be: the catalog is reopened before the next write."""
+        """Note that the catalog may be unreliable: it is reopened before the next write."""
         self.reopen()
         self._on_failed(error)
 

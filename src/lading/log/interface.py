@@ -327,7 +327,7 @@ class KeptLog(Protocol):
         """Store a blob that is valid up to ``next_offset``, replacing the last one of that name."""
 
     def forget_snapshot(self, name: str) -> None:
-        """Delete the blob of that name, which covers messages that turned out not to have happened.
+        """Delete the blob of that name, which covers messages that were never stored.
 
         Gone from disk on return, so that their offsets can be given out again. Refusal if it cannot be deleted; the log
         is read-only then.

@@ -50,7 +50,7 @@ class ProducerTable:
         return int(row[0]) - count
 
     def skip_ids(self, highest: int) -> None:
-        """Never assign ids up to ``highest`` again, which a lost catalog does not know."""
+        """Never assign ids up to ``highest`` again: after the loss of a catalog, the new one does not know them."""
         known = self._catalog.rows("SELECT next FROM producer_ids")
         if known and known[0][0] > highest:
             return

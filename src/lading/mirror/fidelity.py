@@ -54,7 +54,7 @@ class Fidelity:
     def add(self, were: pa.RecordBatch, plain: pa.RecordBatch, rebuilt: pa.RecordBatch) -> None:
         """Count messages as they were, as a plain reader sees them, and as a reader who knows carriers does.
 
-        All three have the same rows. ``rebuilt`` is ``were`` if a carrier brings along what has no form.
+        All three have the same rows. ``rebuilt`` equals ``were`` if a carrier transports the facts that have no form.
         """
         self.messages += were.num_rows
         self.having.update({name: int(mask.sum()) for name, mask in _having(were).items()})

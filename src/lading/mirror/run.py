@@ -125,7 +125,7 @@ class _PreparedStretch:
     refused_batches: list[pa.RecordBatch]
 
     def leave_out(self, offsets: Collection[int]) -> list[pa.RecordBatch]:
-        """Remove the messages that the target refused; return what they were."""
+        """Remove the messages that the target refused, and return them."""
         left = pa.array(sorted(offsets), pa.int64())
 
         def select(batches: Sequence[pa.RecordBatch], *, refused: bool) -> list[pa.RecordBatch]:

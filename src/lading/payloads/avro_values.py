@@ -114,7 +114,8 @@ class AvroValues:
     def _read_one_type(
         self, type_: AvroType, target: pa.DataType, whole_numbers: bool
     ) -> tuple[Located | pa.Array[Any], Any]:
-        """Return values of one type, with rows that have none, and which cannot be read, if there are any."""
+        """Return the values of one type, null for rows without a value, and a mask of unreadable ones, if there are
+        any."""
         logical = type_.attributes.get("logicalType")
         is_text = target == pa.string()
         if type_.kind == "enum":

@@ -263,7 +263,7 @@ def _read_timestamps(
 def _read_durations(
     values: ProtobufValues, type_: pa.DataType, whole_numbers: bool
 ) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
-    """Texts as JSON has them, for numbers the seconds."""
+    """The texts of JSON; for numbers, the seconds."""
     there = values.readable
     seconds, nanos = _walk_time(values)
     texts: list[str | None] = []

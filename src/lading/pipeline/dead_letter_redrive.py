@@ -241,7 +241,7 @@ class ForeignDeadLetters:
 
 
 def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the original messages of dead letters: with their own time, without the headers that made them ones."""
+    """Return the original messages of dead letters: with their own time, without the headers of dead letters."""
     held = {name: batch.column(name) for name in SCHEMA.names}
     replays = replays_of(batch.column("headers"))
     held["key"] = restore_keys(batch, columns.column("convention"))

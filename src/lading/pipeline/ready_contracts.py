@@ -41,7 +41,7 @@ CONTRACTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "baggage": "string",
     },
 }
-"""The declarations of each, as in the section [headers]."""
+"""The declarations of each contract, as in the section [headers]."""
 
 
 def include_contracts(headers: Mapping[str, Any], included: Sequence[str], name: str) -> dict[str, Any]:

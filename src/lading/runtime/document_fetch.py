@@ -44,7 +44,7 @@ async def fetch_document(url: str, bytes_max: int) -> bytes:
         writer.write("\r\n".join(lines).encode("ascii"))
         return await _read_response(reader, bytes_max)
     finally:
-        # not awaited: to close TLS in order may take as long as the server likes
+        # not awaited: the server decides how long an orderly end of TLS takes
         writer.transport.abort()
 
 

@@ -1,11 +1,11 @@
-"""Faults of a running broker beside its partitions, for ``GET /health``."""
+"""Faults of a running broker, other than those of partitions, for ``GET /health``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Check = Callable[[], str | None]
-"""Give one sentence on what is wrong at present, or None."""
+"""Return a sentence about the present problem, or None."""
 
 
 class Health:
@@ -15,7 +15,7 @@ class Health:
         self._checks: dict[str, Check] = {}
 
     def add_check(self, subject: str, check: Check) -> None:
-        """Ask ``check`` each time; there is one for a subject."""
+        """Add the check of a subject, which each request runs; a subject has one."""
         self._checks[subject] = check
 
     def problems(self) -> dict[str, str]:

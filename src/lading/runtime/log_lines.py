@@ -26,12 +26,12 @@ from ..model.printable import escape_unseen, escape_unseen_in_lines
 LogFormat = Literal["text", "json"]
 
 LINES_MAX: Final = 10_000
-"""Lines that wait until standard error is read; further ones are counted."""
+"""At most this many lines wait until standard error is read; further ones are counted."""
 REPEAT_WINDOW_S: Final = 10.0
 """A line that comes again within this time is counted; the count is written at the end of it, with the time of then, so
 that lines are in the order of their times."""
 LOOK_S: Final = 1.0
-"""Interval at which such times are checked."""
+"""Interval at which the ends of these windows are checked."""
 LIKE_MAX: Final = 100
 """Lines of one template in a window that are written though they differ, such as in a number; further ones count."""
 WINDOWS_MAX: Final = 4_096
@@ -49,13 +49,13 @@ _STDERR: Final = 2
 
 
 def origin(endpoint: str, peer: str = "") -> dict[str, str]:
-    """Return what a logger takes as ``extra``: the endpoint that a line is about, and the address of its client."""
+    """Return the ``extra`` of a log call: the endpoint that the line is about, and the address of its client."""
     return {"endpoint": endpoint, "peer": peer}
 
 
 @dataclass(slots=True)
 class _Window:
-    """Count of a line since it was last written, and until when that is only counted."""
+    """The count of a line since it was last written, and the end of the window in which it is only counted."""
 
     record: logging.LogRecord
     until_s: float
@@ -64,7 +64,7 @@ class _Window:
 
 
 class RepeatCounter:
-    """Tells lines that are written from those that are only counted."""
+    """Decides which lines are written, and which are only counted."""
 
     def __init__(self) -> None:
         self._lines: dict[object, _Window] = {}
@@ -261,7 +261,7 @@ class LineWriter(logging.Handler):
             except BlockingIOError:
                 select.select((), (self._handle,), ())
             except OSError:
-                # it can never be read: the pipe is closed, or the terminal is gone
+                # nothing will ever be read: the pipe or the terminal is closed
                 break
         self._written += 1
 

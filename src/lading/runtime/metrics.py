@@ -25,7 +25,7 @@ GaugeRow = tuple[Labels, float] | None
 
 SECONDS_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
-"""Rows of a gauge that are read before others have their turn: below a millisecond."""
+"""Rows of a gauge that are read in one turn: less than a millisecond."""
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ import resource
 from typing import Final, NamedTuple
 
 SPARE_MAX: Final = 128
-"""For the catalog, listeners, kernels, a look into the process by an operator."""
+"""Files kept for the catalog, listeners, kernels, and an operator's tools."""
 FILES_MIN: Final = 16
-"""The least that either side gets, however low the limit is."""
+"""The minimum for logs and for connections, even if the limit is lower."""
 
 
 class OpenFileShares(NamedTuple):
@@ -20,7 +20,7 @@ class OpenFileShares(NamedTuple):
 
 
 def share_open_files(limit: int, log_files_max: int | None) -> OpenFileShares:
-    """Share ``limit``: what the log is given by the setting, else half; connections get what is left."""
+    """Divide ``limit``: the log gets the number of the setting, or else half; connections get the rest."""
     spare = min(SPARE_MAX, limit // 8)
     log_files = limit // 2 if log_files_max is None else min(log_files_max, limit - spare - FILES_MIN)
     return OpenFileShares(max(log_files, FILES_MIN), max(limit - spare - log_files, FILES_MIN))

@@ -16,11 +16,11 @@ from .private_files import make_private_directory, open_private
 
 LOG: Final = logging.getLogger("lading")
 DATA_LOCK_FILE: Final = "lock"
-"""In a data directory, with the process id of the broker that has it."""
+"""The file of a data directory with the process id of its broker."""
 WATCHED_NAMES: Final = ("topics", "catalog.sqlite")
 """Entries of a data directory that are created once and never replaced."""
 OWN_NAMES: Final = frozenset({DATA_LOCK_FILE, "access.json", *WATCHED_NAMES})
-"""A directory with one of these is, or was, a data directory."""
+"""Entries by which a present or former data directory is recognised."""
 NAMES_SHOWN_MAX: Final = 3
 
 
@@ -95,7 +95,7 @@ def check_sharing(directory: Path) -> None:
 
 
 def check_contents(directory: Path) -> None:
-    """Raise LocalError if ``directory`` holds files and none of them is Lading's: it is somebody else's.
+    """Raise LocalError if ``directory`` holds files and none of them is Lading's: it belongs to something else.
 
     ``lading serve --data .`` in a home directory would write a log among its files. Hidden files and what a file
     system itself puts there do not count.
@@ -128,7 +128,7 @@ class DataDirectoryWatch:
         self.look()
 
     def look(self) -> str | None:
-        """Look again; return the problem, which never ends while the process runs."""
+        """Check again; return the problem, which lasts until the process ends."""
         if self.problem is None:
             for path in (self._data, *(self._data / name for name in WATCHED_NAMES)):
                 try:

@@ -40,7 +40,7 @@ def open_private(path: str | Path, flags: int) -> int:
     if flags & os.O_CREAT:
         found = os.fstat(handle)
         if found.st_mode & FILE_MODE != FILE_MODE and not found.st_size and found.st_uid == os.geteuid():
-            # a new file, of whose owner the umask took rights
+            # a new file, if the umask took away rights of the owner
             os.fchmod(handle, FILE_MODE)
     return handle
 

@@ -50,7 +50,7 @@ class Companion:
 
     @contextmanager
     def run(self, endpoints: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-        """Run it for a broker with these ``endpoints`` as long as the block runs; gives its own address by name."""
+        """Run it for a broker with these ``endpoints`` until the block ends; yields its own address by name."""
         handle = self._listener.fileno()
         url = f"lading://{endpoints['admin']}"
         if (tls := self._settings.endpoints.admin.tls).enabled:
@@ -59,7 +59,7 @@ class Companion:
             trusted = find_certificate(tls, self._settings.data).certificate
             url += f"?ca_file={quote(str(trusted.absolute()))}"
         address = format_bound_address(self._listener)
-        # its standard input is the pipe by which it notices that the broker is gone, however that ended
+        # its standard input is a pipe, which closes when the broker ends, however it ends
         process = subprocess.Popen(
             [sys.executable, "-m", "lading.cli.main", self._name, "--from", url, "--address", address,
              "--listener", str(handle), "--with-parent", *self._more],
@@ -80,7 +80,7 @@ class Companion:
 
 @contextmanager
 def run_all(companions: Sequence[Companion], endpoints: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Run companions for a broker with these ``endpoints``; gives the addresses of all by name."""
+    """Run companions for a broker with these ``endpoints``; yields the addresses of all by name."""
     with ExitStack() as running:
         addresses: dict[str, str] = {}
         for companion in companions:

@@ -19,7 +19,7 @@ from ..runtime.owned_directory import DataDirectoryWatch
 log = logging.getLogger("lading")
 
 LOOK_US: Final = 500_000
-"""Between two looks at whether the data directory is there: acknowledgements stop within a second after it is not."""
+"""Seconds between checks that the data directory exists: acknowledgements stop within a second after it was deleted."""
 LETTERS_WAIT_MIN_S: Final = 0.01
 LETTERS_RETRY_S: Final = 1.0
 AFTER_MIN_S: Final = 0.01
@@ -29,7 +29,7 @@ LATE_S: Final = 5.0
 
 
 def make_duty_timer(services: Services) -> DutyTimer:
-    """Return the timer of what the broker does by itself, shown by /health and the metrics."""
+    """Return the timer of the broker's own duties, shown by /health and the metrics."""
     broker, metrics = services.broker, services.metrics
 
     directory = DataDirectoryWatch(services.settings.data)
@@ -88,7 +88,7 @@ async def copy_dead_letters(services: Services) -> None:
                 append = letters.send(copy, now_us())
                 if append is not None:
                     with contextlib.suppress(Refusal):
-                        # what was refused is tried again when it is due
+                        # a refused duty is tried again when it is next due
                         await wait_acknowledged(append)
         except Exception:
             log.exception("copying dead letters failed; it is tried again")
@@ -114,11 +114,11 @@ class DutyTimer:
 
     @property
     def late_s(self) -> float:
-        """For how long the tick has been due."""
+        """Seconds for which the tick has been overdue."""
         return max(self._loop.time() - self._due_s, 0.0) if self._is_running else 0.0
 
     def health_problem(self) -> str | None:
-        """Say that duties do not run, or None."""
+        """Return the sentence that duties do not run, or None."""
         late_s = self.late_s
         if late_s < LATE_S:
             return None
@@ -151,7 +151,7 @@ class DutyTimer:
             self._observe_lag_s(self.late_s)
             after_s = self._tick()
         except Exception:
-            # duties are not the service: log it and try again
+            # a failed duty must not end the service: log it and try again
             log.exception("a maintenance task of the broker failed; it will be tried again")
         finally:
             self.call_after(after_s)

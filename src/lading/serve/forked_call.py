@@ -1,4 +1,4 @@
-"""A call in a process beside this one, for work that threads would do in turns."""
+"""A call in a second process, for work that threads could not do at the same time."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def calling_in_fork(call: Callable[[], T]) -> Iterator[Callable[[], T | None]]:
         yield lambda: _load(pipe.read())
     finally:
         pipe.close()
-        # it has ended, or nobody wants to know any more
+        # the process has ended, or its result is not wanted any more
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
 def _begin(call: Callable[[], object]) -> tuple[int, BinaryIO] | None:
-    """Return the id of the process and the pipe for its result; None if none can be made."""
+    """Return the id of the process and the pipe for its result; None if no process can be created."""
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():
-            # it warns of locks that other threads hold: the child is there for a call that takes none
+            # Python warns that other threads may hold locks: the child's call takes no locks
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
     except OSError:
@@ -53,15 +53,15 @@ def _begin(call: Callable[[], object]) -> tuple[int, BinaryIO] | None:
 
 
 def _answer(call: Callable[[], object], writing: int) -> None:
-    """Write what the call returns, and end this process: all else in it belongs to the one that it was made from."""
+    """Write the call's result, and end this process at once: everything else in it belongs to its parent."""
     try:
-        # locks of files would stay if the other process was killed meanwhile
+        # close inherited files: otherwise file locks would remain if the parent is killed meanwhile
         os.closerange(3, writing)
         os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
         with open(writing, "wb") as pipe:
             pipe.write(pickle.dumps(call(), pickle.HIGHEST_PROTOCOL))
     finally:
-        # also after an error, which the caller will meet itself
+        # also after an error: the caller makes the call itself then, and gets the same error
         os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Imports that the broker and short commands do without, as they cost more than what they are there to do."""
+"""Imports that the broker and short commands leave out, as they would cost more than the work itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LeanImports(MetaPathFinder):
 
 
 def install_lean_imports() -> None:
-    """Have this process import so from now on; what is imported already stays."""
+    """Leave out these imports from now on; modules that are imported already stay."""
     # NumPy's library for linear algebra, of which nothing here is used, makes a thread for each core when it is loaded,
     # and they spin: 100 ms of CPU on each core
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -75,7 +75,7 @@ def install_lean_imports() -> None:
 
 
 class _Attributes(Loader):
-    """Runs nothing; attributes come from the modules that have them."""
+    """Loads a module without running it; its attributes come from the modules that define them."""
 
     def __init__(self, homes: Mapping[str, str]) -> None:
         self._homes = homes

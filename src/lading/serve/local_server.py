@@ -1,4 +1,4 @@
-"""An HTTP server in a process of its own on this machine: its socket, its ready line, and its end in order."""
+"""An HTTP server in a process of its own on this machine: its socket, its ready line, and its orderly end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..runtime.open_files import raise_open_files_limit
 
 BACKLOG: Final = 128
 END_S: Final = 1
-"""How long open responses may take to finish when the server ends: a tail never does."""
+"""Time for open responses to finish when the server ends: a tail never finishes."""
 
 
 class _Server(uvicorn.Server):

@@ -17,7 +17,7 @@ log = logging.getLogger("lading")
 
 STANDARD_INPUT: Final = 0
 END_S: Final = 4.0
-"""How long after its parent's end a process may take to stop, before it is killed."""
+"""Time that a process may take to stop after its parent's end, before it is killed."""
 
 
 def end_with_parent() -> None:

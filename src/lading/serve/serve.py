@@ -61,7 +61,7 @@ Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping
 WORKERS_TURN_S: Final = 0.0005
 """How long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than a response takes."""
 TOPICS_MIN: Final = 200
-"""Fewer topics are checked sooner than a process is made."""
+"""With fewer topics the check takes less time than creating a process."""
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
     "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
@@ -90,7 +90,7 @@ def run(
     # the stacks of a process that crashes, or that is ended with SIGABRT because it hangs
     faulthandler.enable()
     raise_open_files_limit()
-    # SQLite and libraries make files too: nothing of this process is for other users
+    # SQLite and libraries create files too: other users may read none of them
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
     install_lean_imports()
@@ -136,9 +136,8 @@ async def serve(
 ) -> None:
     """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
 
-    The caller holds the lock of the data directory. ``disk`` and ``commit`` are for logs that lie elsewhere than on a
-    real disk, such as one that fails when a test wants it to. ``find_files`` returns what the format gate has found
-    on a real one, or None.
+    The caller holds the lock of the data directory. ``disk`` and ``commit`` replace the real disk, for example by one
+    that fails when a test wants it to. ``find_files`` returns what the format gate has found on a real one, or None.
     """
     loop = asyncio.get_running_loop()
     stopped, reload, manager = asyncio.Event(), asyncio.Event(), ServiceManager()
@@ -255,7 +254,7 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
             try:
                 listener = listen(name, endpoint.address, _spec(name).socket_kind)
             except AddressInUse as error:
-                # the others are tried as well: one error names them all
+                # try the other endpoints as well: one error names them all
                 if endpoint.is_left_out_if_taken and endpoint.model_fields_set.isdisjoint({"address", "enabled"}):
                     log.warning("%s; this broker runs without it", error)
                 else:
@@ -334,7 +333,7 @@ def _broker(
 
 
 def _wire(broker: Broker) -> None:
-    """Let the event loop call what the broker wants to be called soon."""
+    """Have the event loop call the callbacks that the broker schedules."""
     loop = asyncio.get_running_loop()
 
     def flush_soon() -> None:
@@ -397,7 +396,7 @@ def _warm_up() -> None:
 
 
 def _log_recoveries(broker: Broker) -> None:
-    """Log what opening found that is not as its owner left it."""
+    """Log the changes and damage that opening found."""
     for note in broker.notes:
         log.warning("%s", note)
     for partition, report in broker.recoveries():
@@ -409,7 +408,7 @@ def _log_recoveries(broker: Broker) -> None:
 def open_access(data: Path) -> Iterator[AccessControl]:
     """Open users and rules of a data directory that no broker has; LocalError if one does.
 
-    Raises NewerFormat for a directory of a later Lading.
+    Raises NewerFormat for a directory of a newer version of Lading.
     """
     from ..broker.core.access.access import AccessControl
     from ..log.access_file import AccessFile
@@ -421,17 +420,17 @@ def open_access(data: Path) -> Iterator[AccessControl]:
 
 @contextlib.contextmanager
 def _lock_access(data: Path) -> Iterator[int]:
-    """Lock a data directory and give the number of the last change of users and rights that its catalog knows."""
+    """Lock a data directory; yield the number of the last change of users and rights that its catalog knows."""
     from ..log.access_record import read_recorded_serial
     from ..log.catalog import FILE_NAME
     from ..log.catalog_copy import require_known_catalog
     from ..log.formats import GATE
 
     with lock_data_directory(data):
-        # the rights of a later Lading may mean something else, whatever their file says
+        # in a newer version of Lading the same rights may mean something else
         GATE.check_directory(data)
         with contextlib.suppress(sqlite3.DatabaseError):
-            # a damaged one is for the broker to set aside
+            # the broker sets a damaged file aside
             require_known_catalog(data / FILE_NAME)
         yield read_recorded_serial(data / FILE_NAME)
 

@@ -21,7 +21,7 @@ SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG_US: Final = "WATCHDOG_USEC"
 WATCHDOG_PID: Final = "WATCHDOG_PID"
 SIGNS_PER_DEADLINE: Final = 3
-"""With three signs for each deadline, one that is late or lost does not cause a restart."""
+"""Three signs of life for each deadline: if one is late or lost, the manager does not restart the process."""
 
 
 class ServiceManager:
@@ -30,7 +30,7 @@ class ServiceManager:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         variables = os.environ if environment is None else environment
         place = variables.get(SOCKET, "")
-        # an @ stands for the zero byte that begins a name outside of the file system
+        # @ means the zero byte with which names outside of the file system begin
         self._address = f"\0{place[1:]}" if place.startswith("@") else place
         self.watchdog_s = _watchdog_s(variables) if place else None
         """A process is restarted after this many seconds without a sign of life; None: never."""

@@ -1,4 +1,4 @@
-"""Which store a broker has: a data directory, or what the setting ``store`` names. The one place that chooses."""
+"""Which store a broker has: a data directory, or what the setting ``store`` names. Only this module chooses."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class StoreKind(NamedTuple):
     opener: str
     """Name of the function that opens a broker on it: ``OpenBroker``."""
     endpoints: tuple[str, ...]
-    """How the names of the endpoints begin that work on it; the others are left out."""
+    """Prefixes of the names of the endpoints that work on the store; the others are left out."""
     others: str
-    """A sentence for clients of the others."""
+    """A sentence for clients of the other endpoints."""
     durability: str
     """The line about durability in the log."""
 
@@ -95,14 +95,14 @@ def _fit_to_store(kind: StoreKind, data: Path, settings: Settings) -> Settings:
 
 
 def log_store(settings: Settings) -> None:
-    """Log which promise an acknowledgement makes, and whom the store does not serve."""
+    """Log what an acknowledgement promises, and which clients the store does not serve."""
     kind = find_store(settings)
     if kind is not None:
         LOG.info("store %s: %s; %s", settings.store, kind.durability, kind.others)
 
 
 def get_opener(settings: Settings) -> OpenBroker | None:
-    """Return what opens the broker of the setting ``store``, None for a data directory."""
+    """Return the function that opens the broker of the setting ``store``, None for a data directory."""
     kind = find_store(settings)
     opener: OpenBroker | None = None if kind is None else resolve_name(kind.opener)
     return opener

@@ -142,7 +142,7 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
 
     checks_users: ClassVar[bool] = True
     advertised: Listen | None = None
-    """The address that the broker tells clients to connect to; unset: the address they connected to."""
+    """The address that clients are asked to connect to; unset: the address they connected to."""
     auto_create: bool = True
     """A missing topic is created when a client requests it, unless the client forbids it."""
     sasl_plain_without_tls: bool = False

@@ -141,7 +141,7 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
 
 
 def _bind_all(bind: Callable[[str, None], Any], rewritten: str, sql: str, duckdb: Any) -> Any:
-    """Bind a query with all columns: as rewritten, or as it is, as a column payload of its own need not be bytes."""
+    """Bind a query with all columns: rewritten or unchanged, since its own column ``payload`` need not be bytes."""
     try:
         return bind(rewritten, None)
     except duckdb.BinderException as error:

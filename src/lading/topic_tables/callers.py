@@ -85,7 +85,7 @@ class Callers:
         self._lock = threading.Lock()
 
     def find(self, token: str | None) -> str | None:
-        """Return the name of a caller by its bearer token; None if it has to show another one."""
+        """Return the name of a caller by its bearer token; None if the token is not valid."""
         if not token:
             return None if self._is_closed else OWN
         if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
@@ -111,7 +111,7 @@ class Callers:
             self.forget(caller)
             if self._is_closed or not self._can_read(self.own):
                 return None
-            # without users, every pair is as good as none
+            # without users, any name and password are accepted
             caller = OWN
         return self._make_token(CallerLogin(caller, self._clock() + LOGIN_S))
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 PREFIX: Final = "lading"
 PIECE_BYTES: Final = 1 << 20
 MAKING_S: Final = 600
-"""How long engines should wait for a file that is made when it is asked for."""
+"""Time that engines should wait for a file that is rendered when it is requested."""
 FORM_BYTES_MAX: Final = 16_384
 LOGINS: Final = FairLimits(
     threads=16,

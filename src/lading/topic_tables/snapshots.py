@@ -87,7 +87,7 @@ Cleaned = tuple[tuple[int, int], ...]
 
 
 class StoredParts(NamedTuple):
-    """A store of sealed files by its URL, and of each partition the ranges whose files are there."""
+    """A store of sealed files by its URL, and by partition the ranges whose files it has."""
 
     url: str = ""
     ranges: Hidden = ()

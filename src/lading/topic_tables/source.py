@@ -28,7 +28,7 @@ from .snapshots import Cleaned, Hidden, TableView
 LOG: Final = logging.getLogger("lading.topic_tables")
 FETCH_BYTES: Final = 4 << 20
 SEPARATOR: Final = "\x1f"
-"""Between the levels of a namespace in paths of the catalog; a stream whose name has it cannot be one."""
+"""The separator of levels of a namespace in paths of the catalog; a stream with it in its name cannot be a level."""
 
 
 HIDDEN_MAX: Final = 10_000

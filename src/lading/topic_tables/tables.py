@@ -526,7 +526,7 @@ class LiveTables:
         """All tables that are in use: two objects of one table would number its snapshots side by side."""
         self._recent: OrderedDict[str, LiveTable] = OrderedDict()
         self._topics: dict[str, str] = {}
-        """Ids of topics by those of their tables, if these are others."""
+        """Ids of topics by the ids of their tables, if the two differ."""
         self._lock = threading.Lock()
 
     def open_table(self, table: TopicTable) -> LiveTable:

@@ -74,7 +74,7 @@ class FilesTransport:
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Whole chunks of one segment, mapped, not copied; ``max_messages`` bounds nothing.
+        """Return whole chunks of one segment, mapped, not copied; ``max_messages`` is ignored.
 
         Messages of a damaged chunk are among them if their dialect's own checks hold; ``damaged`` lists the others.
         """

@@ -65,7 +65,7 @@ class InFlightTracker:
         self.out_of_window = OutOfWindow()
         self.ordered = False
         self.attempts_max: int | None = None
-        """Deliveries of a message that the channel allows, if its topic does not allow fewer."""
+        """The number of deliveries of a message that the channel allows; its topic may allow fewer."""
         self.on_exhausted: Exhausted = _nowhere
         self.changed = True
         """Whether there is something to be stored that was not."""

@@ -17,7 +17,7 @@ from ...model.ranges import subtract_ranges
 
 _COUNT: Final = struct.Struct("<I")
 OMITTED: Final = 0
-"""The value of all ranges."""
+"""The value that every range has."""
 
 
 class Omissions:

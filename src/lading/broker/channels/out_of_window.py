@@ -10,7 +10,7 @@ from typing import Final
 from .window_layout import NEVER_US, WAITING
 
 DEFERRED: Final = -3
-"""Delivered to no subscriber before its time has come."""
+"""Owner of a message that is not delivered before its time."""
 LEAVING: Final = -4
 """Owner of an exhausted message whose copy is being appended."""
 

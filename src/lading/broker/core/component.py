@@ -25,7 +25,7 @@ class Component:
     """Called when ``due_us`` comes nearer outside of ``tick``."""
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Take up what was left at the last end; the parts before this one have."""
+        """Resume the work of the last run; the components before this one have done so."""
 
     def on_topic_resized(self, topic: Topic) -> None:
         """Note that the topic has other partitions now."""

@@ -395,7 +395,7 @@ class DeadLetters(Component):
         self._advance(marking, covered, now_us)
 
     def _advance(self, marking: PendingDeadLetter, covered: int, now_us: int) -> None:
-        """Note that all before ``covered`` is copied."""
+        """Note that all messages before ``covered`` are copied."""
         row = marking.row
         left = [(max(first, covered), end) for first, end in row.ranges if end > covered]
         try:

@@ -188,7 +188,7 @@ class DelayedMessages(Component):
         return SOON_US if self._held else NEVER_US
 
     def tick(self, now_us: int) -> None:
-        """Append what is due, note what has entered."""
+        """Append the messages that are due, and note those that are in the log."""
         left = PASS_MESSAGES
         for held in list(self._held.values()):
             while left and held.due and held.due[0][0] <= now_us:

@@ -41,7 +41,7 @@ def collect_all() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    # Python puts the next full collection off by what it takes to be long-lived: after this one that is next to nothing
+    # Python delays the next full collection by the number of long-lived objects, which is near zero after this
     gc.collect()
 
 

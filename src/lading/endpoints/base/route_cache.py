@@ -28,7 +28,7 @@ class RouteCache(Generic[H, R]):
     __slots__ = ("_routes", "_routes_max", "_version", "topology")
 
     def __init__(self, topology: Topology, routes_max: float = ROUTES_MAX) -> None:
-        """``routes_max`` may be infinite if clients cannot make up what is added."""
+        """``routes_max`` may be infinite if clients cannot invent the keys of routes."""
         self.topology = topology
         self._routes_max = routes_max
         self._version = -1

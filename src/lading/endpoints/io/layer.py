@@ -163,7 +163,7 @@ class SessionLayer(ProtocolSession):
         self.inner.is_ended = True
         self.inner.release_memory()
 
-    # -- what deadlines and the end of the connection depend on
+    # -- state for deadlines and for the end of the connection
 
     @property
     def unread(self) -> memoryview:

@@ -97,7 +97,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         if self.session.is_resting and not self._is_parting:
-            # what came before the end is taken first
+            # take the bytes that arrived before the end first
             return True
         self.session.end()
         return self.session.is_busy and not self._is_parting

@@ -45,7 +45,7 @@ forgotten."""
 CLIENT_ID_CHARACTERS_MAX: Final = 200
 """Shown of a client id, which each row repeats; Kafka's has up to 32,767 bytes."""
 CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
-"""In the order in which clients are to try them; NONE is always taken."""
+"""Compressions in the order in which clients should try them; NONE is always accepted."""
 EARLY_SHARE: Final = 2
 """A client may push again after this part of the interval: its timer is not ours."""
 _NOBODY: Final = UUID(int=0)

@@ -20,7 +20,7 @@ COPY: Final = "last-manifest.json"
 """In the own directory of a table: the last manifest that was published, or is about to be."""
 
 COMMITS: Final = "commits"
-"""In the own directory of a table on an object store: a copy of every manifest, which one run alone can put."""
+"""The copy of a manifest in the own directory of a table on an object store; only one run can put it."""
 
 
 def keep_copy(table: TablePath, manifest: Manifest) -> None:

@@ -301,7 +301,8 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         return lambda commit: self._read_commit_ms(commit) <= at_ms
 
     def _read_commit_ms(self, commit: Mapping[str, Any]) -> int:
-        """Return the time of a commit as a search by time takes it: of its file, unless the log has its own times."""
+        """Return the time of a commit as searches by time use it: that of its file, unless the log has times of its
+        own."""
         if "inCommitTimestamp" in commit:
             return int(commit["inCommitTimestamp"])
         try:

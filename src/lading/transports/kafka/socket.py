@@ -43,7 +43,7 @@ class KafkaSecurity:
     password: str | None = field(default=None, repr=False)
     mechanism: str = PLAIN
     oauth_token: Callable[[], str] | None = None
-    """Gives the token for OAUTHBEARER, for each connection anew."""
+    """Returns the token for OAUTHBEARER; called for each connection."""
 
     def __repr__(self) -> str:
         return f"KafkaSecurity(tls={self.tls is not None}, username={self.username!r})"

@@ -83,7 +83,7 @@ class KafkaTopics:
         self.ids.pop(name, None)
 
     def describe(self, rows: Sequence[Any]) -> list[TopicMeta]:
-        """Return what the rows of a metadata response say, with first and last stable offset of each partition."""
+        """Return the topics of a metadata response, with first and last stable offset by partition."""
         places = [(row.name, part.partition_index) for row in rows for part in row.partitions]
         first, end = list_offsets(self._cluster, places, EARLIEST), list_offsets(self._cluster, places, LATEST)
         metas = []

@@ -93,7 +93,8 @@ class GetClients:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PollMessages:
-    """Answers PolledMessages; as a group, ``partition_id`` is ignored and the member's partitions take turns."""
+    """Poll messages; the response is PolledMessages. A group ignores ``partition_id``: the member's partitions take
+    turns."""
 
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]

@@ -220,7 +220,7 @@ class Guess(NamedTuple):
     """Release of a client, guessed from its login."""
 
     release: Release
-    """Release to assume."""
+    """The release that is assumed."""
     others: tuple[Release, ...] = ()
     """All releases that it may be, the likeliest first, if the login leaves that open; later requests narrow them
     (``narrow``)."""

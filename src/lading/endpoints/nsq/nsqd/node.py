@@ -255,7 +255,7 @@ class Node:
         return topic
 
     async def _grow(self, topic: Topic, partitions: int) -> None:
-        """Add partitions up to this number; others may have added some when it is this change's turn."""
+        """Add partitions up to this number; earlier changes in the queue may have added some."""
 
         def grow() -> Change[None]:
             missing = partitions - len(topic.partitions)
