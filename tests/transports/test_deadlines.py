@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 
 import pytest
 
@@ -15,6 +16,7 @@ from lading.transports.kafka.socket import KafkaSecurity, KafkaSocket
 from lading.transports.lading import http
 from lading.transports.lading.http import AdminHttp
 from lading.transports.network import BYTES_PER_S_MIN, ReadDeadline
+from lading.transports.nsq import lookup
 from lading.transports.nsq.lookup import Discovery
 
 TIMEOUT_S = 0.3
@@ -111,8 +113,11 @@ def test_every_byte_gives_a_little_more_time() -> None:
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", bytes(0x1000)),
     ],
 )
-def test_a_response_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch, head: bytes, piece: bytes) -> None:
+@pytest.mark.parametrize(("client", "ask"), [(http, ask_admin), (lookup, ask_nsqlookupd)])
+def test_a_response_that_never_ends_is_cut(
+    monkeypatch: pytest.MonkeyPatch, client: ModuleType, ask: Callable[[int], None], head: bytes, piece: bytes
+) -> None:
     """Its bytes come fast enough for any time-out: a command held 676 MiB of them when its server stopped."""
-    monkeypatch.setattr(http, "RESPONSE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(client, "RESPONSE_BYTES_MAX", 1 << 20)
     with dripping_server(head + piece * 512) as (port, _), pytest.raises(CorruptError, match="more than 1048576 bytes"):
-        ask_admin(port)
+        ask(port)

@@ -8,7 +8,10 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 IGGY_TCP: Final = "Iggy's TCP"
 _ERROR_START: Final = b"E_"
@@ -140,3 +143,16 @@ class _Reader(io.RawIOBase):
         if not self.closed:
             super().close()
             self._on_closed()
+
+
+def read_content(response: HTTPResponse, bytes_max: int) -> bytes | None:
+    """Return the whole content of a response, or None if it is longer than ``bytes_max`` or says that it is.
+
+    Raises IncompleteRead for one that ends before the length that it announced.
+    """
+    announced: int | None = response.length
+    if announced is not None:
+        # with a limit the library takes a content that ends too early for a whole one
+        return response.read() if announced <= bytes_max else None
+    content = response.read(bytes_max + 1)
+    return content if len(content) <= bytes_max else None

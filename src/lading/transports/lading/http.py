@@ -28,7 +28,7 @@ from urllib.parse import quote, urlencode
 
 from ...model.errors import CorruptError, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ..client_tls import NAME_CA_FILE, ClientTls, explain_failure
-from ..network import DeadlineSocket
+from ..network import DeadlineSocket, read_content
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"
@@ -168,12 +168,8 @@ class AdminHttp:
 
     def _read(self, response: HTTPResponse) -> bytes:
         """Return the whole content. Raises CorruptError, and closes the connection, if it is too long."""
-        announced: int | None = response.length
-        if announced is not None and announced <= RESPONSE_BYTES_MAX:
-            # with a limit the library takes a content that ends too early for a whole one
-            return response.read()
-        content = b"" if announced is not None else response.read(RESPONSE_BYTES_MAX + 1)
-        if announced is None and len(content) <= RESPONSE_BYTES_MAX:
+        content = read_content(response, RESPONSE_BYTES_MAX)
+        if content is not None:
             return content
         self._connection.close()
         raise CorruptError(

@@ -10,14 +10,16 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from ...model.errors import RemoteError, Unreachable
+from ...model.errors import CorruptError, RemoteError, Unreachable
 from ..client_tls import ClientTls, explain_failure, has_no_tls
-from ..network import DeadlineSocket
+from ..network import DeadlineSocket, read_content
 from .connection import NAME_NSQD
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 _OTHER_PAGES: Final = (404, 405, 426)
 """Statuses that no nsqd and no nsqlookupd gives to ``/info``."""
+RESPONSE_BYTES_MAX: Final = 64 << 20
+"""More than an nsqlookupd says of half a million topics."""
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
 
 
@@ -133,7 +135,7 @@ class Discovery:
                 http.sock = DeadlineSocket(http.sock, self._timeout_s)
                 http.request(method, f"{path}?{urlencode(parameters)}", headers=V1)
                 answer = http.getresponse()
-                content = answer.read()
+                content = read_content(answer, RESPONSE_BYTES_MAX)
             except ssl.SSLError as failure:
                 if not has_no_tls(failure):
                     raise Unreachable(f"nsqlookupd at {place}: TLS failed: {explain_failure(failure)}") from None
@@ -149,6 +151,10 @@ class Discovery:
                     f"neither nsqlookupd nor nsqd is reachable at {place} ({explain_failure(failure)}); "
                     "check that one is listening there (Lading prints nsqlookupd_http and nsqd_tcp when it starts)"
                 ) from None
+        if content is None:
+            raise CorruptError(
+                f"the server at {place} sends a response of more than {RESPONSE_BYTES_MAX} bytes; {NAME_NSQD}"
+            )
         if answer.status >= 400:
             text = content.decode(errors="replace")[:200]
             raise RemoteError(f"{place} answered {path} with {answer.status} {text}", code=answer.status)
