@@ -21,6 +21,7 @@ from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.serve.local_server import listen
 from lading.tables.local import LocalExecutor
+from lading.transports.lading.transport import LadingTransport
 
 with warnings.catch_warnings():
     # it prefers another HTTP client by now
@@ -44,6 +45,17 @@ def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:
         fill(running.url)
         yield running
+
+
+@pytest.fixture(scope="session")
+def read(broker: testing.BrokerProcess) -> str:
+    """A topic of two partitions with four and two messages, for groups of the tests."""
+    with closing(LadingTransport(broker.url)) as admin:
+        admin.create_topic("read", 2)
+    with Producer(broker.url) as producer:
+        for number in range(6):
+            producer.send("read", b"%d" % number, partition=int(number > 3))
+    return "read"
 
 
 def fill(url: str) -> None:

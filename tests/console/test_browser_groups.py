@@ -10,12 +10,12 @@ import pytest
 from lading import testing
 
 from .test_browser import browser, console, open_page
-from .test_groups import commit, committed, read
+from .test_groups import commit, committed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["browser", "console", "open_page", "read"]
+__all__ = ["browser", "console", "open_page"]
 
 
 def test_a_group_is_moved_where_the_dry_run_said(

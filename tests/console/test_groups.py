@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
-from lading import Consumer, Producer, testing
-from lading.transports.lading.transport import LadingTransport
+from lading import Consumer, testing
 
 from .conftest import TestClient
-
-
-@pytest.fixture(scope="module")
-def read(broker: testing.BrokerProcess) -> str:
-    """A topic of two partitions with four and two messages; group ``shop`` has read three and one of them."""
-    with closing(LadingTransport(broker.url)) as admin:
-        admin.create_topic("read", 2)
-    with Producer(broker.url) as producer:
-        for number in range(6):
-            producer.send("read", b"%d" % number, partition=int(number > 3))
-    commit(broker, [3, 1])
-    return "read"
 
 
 def kafka(broker: testing.BrokerProcess, group: str) -> KafkaConsumer:
