@@ -124,6 +124,14 @@ class ScriptedLoop:
             callback, arguments = self._ready.popleft()
             callback(*arguments)
 
+    def end_timers(self, seconds: float) -> None:
+        """Let time pass, and end the timers that are due by then; the caller runs what they hand to ``call_soon``."""
+        self._now_s += seconds
+        while self._later and self._later[0].when() <= self._now_s:
+            timer = heapq.heappop(self._later)
+            if not timer.cancelled():
+                timer._run()
+
     def advance(self, seconds: float) -> None:
         """Let time pass, and run what is due meanwhile."""
         until_s = self._now_s + seconds

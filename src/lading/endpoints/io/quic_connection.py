@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -81,6 +80,8 @@ class QuicClientConnection(SessionConnection):
         super().__init__(server)
         self._side = server
         self._quic = quic
+        self._loop_time = asyncio.get_running_loop().time
+        """The clock of the loop's timers: what is due by this one is due by them."""
         self._address = Address(str(address[0]), int(address[1]))
         self._ids: set[bytes] = set()
         self._requests = StreamRequests()
@@ -118,7 +119,7 @@ class QuicClientConnection(SessionConnection):
         if self.session.is_lost:
             return
         try:
-            advance(time.monotonic())
+            advance(self._loop_time())
             while not self.session.is_lost and (event := self._quic.next_event()) is not None:
                 self._handle(event)
             self._hold_memory()
@@ -317,7 +318,7 @@ class QuicClientConnection(SessionConnection):
             self._send()
 
     def _send(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._loop_time()
         self._quic.acknowledge_now(now_s)
         self._side.datagrams.send(self._quic.datagrams_to_send(now_s))
         if self._quic_timer is not None:

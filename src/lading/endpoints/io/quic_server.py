@@ -7,10 +7,10 @@ loop only.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
-import time
 from pathlib import Path
 from typing import Final, cast
 
@@ -146,8 +146,9 @@ class QuicServer(QuicConnections):
             return
         if header.token:
             try:
+                now_s = asyncio.get_running_loop().time()
                 original_cid = self._retry.validate_token(
-                    address=addr, destination_cid=original_cid, token=header.token, now=time.monotonic()
+                    address=addr, destination_cid=original_cid, token=header.token, now=now_s
                 )
             except ValueError:
                 self.gate.count_dropped("token")
@@ -179,7 +180,7 @@ class QuicServer(QuicConnections):
             address=addr,
             original_destination_connection_id=header.destination_cid,
             retry_source_connection_id=source_cid,
-            now=time.monotonic(),
+            now=asyncio.get_running_loop().time(),
         )
         answer = encode_quic_retry(
             version=cast("int", header.version),
