@@ -143,6 +143,34 @@ def test_directories_have_internal_topics(kafka: KafkaFrames, topics: Any) -> No
     assert {name: sizes[name] for name in BOTH} == {name: [(0, 0)] for name in BOTH}
 
 
+def heartbeat(kafka: KafkaFrames, group: str, epoch: int, **more: Any) -> Any:
+    """A member of a group of the newer protocol joins, or says that it lives."""
+    fields = {
+        "group_id": group, "member_id": "m", "member_epoch": epoch, "instance_id": None, "rack_id": None,
+        "rebalance_timeout_ms": 10_000, "subscribed_topic_names": None, "subscribed_topic_regex": None,
+        "server_assignor": None, "topic_partitions": [],
+    }  # fmt: skip
+    return kafka.ask("ConsumerGroupHeartbeat", 1, **fields | more)
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [{"subscribed_topic_regex": "__consumer_.*", "subscribed_topic_names": []}, {"subscribed_topic_names": [OFFSETS]}],
+)
+def test_members_of_newer_groups_are_assigned_internal_topics(kafka: KafkaFrames, subscription: dict[str, Any]) -> None:
+    group = f"newer_{len(subscription)}"
+    joined = heartbeat(kafka, group, 0, **subscription)
+    assert joined.error_code == 0
+    [row] = kafka.ask(
+        "Metadata", 12, topics=[{"name": OFFSETS, "topic_id": None}], allow_auto_topic_creation=True
+    ).topics
+    assert [(one.topic_id, one.partitions) for one in joined.assignment.topic_partitions] == [(row.topic_id, [0])]
+    [told] = kafka.ask("ConsumerGroupDescribe", 1, group_ids=[group], include_authorized_operations=False).groups
+    [member] = told.members
+    assert [one.topic_name for one in member.assignment.topic_partitions] == [OFFSETS]
+    assert heartbeat(kafka, group, -1).error_code == 0
+
+
 @pytest.mark.parametrize("name", BOTH)
 def test_nothing_writes_to_internal_topics_or_changes_them(kafka: KafkaFrames, name: str) -> None:
     written = kafka.ask("Produce", 9, **produce(name, one_batch(b"x")))

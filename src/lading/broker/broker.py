@@ -59,6 +59,7 @@ from .iggy.poll import IggyPoller
 from .iggy.producers import IggyProducers
 from .kafka.append import KafkaAppender
 from .kafka.group_coordinator import KafkaGroupCoordinator
+from .kafka.internal_topics import OFFSETS, TRANSACTIONS, KafkaTopicView
 from .kafka.transaction_coordinator import TransactionCoordinator
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
@@ -135,8 +136,17 @@ class Broker:
         self.groups = IggyGroups(self.catalog, self._positions)
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self.catalog, self._positions, settings.session_timeout_us)
+        # a circle: Kafka's own topics are listed once there are groups and transactional ids, and groups read topics
+        self.kafka_topics = KafkaTopicView(
+            self.topology,
+            {
+                OFFSETS.name: lambda: len(self.coordinated_groups.names()) > 0,
+                TRANSACTIONS.name: lambda: len(self.producers.list_transactional()) > 0,
+            },
+        )
+        """Topics as Kafka's clients see them."""
         self.coordinated_groups = KafkaGroupCoordinator(
-            self.catalog, self._positions, self.kafka_configs, self.topology, settings
+            self.catalog, self._positions, self.kafka_configs, self.topology, self.kafka_topics, settings
         )
         self.native_transactions = NativeTransactions(
             self.catalog, self.counters, settings.transaction_timeout_us, mark_active

@@ -19,7 +19,6 @@ from ...model.errors import Reason, Refusal
 from ...runtime.turns import TurnCounter, Turns
 from ..core.component import NEVER_US
 from ..core.settings import BrokerSettings
-from ..core.topics.namespace import Namespace
 from .assignors import ASSIGNORS, DEFAULT_ASSIGNOR, AssignedMember
 from .consumer_group import (
     JOIN_EPOCH,
@@ -33,6 +32,7 @@ from .consumer_group import (
 from .epoch_groups import GROUP_CONFIG_KIND, measure_subscription, require_room, reserve_epochs
 from .group import KAFKA, KafkaGroup
 from .group_time_outs import GroupTimeOuts
+from .internal_topics import KafkaTopicView
 from .share_group import ShareGroup
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -68,7 +68,7 @@ class ConsumerGroupCoordinator:
         groups: dict[str, AnyGroup],
         catalog: Catalog,
         configs: KafkaConfigTable,
-        topics: Namespace,
+        topics: KafkaTopicView,
         settings: BrokerSettings,
         on_due: Callable[[], None],
     ) -> None:
@@ -294,7 +294,7 @@ class ConsumerGroupCoordinator:
                 is_current &= not member.regex or matches.version == version
                 ids: set[bytes] = set()
                 for name in (*member.names, *filter(member.may_describe, matches.names)):
-                    if (topic := self._topics.find(name)) is not None:
+                    if (topic := self._topics.find_listed(name)) is not None:
                         ids.add(topic.uuid)
                         partitions_count[topic.uuid] = len(topic.partitions)
                     if turn.is_over():

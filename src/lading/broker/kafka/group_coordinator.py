@@ -38,6 +38,7 @@ from .group import (
     no_group,
 )
 from .group_rebalancer import GroupRebalancer
+from .internal_topics import KafkaTopicView
 from .share_group import ShareGroup
 from .share_group_coordinator import ShareGroupCoordinator
 
@@ -65,7 +66,8 @@ class KafkaGroupCoordinator(Component):
         catalog: Catalog,
         positions: Positions,
         configs: KafkaConfigTable,
-        topics: Namespace,
+        topology: Namespace,
+        topics: KafkaTopicView,
         settings: BrokerSettings,
     ) -> None:
         self._catalog = catalog
@@ -78,7 +80,7 @@ class KafkaGroupCoordinator(Component):
             self._groups, catalog, configs, topics, settings, lambda: self.on_due()
         )
         """The coordinator of groups of the newer protocol (KIP-848)."""
-        self.share = ShareGroupCoordinator(self._groups, catalog, configs, topics, settings, lambda: self.on_due())
+        self.share = ShareGroupCoordinator(self._groups, catalog, configs, topology, settings, lambda: self.on_due())
         """The coordinator of share groups, whose members share partitions (KIP-932)."""
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:

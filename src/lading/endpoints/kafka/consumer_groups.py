@@ -82,7 +82,7 @@ class ConsumerGroupHandlers:
     ) -> Fields:
         """Answer a heartbeat after the patterns of its group have been matched with the topics."""
         run_in_worker, group = self._context.services.run_in_worker, request.body.group_id
-        version = self._context.broker.topology.version
+        version = self._context.topics.version
         names = await finish_in_turns(self._list_names())
         try:
             if regex:
@@ -158,7 +158,7 @@ class ConsumerGroupHandlers:
             return {"error_code": GROUP_NOT_FOUND, "error_message": f"Group {name} {problem}.", "group_id": name}
         turn = TurnCounter()
         for topic_id in group.partitions_count:
-            topic = self._context.broker.topology.topic_by_uuid(topic_id)
+            topic = self._context.topics.find_by_uuid(topic_id)
             if topic is not None and not self._context.may_describe(principal, topic.flat_name):
                 return {
                     "error_code": TOPIC_AUTHORIZATION_FAILED,
@@ -201,7 +201,7 @@ class ConsumerGroupHandlers:
     def _show_assignment(self, places: Collection[Place]) -> Turns[Fields]:
         rows = yield from _group_by_topic(places)
         for row in rows:
-            topic = self._context.broker.topology.topic_by_uuid(row["topic_id"].bytes)
+            topic = self._context.topics.find_by_uuid(row["topic_id"].bytes)
             row["topic_name"] = "" if topic is None else topic.flat_name
         return {"topic_partitions": rows}
 

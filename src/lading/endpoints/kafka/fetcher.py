@@ -22,12 +22,12 @@ from ..base.carrying import Carrying
 from ..base.route_cache import UserRouteCaches
 from .fetch_reader import FetchReader, PartitionRecords
 from .handling import Context
-from .internal_topics import KafkaTopicView
 from .request_context import RequestContext
 
 if TYPE_CHECKING:
     from ...broker.core.group_condition import GroupCondition
     from ...broker.core.topology import Partition, Topic
+    from ...broker.kafka.internal_topics import KafkaTopicView
 
 Place = tuple[bytes, "Topic | None", list[FetchPartition]]
 """Partitions of a topic that are wanted, under the name by which they were asked for."""

@@ -16,12 +16,12 @@ from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ...settings.endpoints import KafkaListener
 from ...settings.settings import Address
 from ..base.services import Services
-from .internal_topics import KafkaTopicView
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.access.principal import Principal
     from ...broker.core.topology import Topic
+    from ...broker.kafka.internal_topics import KafkaTopicView
 
 NAME: Final = "kafka"
 """The endpoint in settings; in metrics and log lines too, unless it is a listener of its own."""
@@ -131,16 +131,16 @@ class Context:
     settings: KafkaListener
     name: str = NAME
     """The endpoint, or the listener of it, in metrics and log lines."""
-    topics: KafkaTopicView = field(init=False)
-    """Topics as clients see them, with Kafka's internal ones."""
-
-    def __post_init__(self) -> None:
-        self.topics = KafkaTopicView(self.services.broker)
 
     @property
     def broker(self) -> Broker:
         """The broker."""
         return self.services.broker
+
+    @property
+    def topics(self) -> KafkaTopicView:
+        """Topics as clients see them, with Kafka's internal ones."""
+        return self.services.broker.kafka_topics
 
     def resolve_to_change(self, principal: Principal | None, name: str, right: Right) -> Topic:
         """Return a topic by its flat name. Raises Refusal without the right, or if clients may not change it."""

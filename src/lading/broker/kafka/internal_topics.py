@@ -8,62 +8,58 @@ cannot write to them, change or delete them. Other protocols do not know them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 from uuid import NAMESPACE_OID, uuid5
 
-from ...broker.core.empty_log import create_empty_log
-from ...broker.core.settings import COMPACT, TopicSettings
-from ...broker.core.topology import Partition, Stream, Topic
 from ...dialects.kafka.names import is_legal
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
-
-if TYPE_CHECKING:
-    from ...broker.broker import Broker
+from ..core.empty_log import create_empty_log
+from ..core.settings import COMPACT, TopicSettings
+from ..core.topics.namespace import Namespace
+from ..core.topology import Partition, Stream, Topic
 
 PARTITIONS: Final = 1
 """Partitions of each internal topic: there is one coordinator, and it does not share its work."""
 
 
 class InternalTopic(NamedTuple):
-    """A topic that Apache Kafka keeps for itself: its configs there, and whether Kafka would have created it."""
+    """A topic that Apache Kafka keeps for itself, with its configs there."""
 
     name: str
     configs: Mapping[str, str]
     """Configs without an effect here whose values differ from the defaults, by their names in Kafka."""
-    is_used: Callable[[Broker], bool]
-
-
-def _has_any(names: Iterable[object]) -> bool:
-    return any(True for _ in names)
 
 
 SEGMENT_BYTES: Final = 104_857_600
-INTERNAL_TOPICS: Final = (
-    InternalTopic(
-        "__consumer_offsets",
-        {"compression.type": "producer"},
-        lambda broker: _has_any(broker.coordinated_groups.names()),
-    ),
-    InternalTopic(
-        "__transaction_state",
-        {"compression.type": "uncompressed"},
-        lambda broker: _has_any(broker.producers.list_transactional()),
-    ),
-)
+OFFSETS: Final = InternalTopic("__consumer_offsets", {"compression.type": "producer"})
+TRANSACTIONS: Final = InternalTopic("__transaction_state", {"compression.type": "uncompressed"})
+INTERNAL_TOPICS: Final = (OFFSETS, TRANSACTIONS)
 
 
 class KafkaTopicView:
     """The topics of a broker and Kafka's internal ones, by name and by id."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, topology: Namespace, is_used: Mapping[str, Callable[[], bool]]) -> None:
+        """``is_used`` returns, by internal topic, whether Apache Kafka would have created it for its own work."""
+        self._topology = topology
+        self._is_used = is_used
         stream = Stream(DEFAULT_STREAM_ID, DEFAULT_STREAM, 0)
-        self._internal = {row.name: (row, _to_topic(stream, row)) for row in INTERNAL_TOPICS}
+        self._internal = {row.name: _to_topic(stream, row) for row in INTERNAL_TOPICS}
         self._named: set[str] = set()
         """Internal topics that clients have asked for by name, for which Apache Kafka would have created them."""
-        self._by_uuid = {topic.uuid: topic for _, topic in self._internal.values()}
+        self._listed: list[str] = []
+        """Internal topics that are used or named, as of the last look."""
+        self._listed_version = 0
+        """Grows if ``_listed`` changes."""
+        self._by_uuid = {topic.uuid: topic for topic in self._internal.values()}
+
+    @property
+    def version(self) -> int:
+        """Grows if topics change, and if other internal ones are listed than before."""
+        self._list_internal()
+        return self._topology.version + self._listed_version
 
     def find(self, name: str) -> Topic:
         """Return a topic that a client asks for by its flat name. Raises Refusal if it does not exist.
@@ -72,17 +68,14 @@ class KafkaTopicView:
 
         A client of another protocol may have created one of an internal name: then it is that one.
         """
-        try:
-            return self._broker.topology.resolve(name)
-        except Refusal:
-            if name not in self._internal:
-                raise
+        if name in self._internal and not self._is_created(name):
             self._named.add(name)
-            return self._internal[name][1]
+            return self._internal[name]
+        return self._topology.resolve(name)
 
     def find_by_uuid(self, uuid: bytes) -> Topic | None:
         """Return a topic by its 16 bytes."""
-        return self._broker.topology.topic_by_uuid(uuid) or self._by_uuid.get(uuid)
+        return self._topology.topic_by_uuid(uuid) or self._by_uuid.get(uuid)
 
     def find_to_change(self, name: str) -> Topic:
         """Return a topic that clients may write to, change or delete. Raises Refusal if they may not."""
@@ -99,21 +92,29 @@ class KafkaTopicView:
         """Return whether a topic is one of ``INTERNAL_TOPICS``."""
         return topic.uuid in self._by_uuid
 
+    def find_listed(self, name: str) -> Topic | None:
+        """Return the topic that a flat name means among all that are listed, or None."""
+        topic = self._topology.find(name)
+        if topic is None and name in self._internal:
+            topic = self._internal[name] if name in self._list_internal() else None
+        return topic
+
     def list_topics(self) -> list[Topic]:
         """Return all topics whose names Kafka can express, and the internal ones that are used."""
-        topics = [topic for topic in self._broker.topology.list_topics() if is_legal(topic.flat_name)]
-        for row, topic in self._internal.values():
-            if (row.name in self._named or row.is_used(self._broker)) and not self._is_created(row.name):
-                topics.append(topic)
+        topics = [topic for topic in self._topology.list_topics() if is_legal(topic.flat_name)]
+        topics += [self._internal[name] for name in self._list_internal() if not self._is_created(name)]
         return topics
+
+    def _list_internal(self) -> list[str]:
+        listed = [name for name, is_used in self._is_used.items() if name in self._named or is_used()]
+        if listed != self._listed:
+            self._listed = listed
+            self._listed_version += 1
+        return listed
 
     def _is_created(self, name: str) -> bool:
         """Return whether a client of another protocol has created a topic of an internal name."""
-        try:
-            self._broker.topology.resolve(name)
-        except Refusal:
-            return False
-        return True
+        return self._topology.find(name) is not None
 
 
 def _to_topic(stream: Stream, row: InternalTopic) -> Topic:
