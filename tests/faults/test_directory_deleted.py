@@ -55,6 +55,8 @@ def test_nothing_is_acknowledged_that_nobody_could_read(
             producer.flush()
         answer = httpx.post(f"http://{broker.endpoints['admin']}/topics/default/new", json={"partitions": 1})
         assert answer.status_code == 503, answer.text
+        stats = httpx.get(f"http://{broker.endpoints['iggy_http']}/stats")
+        assert stats.status_code == 200, "they say where the broker is, and 0 for a disk that is not there"
         producer._outboxes.clear()
 
 

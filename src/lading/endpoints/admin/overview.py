@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.access.rights import Right
 from ...model.version import __version__
+from ..base.process import measure_disk
 from ..base.services import Services
 from ..encryption.renewal import CertificateRenewal
 from ..http_shared.documents import json_response
@@ -43,7 +41,7 @@ class AdminOverview:
                 "started_s": process.start_time_s,
                 "uptime_s": process.run_time_s,
                 "memory_bytes": process.memory_bytes,
-                "disk": disk,
+                "disk": asdict(disk) if disk else {"total_bytes": None, "free_bytes": None},
                 "certificates": [
                     {"endpoint": name, "expires_s": expires_s}
                     for name, expires_s in CertificateRenewal.of(services).expiries()
@@ -51,12 +49,3 @@ class AdminOverview:
                 "totals": asdict(services.broker.counters),
             }
         )
-
-
-def measure_disk(directory: Path) -> dict[str, Any]:
-    """Return the bytes of the disk that holds a directory, and how many are free; None for both if it is not there."""
-    try:
-        disk = shutil.disk_usage(directory)
-    except OSError:
-        return {"total_bytes": None, "free_bytes": None}
-    return {"total_bytes": disk.total, "free_bytes": disk.free}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import time
 from pathlib import Path
 
@@ -39,6 +40,14 @@ class Machine:
     kernel_version: str
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class DiskFigures:
+    """Size of the disk that holds a directory, and what of it is free."""
+
+    total_bytes: int
+    free_bytes: int
+
+
 class Process:
     """Figures of the running process; the CPU share is that since the reading before."""
 
@@ -68,6 +77,15 @@ class Process:
             read_bytes=moved.get("read_bytes", 0),
             written_bytes=moved.get("write_bytes", 0),
         )
+
+
+def measure_disk(directory: Path) -> DiskFigures | None:
+    """Return the figures of the disk that holds ``directory``; None if the directory is not there."""
+    try:
+        disk = shutil.disk_usage(directory)
+    except OSError:
+        return None
+    return DiskFigures(disk.total, disk.free)
 
 
 def machine() -> Machine:

@@ -7,7 +7,6 @@ works in turns, or waits for the disk as a coroutine; callers need not know whic
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
@@ -37,7 +36,7 @@ from ...model.version import __version__
 from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turn
 from ..base.append_wait import wait_for_result
 from ..base.loaded_read import read_when_loaded
-from ..base.process import machine
+from ..base.process import DiskFigures, machine, measure_disk
 from ..base.request_budget import ROW_BYTES
 from ..base.services import Services, now_us
 from ..base.sizes import MeasuredStream, MeasuredTopic, count_listed, measure_streams, measure_topics
@@ -154,7 +153,7 @@ class IggyService:
         topics = [topic for stream in streams.values() for topic in stream.topics]
         # the one text of all releases in which a client can find what it talks to, and for what it is taken
         served = f" (Lading {__version__} for clients of {client.release.name})"
-        disk = shutil.disk_usage(self._services.settings.data)
+        disk = measure_disk(self._services.settings.data) or DiskFigures(0, 0)
         return r.StatsInfo(
             process_id=process.pid,
             cpu_usage=process.cpu_percent,
@@ -181,8 +180,8 @@ class IggyService:
             total_cpu_usage=process.cpu_percent,
             server_version=f"Lading {__version__}",
             threads_count=threading.active_count(),
-            free_disk_space=disk.free,
-            total_disk_space=disk.total,
+            free_disk_space=disk.free_bytes,
+            total_disk_space=disk.total_bytes,
             kernel=self._machine.kernel_version,
         )
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -35,6 +34,7 @@ from ...dialects.kafka.versions import (
 )
 from ...model.errors import LadingError, Refusal
 from ...runtime.turns import TurnCounter, Turns, take_turns
+from ..base.process import measure_disk
 from ..base.services import now_us
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, free_in_worker
 
@@ -70,11 +70,10 @@ class _Handlers:
         """Return the data directory, its disk, and the size of the partitions asked for; null asks for all."""
         directory = self._context.services.settings.data.absolute()
         row: dict[str, Any] = {"log_dir": str(directory), "error_code": 0, "topics": []}
-        try:
-            disk = shutil.disk_usage(directory)
-        except OSError:
+        disk = measure_disk(directory)
+        if disk is None:
             return {"error_code": 0, "results": [{**row, "error_code": STORAGE_ERROR}]}
-        row |= {"total_bytes": disk.total, "usable_bytes": disk.free}
+        row |= {"total_bytes": disk.total_bytes, "usable_bytes": disk.free_bytes}
         asked = request.body.topics
         if asked is None:
             found = [(topic, topic.partitions) for topic in self._context.topics.list_topics()]
