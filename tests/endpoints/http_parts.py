@@ -89,7 +89,7 @@ def _message(number: int) -> dict[str, Any]:
 ADMIN: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
     **dict.fromkeys(
         (
-            "root", "health", "live", "ready", "metrics", "overview", "users.list", "tokens.list", "rules.list",
+            "root", "health", "live", "ready", "metrics", "overview", "me", "users.list", "tokens.list", "rules.list",
             "quotas.list",
             "group.list", "group.show", "position.get", "streams.list", "topics.list", "topic.get", "topic.states.get",
             "topic.retention", "states.get", "chunks.get", "batches.get", "offset.at", "stream.delete", "topic.delete",

@@ -210,7 +210,9 @@ ADMIN: Final[Mapping[str, Needs]] = {
     "root": OPEN,
     **dict.fromkeys(("health", "live", "ready"), OPEN),
     **dict.fromkeys(("metrics", "overview"), SERVER),
-    **dict.fromkeys(("streams.list", "topics.list", "group.list", "users.list", "rules.list", "quotas.list"), LOGIN),
+    **dict.fromkeys(
+        ("me", "streams.list", "topics.list", "group.list", "users.list", "rules.list", "quotas.list"), LOGIN
+    ),
     "stream.create": ("stream:create",),
     "stream.delete": ("stream:delete", *DELETE),
     "topic.get": SEE,

@@ -122,6 +122,7 @@ ADMIN: list[Row] = [
     ("GET", "/health", [], {}),
     ("GET", "/metrics", ["name[]"], {}),
     ("GET", "/overview", [], {}),
+    ("GET", "/me", [], {}),
     ("GET", "/streams", [], {}),
     ("POST", "/streams/{stream}", [], {"id": None}),
     ("DELETE", "/streams/{stream}", [], {}),

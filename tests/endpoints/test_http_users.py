@@ -58,6 +58,7 @@ Started = tuple[BrokerProcess, dict[str, str]]
         ("admin", "GET", "/metrics"),
         ("admin", "GET", "/overview"),
         ("admin", "GET", "/users"),
+        ("admin", "GET", "/me"),
         ("admin", "POST", "/users/eve"),
         ("admin", "GET", "/topics/default/orders/0/chunks"),
         ("admin", "GET", "/no/such/path"),
@@ -114,6 +115,28 @@ def test_a_user_sees_what_the_rules_allow(started: Started) -> None:
     assert one.json()["reason"] == "unauthorized"
     assert ann.get("/groups/g/positions/default/orders/0").status_code in (200, 404)
     assert ann.get("/metrics").status_code == 403
+
+
+def test_an_administrator_acts_on_behalf_of_a_user(started: Started) -> None:
+    running, tokens = started
+    as_ann = {"lading-on-behalf-of": "ann"}
+    for root in (client(running, bearer=tokens["root"]), client(running, bearer=SETTINGS["endpoints.admin.token"])):
+        assert root.get("/me", headers=as_ann).json() == {"name": "ann", "administrator": False, "has_users": True}
+        assert [row["name"] for row in root.get("/topics", headers=as_ann).json()] == ["orders"]
+        assert root.delete("/topics/default/orders", headers=as_ann).status_code == 403
+        # a name that only rules know, as of another issuer, and one that has no rules
+        nobody = {"lading-on-behalf-of": "eve%40example.com"}
+        assert root.get("/me", headers=nobody).json()["name"] == "eve@example.com"
+        assert root.get("/topics", headers=nobody).json() == []
+        for wrong in ("", "*", "ANONYMOUS", "x" * 5_000, "%ff"):
+            assert root.get("/topics", headers={"lading-on-behalf-of": wrong}).status_code in (400, 401), wrong
+        twice = [("lading-on-behalf-of", "ann"), ("lading-on-behalf-of", "root")]
+        assert root.get("/topics", headers=twice).status_code == 403
+    ann = client(running, bearer=tokens["ann"])
+    for name in ("root", "ann", "bob"):
+        assert ann.get("/topics", headers={"lading-on-behalf-of": name}).status_code == 403
+    stranger = client(running, host=f"127.0.0.{next(_hosts)}")
+    assert stranger.get("/topics", headers={"lading-on-behalf-of": "root"}).status_code == 401
 
 
 def test_nsq_over_http_asks_for_rights_on_the_topic(started: Started) -> None:

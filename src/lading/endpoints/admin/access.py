@@ -94,6 +94,7 @@ class AdminAccess:
         password, and to have tokens.
         """
         return [
+            HttpRoute("GET", "/me", "me", self._me, right=None),
             HttpRoute("GET", "/users", "users.list", self._users, right=None),
             HttpRoute("POST", _USER, "user.create", self._add_user, right=Right.CREATE, resource=_user_in_path),
             HttpRoute("PUT", _USER, "user.alter", self._change_user, right=None),
@@ -122,6 +123,17 @@ class AdminAccess:
         quota = Quota(**wanted.model_dump())
         await self._change(self._access.set_quotas({path["user"]: quota}))
         return json_response({"user": path["user"], **quota.document()})
+
+    async def _me(self, request: Request, path: Parameters) -> Response:
+        """Return the caller's name, empty without users and for a token of the settings."""
+        principal = principal_of(request)
+        return json_response(
+            {
+                "name": "" if principal is None else principal.name,
+                "administrator": self._access.is_administrator(principal),
+                "has_users": self._access.is_enabled,
+            }
+        )
 
     async def _users(self, request: Request, path: Parameters) -> Response:
         def describe(user: User) -> dict[str, Any] | None:

@@ -1,5 +1,8 @@
 """Authorization of requests to an HTTP endpoint: bearer tokens and Basic logins, and the right that a route needs.
 
+An administrator may send ``Lading-On-Behalf-Of: NAME``, as a web page does that logs users in itself: the request is
+then done with the rights of that user alone.
+
 While no users are set up, only the tokens of the settings are required: on every route of admin, elsewhere on routes
 that delete something. With users every request but one for health needs a login: an access token (``Bearer``), name and
 password (``Basic``, RFC 7617), or a token of the settings, whose owner may do everything.
@@ -13,6 +16,7 @@ import json
 from base64 import b64decode
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from ..base.services import Services
 
 LOGIN_BYTES_MAX: Final = 8 << 10
+ON_BEHALF_OF: Final = "lading-on-behalf-of"
+"""The header with the name of the user whose rights a request of an administrator has, percent-encoded."""
 _STATUS: Final = {Reason.UNAUTHORIZED: 403, Reason.STOPPING: 503}
 _CHALLENGE: Final = 'Basic realm="lading", charset="UTF-8"'
 
@@ -91,6 +97,7 @@ class HttpGuard:
                     "this request needs a login: Authorization: Bearer … or Basic …; "
                     "the command line takes a token from LADING_TOKEN",
                 )
+            principal = self._find_user(request, principal)
             request.scope[PRINCIPAL] = principal
             if route is not None and route.right is not None and route.access is not Access.HEALTH:
                 find = route.resource or resource_in_path
@@ -99,6 +106,27 @@ class HttpGuard:
             status = _STATUS.get(refusal.reason, 401)
             return _refuse(status, refusal.reason.value, str(refusal), _CHALLENGE if status == 401 else "")
         return None
+
+    def _find_user(self, request: Request, caller: Principal) -> Principal:
+        """Return the user whose rights a request has: its caller's, unless the caller acts on behalf of another one.
+
+        Raises Refusal unless the caller is an administrator: no rights are gained, as administrators have all.
+        """
+        names = request.headers.getlist(ON_BEHALF_OF)
+        if not names:
+            return caller
+        if not self._access.is_administrator(caller):
+            raise Refusal(
+                Reason.UNAUTHORIZED,
+                f"header {ON_BEHALF_OF}: only an administrator may act on behalf of a user; leave it out",
+            )
+        if len(names) > 1:
+            raise Refusal(Reason.UNAUTHORIZED, f"header {ON_BEHALF_OF}: given more than once; send it once")
+        try:
+            return self._access.vouch(unquote(names[0], errors="strict"))
+        except UnicodeDecodeError:
+            sentence = f"header {ON_BEHALF_OF}: not UTF-8; percent-encode the name"
+            raise Refusal(Reason.UNAUTHENTICATED, sentence) from None
 
     async def _log_in(self, request: Request, header: str) -> Principal | None:
         host = request.client.host if request.client else ""

@@ -94,6 +94,10 @@ class AdminHttp:
         """Send the requests from now on as this user, instead of with a token."""
         self._headers = {"authorization": b"Basic " + b64encode(f"{name}:{password}".encode())}
 
+    def act_for(self, name: str) -> None:
+        """Send the requests from now on with the rights of this user; the token has to be an administrator's."""
+        self._headers["lading-on-behalf-of"] = quote(name, safe="").encode()
+
     def get(self, *parts: str | int, wait_ms: int = 0, **query: Any) -> HttpResponse:
         """GET the resource at these path parts; query values that are None are left out."""
         return self.request("GET", *parts, wait_ms=wait_ms, again=True, query=query)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...chunk.runs import runs
 from ...dialects.native.protocol import SENT
-from ...model.errors import LadingError, LocalError, MalformedMessage, Reason, Refusal, RemoteError
+from ...model.errors import LadingError, LocalError, MalformedMessage, Reason, Refusal, RemoteError, SettingError
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
 from ..client_tls import parse_tls
@@ -38,13 +38,26 @@ _NOT_FOUND = (
 )
 
 
+class LadingLogin(NamedTuple):
+    """The user whose rights requests have: one who logs in with a password, or on whose behalf an administrator acts.
+
+    Without a password the token of the transport has to be an administrator's.
+    """
+
+    name: str
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"LadingLogin({self.name!r})"
+
+
 class LadingTransport(UserAdministration):
     """The admin endpoint of one broker.
 
     Options: ``timeout_s`` one response may take; ``retries`` of requests that may be repeated (reads, and sends: they
     are idempotent); ``token`` or ``token_file`` if the endpoint asks for one; ``tls`` for HTTPS, with ``ca_file`` (a
     file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (the client's own
-    certificate).
+    certificate); ``login`` in place of the token, in a process that has users of its own, never in a URL.
     """
 
     idempotent = True
@@ -62,12 +75,20 @@ class LadingTransport(UserAdministration):
         ca_file: str | None = None,
         certificate_file: str | None = None,
         key_file: str | None = None,
+        login: LadingLogin | None = None,
     ) -> None:
         self.url = url
         token = read_secret("token", token, token_file)
         encryption = parse_tls(tls, ca_file, certificate_file, key_file)
         host, port = address(url, "lading")
         super().__init__(AdminHttp(host, port, timeout_s=timeout_s, retries=retries, token=token, tls=encryption))
+        if isinstance(login, LadingLogin):
+            if login.password is None:
+                self.act_for(login.name)
+            else:
+                self.log_in(login.name, login.password)
+        elif login is not None:
+            raise SettingError(f"{url}: login does not belong in a URL; give a token in token_file")
         self._places: dict[str, tuple[str, str]] = {}
         self._turns: dict[str, int] = {}
         self._writer = self.writer()

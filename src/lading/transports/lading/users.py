@@ -18,6 +18,15 @@ class UserAdministration:
         """Send the requests from now on as this user, instead of with a token."""
         self._http.log_in(name, password)
 
+    def act_for(self, name: str) -> None:
+        """Send the requests from now on with the rights of this user; the token has to be an administrator's."""
+        self._http.act_for(name)
+
+    def me(self) -> dict[str, Any]:
+        """Return the caller's ``name``, whether it is an ``administrator``, and whether the broker ``has_users``."""
+        document: dict[str, Any] = self._http.get("me").json()
+        return document
+
     def users(self) -> list[dict[str, Any]]:
         """Return the ``id``, ``name``, ``administrator``, ``active`` and ``created_us`` of each user."""
         rows: list[dict[str, Any]] = self._http.get("users").json()
