@@ -1,8 +1,9 @@
-"""What `make docs` does beside MkDocs: adds the pages outside docs/, and takes nothing from the network."""
+"""What `make docs` does beside MkDocs: adds pages outside docs/ and the source of each, and keeps the network out."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).parents[1]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 SHIM = "assets/iframe_worker.js"
 """iframe-worker 1.0.4 (MIT): what the search needs where a browser opens files, which lets no workers start."""
@@ -33,6 +35,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     for name in BESIDE:
         markdown = markdown.replace(f"]({'../' * (depth + 1)}{name}", f"]({'../' * depth}{name}")
     return markdown
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Say below each page of which version it is, and which file of the clone one changes to change it."""
+    source = page.file.src_uri if page.file.src_uri in BESIDE else f"docs/{page.file.src_uri}"
+    return f"{html}<hr><p><small>Lading {VERSION}. The source of this page is <code>{source}</code>.</small></p>"
 
 
 @event_priority(-100)
