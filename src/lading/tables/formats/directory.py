@@ -43,6 +43,8 @@ ADOPTED: Final = "adopted"
 """Whether another writer made the table: its columns are never changed, and nothing of it is deleted as empty."""
 FILE_TYPES: Final = "file_types"
 """By column the wider type that a table has, and that files are written in."""
+FIELD_IDS: Final = "field_ids"
+"""The ids of an Iceberg table's fields, by name, which its Parquet files have."""
 """With what the table was claimed, if it follows other partitions since: settings still say that."""
 MISSING: Final = "is missing"
 """The problem of a published file that does not exist any more."""
@@ -83,6 +85,8 @@ class DirectoryTable:
     reads_values_from_names: ClassVar[bool] = True
     """Whether readers take the values of partitions from the names of directories, for want of a log."""
     reads_deleted_rows: ClassVar[bool] = True
+    numbers_fields: ClassVar[bool] = False
+    """Whether the fields of files have ids by which readers resolve them."""
     keeps_partition_columns: ClassVar[bool] = False
     """Whether files hold the columns that are partitions; readers of directories take them from the names."""
 
@@ -458,8 +462,17 @@ def describe_partitioning(words: Sequence[str]) -> str:
 
 def read_batches(source: Any, want: Wanted) -> Iterator[pa.RecordBatch]:
     """Yield rows of a Parquet file, of which a row group is in memory at a time."""
+    return read_batches_of(open_parquet(source), want)
+
+
+def open_parquet(source: Any) -> pq.ParquetFile:
+    """Open a Parquet file; its source stays open when it is closed."""
     # times of Spark's files, in their old form, are in microseconds; nanoseconds would not reach the year 9999
-    file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+
+
+def read_batches_of(file: pq.ParquetFile, want: Wanted) -> Iterator[pa.RecordBatch]:
+    """Yield rows as ``read_batches`` does, and close the file."""
     names = file.schema_arrow.names
     wanted = None if want.columns is None else {name.lower() for name in want.columns}
     columns = None if wanted is None else [name for name in names if name.lower() in wanted]

@@ -7,24 +7,29 @@ those of the specification (https://iceberg.apache.org/spec/).
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
+from io import RawIOBase
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 
 from ...model.errors import LadingError, LocalError, RemoteError, SettingError, Unreachable
-from ..storage.files import OWN, delete_tree, read_document, sync_directory
+from ..storage.files import OWN, delete_tree, read_document, sync_directory, write_document
 from ..storage.object_path import SCHEMES, ObjectPath, TablePath
-from .directory import OWNER, describe_partitioning, read_batches, visible_names
-from .interface import ALL, Listing, LiveFile, Replacement, Wanted
+from .directory import FIELD_IDS, OWNER, describe_partitioning, open_parquet, read_batches_of, visible_names
+from .field_ids import collect_ids, collect_mapped_ids, is_part_of, number_fields, read_ids
+from .interface import ALL, FileLayout, Listing, LiveFile, Replacement, Wanted
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, find_schemas, hash_files, read_footer
 from .manifest import DataFile
+from .parquet import ParquetFile
 from .partitions import COUNTED, Partitions, name_level
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import Table
 
 METADATA: Final = "metadata"
 VERSION_HINT: Final = "version-hint.text"
@@ -72,6 +77,7 @@ class IcebergTable(LoggedTable["Table"]):
     log = METADATA
 
     counted_transforms = COUNTED
+    numbers_fields = True
     keeps_partition_columns = True
 
     def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
@@ -208,6 +214,26 @@ class IcebergTable(LoggedTable["Table"]):
         """Return the directory of a partition's files: without escapes, as metadata hold the values."""
         return re.sub(r"[^A-Za-z0-9_./-]", "_", super().partition_directory(partition))
 
+    def open_file(self, sink: RawIOBase, layout: FileLayout) -> ParquetFile:
+        """Begin a file whose fields have the ids of the table, as far as it was prepared for all of them."""
+        schema = layout.schema
+        if not read_ids(schema):
+            schema = number_fields(schema, self._field_ids) or schema
+        return ParquetFile(sink, replace(layout, schema=schema))
+
+    @cached_property
+    def _field_ids(self) -> Mapping[str, Any]:
+        """The ids of the table's fields when a run last began."""
+        ids: Mapping[str, Any] = (read_document(self._own / OWNER) or {}).get(FIELD_IDS, {})
+        return ids
+
+    def _note_field_ids(self, table: Table) -> None:
+        """Have tasks, which cannot import the library, write the ids of the table's fields."""
+        ids, known = _ids_of(table.schema()), read_document(self._own / OWNER) or {}
+        if ids != known.get(FIELD_IDS):
+            write_document(self._own / OWNER, {**known, FIELD_IDS: ids})
+        vars(self).pop("_field_ids", None)
+
     def prepare(self, schema: pa.Schema) -> None:
         """Create the table if it is missing, and add the columns that it lacks, in a commit of their own.
 
@@ -239,6 +265,7 @@ class IcebergTable(LoggedTable["Table"]):
             self._note_version(table)
             self._follow_partitions(table, schema)
             self._note_wider_types(*self._pair_columns(table, schema))
+            self._note_field_ids(table)
 
     def delete_empty_log(self) -> bool:
         """Delete the metadata and the catalog's entry, if the table has no snapshot."""
@@ -290,7 +317,7 @@ class IcebergTable(LoggedTable["Table"]):
     ) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
-        from .iceberg_partitions import are_of_spec
+        from .iceberg_partitions import append_files, are_of_spec
 
         if put_back is not None and not are_of_spec(table, self.partitions, files):
             raise LocalError(
@@ -298,10 +325,11 @@ class IcebergTable(LoggedTable["Table"]):
                 "cannot be put back; write another table from the start"
             )
         pipeline, number = key
-        schemas = find_schemas(read_footer(self.directory / file.name) for file in files)
+        added = [(file, read_footer(self.directory / file.name)) for file in files]
+        schemas = find_schemas(footer for _, footer in added)
         for left in reversed(range(COMMIT_ATTEMPTS)):
             for schema in schemas:
-                table = self._add_columns(table, schema)
+                table = self._add_columns_of(table, schema)
             attempt = uuid4().hex
             notes = {PIPELINE: pipeline, MANIFEST: str(number), FILES: hash_files(files), ATTEMPT: attempt}
             notes |= put_back or {}
@@ -310,7 +338,7 @@ class IcebergTable(LoggedTable["Table"]):
             try:
                 with table.transaction() as transaction:
                     transaction.set_properties({_number_property(pipeline): str(number)})
-                    self._add_files(transaction, spec, files, notes)
+                    append_files(transaction, spec, self.partitions, added, notes)
             except (CommitFailedException, ValidationException):
                 # columns or partitions were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
@@ -323,19 +351,21 @@ class IcebergTable(LoggedTable["Table"]):
                 self._note_version(table)
                 return
 
-    def _add_files(
-        self, transaction: Transaction, spec: PartitionSpec, files: Sequence[DataFile], notes: dict[str, str]
-    ) -> None:
-        """Add files to a transaction as pyiceberg's ``add_files`` does, in the partitions that they were written for:
-        it would guess them from statistics, which not every column and transform has."""
-        metadata = transaction.table_metadata
-        if not self.partitions and spec.spec_id == metadata.default_spec_id:
-            names = [f"{metadata.location}/{file.name}" for file in files]
-            transaction.add_files(names, notes, check_duplicate_files=False)
-            return
-        from .iceberg_partitions import append_files
+    def _add_columns_of(self, table: Table, schema: pa.Schema) -> Table:
+        """Add the columns of a file that the table does not have, if the file has no ids; returns the table.
 
-        append_files(transaction, spec, self.partitions, files, notes)
+        A column that has an id is the table's of this id, under another name if others renamed it since. Raises
+        LocalError if the table never had a column of this name and id.
+        """
+        ids = read_ids(schema)
+        for name, found in ids.items():
+            if not any(is_part_of({name: found}, _ids_of(held)) for held in table.schemas().values()):
+                raise LocalError(
+                    f"the table {self.directory}: the column {name!r} of a file that was written for it has other "
+                    "field ids than any version of the table's schema; restore the table, or write another one from "
+                    "the start"
+                )
+        return table if ids else self._add_columns(table, schema)
 
     def list_used_names(self) -> Collection[str]:
         """Return the names of data files, manifests and metadata that any snapshot needs, relative to the table."""
@@ -397,35 +427,45 @@ class IcebergTable(LoggedTable["Table"]):
         return Listing(sorted(files, key=lambda file: file.name), table)
 
     def read_file(self, listing: Listing, file: LiveFile, want: Wanted = ALL) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file; those that another file deletes are left out by pyiceberg, which reads it whole."""
+        """Yield the rows of a file, whose fields have the ids of the table.
+
+        pyiceberg, which reads a file whole, leaves out the rows that another file deletes, and gives the columns of
+        files from before a change the names of now.
+        """
         table = listing.snapshot
         with self._translate_errors():
-            if file.has_deletes:
-                from pyiceberg.expressions import AlwaysTrue
-                from pyiceberg.io.pyarrow import ArrowScan
+            ids = _ids_of(table.schema())
+            if not file.has_deletes:
+                with table.io.new_input(file.native.file.file_path).open() as source:
+                    opened = open_parquet(source)
+                    if _has_names_of(table, opened.schema_arrow):
+                        for batch in read_batches_of(opened, want):
+                            yield _number_columns(batch, ids)
+                        return
+                    opened.close()
+            from pyiceberg.expressions import AlwaysTrue
+            from pyiceberg.io.pyarrow import ArrowScan
 
-                yield from ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_record_batches(
-                    [file.native]
-                )
-                return
-            with table.io.new_input(file.native.file.file_path).open() as source:
-                yield from read_batches(source, want)
+            scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+            for batch in scan.to_record_batches([file.native]):
+                yield _number_columns(batch, ids)
 
     def _try_replace(self, table: Table, change: Replacement) -> bool:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         from .iceberg_partitions import replace_files
 
+        footers = {one.name: read_footer(self.directory / one.name) for one in change.added}
         for one in change.added:
-            schema = self._schema_of(one, read_footer(self.directory / one.name))
-            if self._add_columns(table, schema) is not table:
+            schema = self._schema_of(one, footers[one.name])
+            if self._add_columns_of(table, schema) is not table:
                 # another writer may have replaced the files before the metadata with the new columns
                 return False
         try:
             with table.transaction() as transaction:
                 if change.key is not None:
                     transaction.set_properties({_number_property(change.key[0]): str(change.key[1])})
-                replace_files(transaction, self._find_spec(table), self.partitions, change)
+                replace_files(transaction, self._find_spec(table), self.partitions, change, footers)
         except (CommitFailedException, ValidationException):
             return False
         self._note_version(table)
@@ -593,6 +633,26 @@ class IcebergTable(LoggedTable["Table"]):
         catalog = self._place_in_catalog.partition("/")[0]
         with translate_library_errors(self.directory, catalog or OWN_CATALOG, self._log_error, is_own=not catalog):
             yield
+
+
+def _ids_of(schema: Schema) -> dict[str, Any]:
+    return collect_ids(json.loads(schema.model_dump_json()))
+
+
+def _has_names_of(table: Table, schema: pa.Schema) -> bool:
+    """Return whether the columns of a file are the table's of the same names."""
+    ids, mapping = read_ids(schema), table.metadata.name_mapping()
+    if not ids and mapping is not None:
+        numbered = number_fields(schema, collect_mapped_ids(json.loads(mapping.model_dump_json())))
+        ids = {} if numbered is None else read_ids(numbered)
+    elif not ids:
+        return True
+    return len(ids) == len(schema) and is_part_of(ids, _ids_of(table.schema()))
+
+
+def _number_columns(batch: pa.RecordBatch, ids: Mapping[str, Any]) -> pa.RecordBatch:
+    schema = number_fields(batch.schema, ids)
+    return batch if schema is None else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _number_property(pipeline: str) -> str:

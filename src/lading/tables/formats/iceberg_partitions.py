@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    _check_pyarrow_schema_compatible,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    pyarrow_to_schema,
+)
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.name_mapping import NameMapping
@@ -18,7 +25,8 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 
-from .interface import Replacement
+from .field_ids import read_ids
+from .interface import AddedFile, Replacement
 from .manifest import DataFile
 from .partitions import COUNTED, Partitions
 
@@ -26,8 +34,6 @@ FIRST_ID = 1000
 """The first id of partition fields, as the specification counts them."""
 VOID = "void"
 """The transform of a level that was dropped."""
-PARTITION_AT = 3
-"""Where a data file of pyiceberg, which is a record, has its partition."""
 
 
 def partition_spec(partitions: Partitions, schema: Schema) -> PartitionSpec:
@@ -83,10 +89,12 @@ def append_files(
     transaction: Transaction,
     spec: PartitionSpec,
     partitions: Partitions,
-    files: Sequence[DataFile],
+    files: Sequence[tuple[DataFile, pq.FileMetaData]],
     notes: dict[str, str],
 ) -> None:
     """Append files to a transaction, each in the partition that it was written for, under the spec of that time.
+
+    pyiceberg's ``add_files`` would guess partitions from statistics, which not every column and transform has.
 
     pyiceberg 0.12 writes a manifest under the table's default spec alone: if others have changed that since, it is put
     back for this one snapshot, in the same commit.
@@ -103,15 +111,15 @@ def _append_files(
     transaction: Transaction,
     spec: PartitionSpec,
     partitions: Partitions,
-    files: Sequence[DataFile],
+    files: Sequence[tuple[DataFile, pq.FileMetaData]],
     notes: dict[str, str],
 ) -> None:
-    _name_columns(transaction)
+    _name_columns(transaction, [footer for _, footer in files])
     types = transaction.table_metadata.schema().as_arrow()
     with transaction._append_snapshot_producer(notes) as snapshot:
-        for file in files:
+        for file, footer in files:
             record = partition_record(partitions, spec, file.partition, types)
-            snapshot.append_data_file(_describe_file(transaction, file.name, spec.spec_id, record))
+            snapshot.append_data_file(_describe_file(transaction, file, footer, spec.spec_id, record))
 
 
 class _ReplaceFiles(_OverwriteFiles):
@@ -135,9 +143,15 @@ class _ReplaceFiles(_OverwriteFiles):
         return manifests
 
 
-def replace_files(transaction: Transaction, spec: PartitionSpec, partitions: Partitions, change: Replacement) -> None:
+def replace_files(
+    transaction: Transaction,
+    spec: PartitionSpec,
+    partitions: Partitions,
+    change: Replacement,
+    footers: Mapping[str, pq.FileMetaData],
+) -> None:
     """Take files out of a table and add others in one snapshot, each in the partition that it was written for."""
-    _name_columns(transaction)
+    _name_columns(transaction, footers.values())
     types = transaction.table_metadata.schema().as_arrow()
     notes = dict(change.notes)
     with _ReplaceFiles(Operation.OVERWRITE, transaction, transaction._table.io, snapshot_properties=notes) as snapshot:
@@ -149,14 +163,16 @@ def replace_files(transaction: Transaction, spec: PartitionSpec, partitions: Par
                 spec_id, record = held.spec_id, held.partition
             else:
                 spec_id, record = spec.spec_id, partition_record(partitions, spec, one.partition, types)
-            snapshot.append_data_file(_describe_file(transaction, one.name, spec_id, record))
+            snapshot.append_data_file(_describe_file(transaction, one, footers[one.name], spec_id, record))
 
 
-def _name_columns(transaction: Transaction) -> None:
-    """Have readers find columns by name: our files have no numbers of fields.
+def _name_columns(transaction: Transaction, footers: Iterable[pq.FileMetaData]) -> None:
+    """Have readers find columns by name, if a file without field ids is added: earlier releases staged such files.
 
     Columns that the mapping of another writer lacks are added to it.
     """
+    if all(read_ids(footer.schema.to_arrow_schema()) for footer in footers):
+        return
     metadata = transaction.table_metadata
     held, whole = metadata.name_mapping(), metadata.schema().name_mapping
     if held is not None:
@@ -168,12 +184,28 @@ def _name_columns(transaction: Transaction) -> None:
     transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: whole.model_dump_json()})
 
 
-def _describe_file(transaction: Transaction, name: str, spec_id: int, partition: Record) -> IcebergFile:
+def _describe_file(
+    transaction: Transaction, file: DataFile | AddedFile, footer: pq.FileMetaData, spec_id: int, partition: Record
+) -> IcebergFile:
+    """Return a file as manifests have it, as pyiceberg's ``parquet_file_to_data_file`` does.
+
+    That one reads the footer again, and does not know a column by its id whose name has changed since.
+    """
     metadata = transaction.table_metadata
-    unpartitioned = metadata.model_copy(
-        update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
+    schema, columns = metadata.schema(), footer.schema.to_arrow_schema()
+    _check_pyarrow_schema_compatible(schema, columns, format_version=metadata.format_version)
+    held = pyarrow_to_schema(columns, schema.name_mapping, format_version=metadata.format_version)
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer,
+        # of columns that were dropped since as well
+        compute_statistics_plan(held, metadata.properties) | compute_statistics_plan(schema, metadata.properties),
+        parquet_path_to_id_mapping(held),
     )
-    made = parquet_file_to_data_file(transaction._table.io, unpartitioned, f"{metadata.location}/{name}")
+    made = IcebergFile.from_args(
+        content=DataFileContent.DATA, file_path=f"{metadata.location}/{file.name}", file_format=FileFormat.PARQUET,
+        partition=partition, file_size_in_bytes=file.size_bytes, sort_order_id=None, equality_ids=None,
+        key_metadata=None, **statistics.to_serialized_dict(),
+    )  # fmt: skip
+    # no field of the record: the manifest has it
     made.spec_id = spec_id
-    made[PARTITION_AT] = partition
     return made

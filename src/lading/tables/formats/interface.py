@@ -155,6 +155,10 @@ class Table(Protocol):
         """Whether readers take the values of partitions from the names of directories, for want of a log."""
 
     @property
+    def numbers_fields(self) -> bool:
+        """Whether the fields of files have ids by which readers resolve them."""
+
+    @property
     def keeps_partition_columns(self) -> bool:
         """Whether files hold the columns that are partitions themselves."""
 

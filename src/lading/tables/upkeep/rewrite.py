@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ...model.errors import LadingError
 from ..formats.data_files import COMPRESSION, FILE_BYTES, GROUP_BYTES, GROUP_ROWS, HashingFile
 from ..formats.directory import REPLACING
+from ..formats.field_ids import FIELD_ID
 from ..formats.interface import AddedFile, FileLayout, Listing, LiveFile, Overtaken, Replacement, Table, TableFile
 from ..formats.parquet import RISING
 from ..storage.files import OWN, STAGED, create_file, delete_staged_files, make_local_directory
@@ -77,7 +78,7 @@ class StagedRewrite:
             scratch = self.directory if isinstance(self.directory, Path) else None
             batches = sort_batches(batches, sort_by, scratch, f"{self._stem}-run")
         rows = 0
-        for piece, schema in _row_groups(batches):
+        for piece, schema in _row_groups(batches, keep_ids=self._table.numbers_fields):
             rows += piece.num_rows
             self._add(piece, schema, files[0])
         self._close()
@@ -90,10 +91,12 @@ class StagedRewrite:
                     dropped: Any = pc.fill_null(drop(batch), pa.scalar(False))
                     batch = batch.filter(pc.invert(dropped))
                 if batch.num_rows:
-                    yield _to_plain(batch)
+                    yield _to_plain(batch, keep_ids=self._table.numbers_fields)
 
     def _add(self, rows: pa.Table, schema: pa.Schema, like: LiveFile) -> None:
-        if self._open is not None and (self._open[3] != schema or self._open[1].tell() >= self._file_bytes):
+        if self._open is not None and (
+            not self._open[3].equals(schema, check_metadata=True) or self._open[1].tell() >= self._file_bytes
+        ):
             self._close()
         if self._open is None:
             # readers that glob for *.parquet in all directories are not to find it
@@ -123,14 +126,14 @@ class StagedRewrite:
         self._open, self._rows = None, 0
 
 
-def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Schema]]:
+def _row_groups(batches: Iterable[pa.RecordBatch], *, keep_ids: bool) -> Iterator[tuple[pa.Table, pa.Schema]]:
     """Gather batches into tables of the size of a row group, each of one schema, without metadata of fields."""
     waiting: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:
-        plain = plain_schema(batch.schema)
+        plain = plain_schema(batch.schema, keep_ids=keep_ids)
         batch = pa.RecordBatch.from_arrays(batch.columns, schema=plain)
-        if waiting and waiting[0].schema != plain:
+        if waiting and not waiting[0].schema.equals(plain, check_metadata=True):
             yield pa.Table.from_batches(waiting), waiting[0].schema
             waiting, rows, size_bytes = [], 0, 0
         waiting.append(batch)
@@ -143,9 +146,9 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, p
         yield pa.Table.from_batches(waiting), waiting[0].schema
 
 
-def _to_plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _to_plain(batch: pa.RecordBatch, *, keep_ids: bool) -> pa.RecordBatch:
     """Return the rows in plain types: other writers of a table note dictionaries and views in their files."""
-    schema = plain_schema(batch.schema)
+    schema = plain_schema(batch.schema, keep_ids=keep_ids)
     if schema.equals(batch.schema):
         return batch
     columns: list[Any] = batch.columns
@@ -156,26 +159,32 @@ def _to_plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(plain, schema=schema)
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the same columns without metadata: a log refuses files that number their fields."""
-    return pa.schema([pa.field(field.name, _plain_type(field.type), field.nullable) for field in schema])
+def plain_schema(schema: pa.Schema, *, keep_ids: bool = False) -> pa.Schema:
+    """Return the same columns in plain types, without metadata, save ids of fields if they are kept.
+
+    Ids of another format's files would be wrong: a log of Delta has its own.
+    """
+    return pa.schema([_plain_field(field, keep_ids=keep_ids) for field in schema])
 
 
-def _plain_type(type_: Any) -> Any:
+def _plain_field(field: pa.Field[Any], *, keep_ids: bool) -> pa.Field[Any]:
+    held = (field.metadata or {}).get(FIELD_ID) if keep_ids else None
+    metadata = None if held is None else {FIELD_ID: held}
+    return pa.field(field.name, _plain_type(field.type, keep_ids=keep_ids), field.nullable, metadata)
+
+
+def _plain_type(type_: Any, *, keep_ids: bool) -> Any:
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return pa.string()
     if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
         return pa.binary()
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        inner = type_.value_field
-        return pa.list_(pa.field(inner.name, _plain_type(inner.type), inner.nullable))
+        return pa.list_(_plain_field(type_.value_field, keep_ids=keep_ids))
     if pa.types.is_map(type_):
-        item = type_.item_field
-        return pa.map_(
-            _plain_type(type_.key_type), pa.field(item.name, _plain_type(item.type), item.nullable), type_.keys_sorted
-        )
+        key, item = (_plain_field(field, keep_ids=keep_ids) for field in (type_.key_field, type_.item_field))
+        return pa.map_(key, item, type_.keys_sorted)
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(one.name, _plain_type(one.type), one.nullable) for one in type_])
+        return pa.struct([_plain_field(field, keep_ids=keep_ids) for field in type_])
     if pa.types.is_dictionary(type_):
-        return _plain_type(type_.value_type)
+        return _plain_type(type_.value_type, keep_ids=keep_ids)
     return type_
