@@ -13,7 +13,7 @@ from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
 from lading.kafka_log.group_offsets import GroupOffsets
 from lading.kafka_log.log import ClusterLog
-from lading.kafka_log.positions import CURRENT_S, KNOWN_MAX, ClusterPositions
+from lading.kafka_log.positions import CURRENT_S, KNOWN_MAX, LOOKS_MAX, ClusterPositions
 from lading.log.catalog import Catalog
 from lading.model.errors import LadingError, NotLoaded, Refusal, RemoteError
 
@@ -215,3 +215,39 @@ def test_positions_in_memory_are_bounded(
     offsets.finish_all()
     assert len(partition.positions) <= KNOWN_MAX
     assert len(offsets.offsets) == KNOWN_MAX + 10
+
+
+def test_a_change_looks_at_few_of_many_positions_that_are_current(
+    positions: ClusterPositions, offsets: ScriptedOffsets, partition: Partition, clock: Clock
+) -> None:
+    """With 20,000 consumers that poll within 100 ms, each change of a position looked at all of them."""
+    looks = 0
+
+    def look() -> float:
+        nonlocal looks
+        looks += 1
+        return 50.0
+
+    for number in range(KNOWN_MAX + 100):
+        positions.store(partition, PositionKey("iggy", f"consumer/{number}"), StoredPosition(1))
+    offsets.finish_all()
+    positions._clock = look
+    for number in range(100):
+        positions.store(partition, PositionKey("iggy", f"consumer/{number}"), StoredPosition(2))
+    offsets.finish_all()
+    assert looks <= 100 * (1 + LOOKS_MAX)
+
+
+def test_positions_of_consumers_that_left_are_forgotten_beside_current_ones(
+    positions: ClusterPositions, offsets: ScriptedOffsets, partition: Partition, clock: Clock
+) -> None:
+    for number in range(2 * KNOWN_MAX):
+        positions.store(partition, PositionKey("native", f"reader-{number}"), StoredPosition(1))
+    offsets.finish_all()
+    assert len(partition.positions) == 2 * KNOWN_MAX
+    clock.now_s += CURRENT_S
+    for number in range(KNOWN_MAX):
+        positions.store(partition, PositionKey("iggy", f"consumer/{number}"), StoredPosition(1))
+    offsets.finish_all()
+    assert len(partition.positions) == KNOWN_MAX
+    assert all(key.protocol == "iggy" for key in partition.positions)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..broker.core.pending_result import PendingResult
 from ..broker.core.position import StoredPosition
 from ..broker.core.positions import Positions
 from ..broker.iggy.consumer import IGGY
+from ..broker.native.groups import NATIVE
 from ..model.errors import LadingError, NotLoaded, Reason, Refusal
 
 if TYPE_CHECKING:
@@ -34,6 +36,24 @@ CURRENT_S: Final = 0.1
 """How long a position is used without asking the cluster."""
 KNOWN_MAX: Final = 1 << 14
 """Positions in memory; beyond that those that would be looked up again are forgotten."""
+LOOKS_MAX: Final = 4
+"""At each change of a position, so many others are looked at for one that can be forgotten."""
+
+
+class _KafkaForm(NamedTuple):
+    """How positions of a protocol are kept as offsets of a Kafka group."""
+
+    group: str
+    """The group's name, a format with the topic and the consumer."""
+    next_after: int
+    """How far the next message, which is Kafka's position, is after the one that the protocol stores."""
+
+
+_FORMS: Final[Mapping[str, _KafkaForm]] = {
+    # Iggy's consumers are numbered within a topic, and it stores the offset that was consumed last
+    IGGY: _KafkaForm("iggy.{topic.stream.name}.{topic.name}.{consumer}", next_after=1),
+    NATIVE: _KafkaForm("lading.{consumer}", next_after=0),
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +86,7 @@ class ClusterPositions(Positions):
         super().__init__(catalog, counters, flush_us, call_at_end_of_pass)
         self._offsets = offsets
         self._clock = clock
-        self._known: dict[Place, _Known] = {}
+        self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._has_failed = False
 
     def load(self, topics: Sequence[Topic]) -> None:
@@ -179,24 +199,25 @@ class ClusterPositions(Positions):
         self._limit_known()
 
     def _limit_known(self) -> None:
-        if len(self._known) <= KNOWN_MAX:
-            return
-        for (partition, key), known in list(self._known.items()):
-            if not self._is_current(known) and known.loads is None:
-                del self._known[partition, key]
+        """Forget some that have been known too long; each change looks at few, as 20,000 may be current at a time."""
+        for _ in range(LOOKS_MAX):
+            if len(self._known) <= KNOWN_MAX:
+                return
+            (partition, key), known = self._known.popitem(last=False)
+            if self._is_current(known) or known.loads is not None:
+                # looked at again after all others
+                self._known[partition, key] = known
+            else:
                 partition.positions.pop(key, None)
 
 
 def to_kafka_group(topic: Topic, key: PositionKey) -> str:
     """Return the Kafka group whose offsets are the positions of a consumer."""
-    if key.protocol == IGGY:
-        return f"iggy.{topic.stream.name}.{topic.name}.{key.consumer}"
-    return f"lading.{key.consumer}"
+    return _FORMS[key.protocol].group.format(topic=topic, consumer=key.consumer)
 
 
 def _get_next_after(key: PositionKey) -> int:
-    """Return how far the next message is after a position: Iggy stores the one that was consumed last."""
-    return 1 if key.protocol == IGGY else 0
+    return _FORMS[key.protocol].next_after
 
 
 def _to_kafka_place(partition: Partition) -> tuple[str, int]:
