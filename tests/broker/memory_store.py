@@ -15,6 +15,7 @@ from lading.log.directory import DataDirectory
 from lading.log.disk import File, RealDisk
 from lading.log.interface import (
     ClosedSegment,
+    ClosingSteps,
     Damage,
     InPlace,
     PartitionLog,
@@ -268,6 +269,9 @@ class MemoryLog:
         """Keep it."""
         self._snapshots[name] = Snapshot(self.next_offset, data)
 
+    def snapshot_at_close(self, name: str, data: bytes) -> None:
+        self.snapshot(name, data)
+
     def forget_snapshot(self, name: str) -> None:
         """Forget it."""
         self._snapshots.pop(name, None)
@@ -288,6 +292,10 @@ class MemoryLog:
         """What was flushed is there."""
         self.flush()
         self.high_watermark = self.next_offset
+
+    def close_in_steps(self) -> ClosingSteps:
+        self.close()
+        yield from ()
 
     def drop(self) -> None:
         """It has no files."""

@@ -17,6 +17,7 @@ from ..broker.core.empty_log import EmptyLog
 from ..log.disk import File
 from ..log.interface import (
     ClosedSegment,
+    ClosingSteps,
     Damage,
     RecoveryReport,
     SegmentInfo,
@@ -268,6 +269,9 @@ class ClusterLog(EmptyLog):
     def snapshot(self, name: str, data: bytes) -> None:
         """Keep nothing over a restart."""
 
+    def snapshot_at_close(self, name: str, data: bytes) -> None:
+        """Do nothing, as for ``snapshot``."""
+
     def forget_snapshot(self, name: str) -> None:
         """Do nothing, as for ``snapshot``."""
 
@@ -287,6 +291,10 @@ class ClusterLog(EmptyLog):
         """Drop what is in memory."""
         for base_offset in list(self._stretches):
             self.forget(base_offset)
+
+    def close_in_steps(self) -> ClosingSteps:
+        self.close()
+        yield from ()
 
     drop = close
 

@@ -274,16 +274,23 @@ def sync_directory(disk: Disk, directory: Path) -> None:
 
 def replace(disk: Disk, path: Path, data: bytes) -> None:
     """Replace the content of ``path`` atomically: after a crash it has the old or the new bytes. On disk on return."""
+    temporary = write_temporary(disk, path, data, is_synced=True)
+    disk.rename(temporary, path)
+    sync_directory(disk, path.parent)
+
+
+def write_temporary(disk: Disk, path: Path, data: bytes, *, is_synced: bool = False) -> Path:
+    """Write the content that ``path`` is about to get to a file next to it, which a start deletes. Return its path."""
     temporary = path.with_name(path.name + ".tmp")
     file = disk.open(temporary, write=True)
     try:
         file.resize(0)
         file.write(data, 0)
-        file.sync()
+        if is_synced:
+            file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
-    sync_directory(disk, path.parent)
+    return temporary
 
 
 def read_all(disk: Disk, path: Path) -> bytes | None:

@@ -5,7 +5,7 @@ Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -304,6 +304,17 @@ class OverlayLog(Protocol):
         """
 
 
+class WrittenFiles(NamedTuple):
+    """Files, or directories, to make durable, and the disk that they are on."""
+
+    disk: Disk
+    paths: Sequence[Path]
+
+
+ClosingSteps = Generator[WrittenFiles, None, None]
+"""A log that is being closed; see ``KeptLog.close_in_steps``."""
+
+
 class KeptLog(Protocol):
     """A partition's log for its owner: events, truncation, snapshots, maintenance."""
 
@@ -325,6 +336,9 @@ class KeptLog(Protocol):
 
     def snapshot(self, name: str, data: bytes) -> None:
         """Store a blob that is valid up to ``next_offset``, replacing the last one of that name."""
+
+    def snapshot_at_close(self, name: str, data: bytes) -> None:
+        """Store a blob as ``snapshot`` does, when the log closes; an error then leaves the last one of that name."""
 
     def forget_snapshot(self, name: str) -> None:
         """Delete the blob of that name, which covers messages that were never stored.
@@ -349,6 +363,13 @@ class KeptLog(Protocol):
         """Flush, sync, and mark the log as cleanly closed. It cannot be used afterwards.
 
         A sync in progress keeps its files, and the log then does not count as cleanly closed.
+        """
+
+    def close_in_steps(self) -> ClosingSteps:
+        """Close as ``close`` does, many logs together (``closing.close_logs``).
+
+        The files of each step have to be made durable before it continues. If that fails, the caller throws the OSError
+        in, and the log does not count as cleanly closed.
         """
 
     def drop(self) -> None:

@@ -19,11 +19,13 @@ from ..model.run import Run
 from ..runtime.clock import Dates
 from . import snapshots, watermark
 from .buffers import Buffer
+from .closing import close_logs
 from .creation import create_logs
-from .disk import Disk, File, place_of, refusal
+from .disk import Disk, File, place_of, refusal, write_temporary
 from .found_files import LogFiles
 from .interface import (
     ClosedSegment,
+    ClosingSteps,
     Damage,
     InPlace,
     RecoveryReport,
@@ -34,6 +36,7 @@ from .interface import (
     Span,
     Write,
     WriteResult,
+    WrittenFiles,
 )
 from .open_chunk import OpenChunk
 from .overlay import FILE_NAME as STATES_FILE
@@ -96,6 +99,7 @@ class DiskPartitionLog:
         self._syncing: Reached | None = None
         """How far the sync in progress covers the segments."""
         self._index_due_us = now_us
+        self._snapshots_at_close: dict[Path, bytes] = {}
         self.path = path
         self.topic_id = topic_id
         self.epochs, self.epoch = found.epochs, found.epochs[-1][0]
@@ -324,24 +328,54 @@ class DiskPartitionLog:
             self.on_synced()
 
     def close(self) -> None:
+        close_logs([self])
+
+    def close_in_steps(self) -> ClosingSteps:
         with contextlib.suppress(Refusal, OSError):
             self.flush()
             if not self.recovery.clean and not self._mark.begun:
                 self._begin_writing()
-        # while a sync is under way, do not mark the log as closed in order: a file reports an error to that sync only,
-        # not to a second one, so this code cannot know whether everything is on disk
-        if self._mark.begun and not self._read_only and self._syncing is None:
-            try:
-                self._wake()
-                for file in self.begin_sync():
-                    file.sync()
-                self.complete_sync()
-                self._segments.active.finish()
-                self._segments.active.file.sync()
-                self._mark.finish(self._now_marked())
-            except OSError as error:
+        try:
+            yield from self._finish_files()
+        except OSError as error:
+            if self._syncing is None:
                 self.fail_sync(error)
         self._let_go()
+
+    def _finish_files(self) -> ClosingSteps:
+        """Finish the segment and the snapshot, then the watermark file, which says that the log was closed cleanly."""
+        # while a sync is under way, do not mark the log as closed in order: a file reports an error to that sync only,
+        # not to a second one, so this code cannot know whether everything is on disk
+        is_marked = self._mark.begun and not self._read_only and self._syncing is None
+        first: list[Path] = []
+        last: list[Path] = []
+        if is_marked:
+            self._wake()
+            for file in self.begin_sync():
+                file.sync()
+            self.complete_sync()
+            active = self._segments.active
+            active.finish()
+            # closed at once: thousands of logs close together, and a process has few open files
+            active.close()
+            self._mark.rest()
+            first.append(active.path)
+        snapshot_files = [
+            (write_temporary(self._disk, path, data), path) for path, data in self._snapshots_at_close.items()
+        ]
+        first += [temporary for temporary, _ in snapshot_files]
+        if first:
+            yield WrittenFiles(self._disk, first)
+        for temporary, path in snapshot_files:
+            self._disk.rename(temporary, path)
+            last = [self.path]
+        if is_marked:
+            self._mark.wake()
+            self._mark.finish(self._now_marked())
+            self._mark.rest()
+            last.append(self._mark.path)
+        if last:
+            yield WrittenFiles(self._disk, last)
 
     def drop(self) -> None:
         chunk, self._chunk = self._chunk, None
@@ -528,6 +562,10 @@ class DiskPartitionLog:
             snapshots.save(self._disk, self.path, name, self.epoch, self.next_offset, data)
         except OSError as error:
             raise self._refuse(error, f"could not keep the snapshot {name!r}") from error
+
+    def snapshot_at_close(self, name: str, data: bytes) -> None:
+        path = snapshots.find_path(self.path, name)
+        self._snapshots_at_close[path] = snapshots.pack(self.epoch, self.next_offset, data)
 
     def forget_snapshot(self, name: str) -> None:
         try:

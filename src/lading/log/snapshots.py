@@ -29,8 +29,13 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 def save(disk: Disk, directory: Path, name: str, epoch: int, end_offset: int, data: bytes) -> None:
     """Store a blob, replacing the last one of its name; on disk on return."""
+    replace(disk, find_path(directory, name), pack(epoch, end_offset, data))
+
+
+def pack(epoch: int, end_offset: int, data: bytes) -> bytes:
+    """Return the content of a file."""
     body = _HEAD.pack(_MAGIC, 0, SNAPSHOT.written, 0, epoch, end_offset)[8:] + data
-    replace(disk, _path(directory, name), _MAGIC + struct.pack("<I", google_crc32c.value(body)) + body)
+    return _MAGIC + struct.pack("<I", google_crc32c.value(body)) + body
 
 
 def load(
@@ -40,10 +45,10 @@ def load(
 
     Raises NewerFormat if a later Lading wrote it.
     """
-    data = read_all(disk, _path(directory, name))
+    data = read_all(disk, find_path(directory, name))
     if data is None or len(data) < _HEAD.size:
         return None
-    GATE.require_known_snapshot(data, _path(directory, name))
+    GATE.require_known_snapshot(data, find_path(directory, name))
     magic, crc, version, _, epoch, end_offset = _HEAD.unpack_from(data)
     if magic != _MAGIC or version not in SNAPSHOT.reads or crc != google_crc32c.value(data[8:]):
         return None
@@ -72,11 +77,12 @@ def _end_offset(data: bytes) -> int:
 
 def remove(disk: Disk, directory: Path, name: str) -> None:
     """Delete the blob of that name, if there is one; gone from disk on return."""
-    disk.remove(_path(directory, name))
+    disk.remove(find_path(directory, name))
     sync_directory(disk, directory)
 
 
-def _path(directory: Path, name: str) -> Path:
+def find_path(directory: Path, name: str) -> Path:
+    """Return the file of the blob of that name. Raises LocalError if it cannot be one."""
     if not _NAME.fullmatch(name):
         raise LocalError(f"a snapshot's name is lower case letters, digits, - and _, not {name!r}")
     return directory / (name + SUFFIX)

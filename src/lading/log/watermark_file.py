@@ -35,7 +35,8 @@ class WatermarkFile:
         self._due_us = now_us
 
     @property
-    def _path(self) -> Path:
+    def path(self) -> Path:
+        """The file's path."""
         # made when it is asked for: a start makes thousands of these, and opens few files
         return self._directory / watermark.FILE_NAME
 
@@ -53,12 +54,12 @@ class WatermarkFile:
     def wake(self) -> None:
         """Open the file again, if it rests."""
         if self._resting:
-            self._file = self._disk.open(self._path, write=True)
+            self._file = self._disk.open(self.path, write=True)
             self._resting = False
 
     def begin(self, mark: WatermarkSlot) -> None:
         """Record that the log is not closed cleanly any more; durable on return."""
-        file = self._disk.open(self._path, write=True)
+        file = self._disk.open(self.path, write=True)
         found = watermark.unpack(file.read(0, file.size()))
         assert found is not None
         self._slots_at, self._sequence = found.slots_at, found.sequence
@@ -70,7 +71,7 @@ class WatermarkFile:
 
     def begin_again(self, head: bytes, mark: WatermarkSlot) -> None:
         """Replace the whole file by ``head`` and continue in it."""
-        replace(self._disk, self._path, head)
+        replace(self._disk, self.path, head)
         self._file, self._resting = None, False
         self.begin(mark)
 
@@ -94,10 +95,9 @@ class WatermarkFile:
         self.stale = True
 
     def finish(self, mark: WatermarkSlot) -> None:
-        """Record that the log is cleanly closed; on disk on return."""
+        """Record that the log is cleanly closed; the caller syncs the file."""
         assert self._file is not None
         self._write(self._file, mark, clean=True)
-        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""

@@ -21,6 +21,7 @@ from ...chunk.runs import runs
 from ...dialects import registry
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
+from ...log.closing import close_logs
 from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...log.intervals import Intervals
@@ -263,8 +264,7 @@ class DelayedMessages(Component):
         try:
             self.store(now_us)
         finally:
-            for held in self._held.values():
-                held.own.log.close()
+            close_logs([held.own.log for held in self._held.values()])
 
 
 def _wait(held: _Held, due_us: int, append: Append) -> None:

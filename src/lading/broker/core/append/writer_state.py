@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from ....chunk.runs import runs
@@ -103,8 +104,11 @@ class WriterStateManager(Component):
             # anyway
             self._attempts.attempt(self.snapshot, partition)
 
-    def snapshot(self, partition: Partition) -> None:
-        """Keep what is known of the partition's writers, so that a start reads only what comes after."""
+    def snapshot(self, partition: Partition, *, at_close: bool = False) -> None:
+        """Keep what is known of the partition's writers, so that a start reads only what comes after.
+
+        With ``at_close`` it is written when the log closes, together with those of other logs.
+        """
         writers, log = partition.writers, partition.log
         if log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
             # blocks that failed are forgotten here, yet may be on the disk: the next start has to read them
@@ -113,7 +117,8 @@ class WriterStateManager(Component):
             # outcomes before the snapshot are not looked for again
             log.sync_states()
             number = writers.choose_snapshot(log.high_watermark, log.next_offset)
-            log.snapshot(SNAPSHOTS[number], writers.dump())
+            keep = log.snapshot_at_close if at_close else log.snapshot
+            keep(SNAPSHOTS[number], writers.dump())
             writers.snapshot_rolls, writers.snapshot_ends[number] = log.rolls_count, log.next_offset
 
     def snapshot_all(self) -> None:
@@ -128,7 +133,7 @@ class WriterStateManager(Component):
     def close(self, now_us: int) -> None:
         """Keep what is known of all partitions' writers, as far as the disk takes it."""
         for partition in self._written:
-            self._attempts.attempt(self.snapshot, partition)
+            self._attempts.attempt(partial(self.snapshot, at_close=True), partition)
 
     def _get_or_create_writers(self, partition: Partition) -> Writers:
         if partition.writers is None:

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from uuid import uuid4
 
+from ....log import closing
 from ....log.catalog import Catalog
 from ....log.catalog_rows import StreamRow, TopicRow
 from ....log.directory import DataDirectory, TopicDescription
@@ -319,9 +320,8 @@ class Namespace:
         self.forget_routes()
 
     def close(self) -> None:
-        """Close every log."""
-        for topic in self._topics_by_uuid.values():
-            close_logs(topic.partitions)
+        """Close every log, all together."""
+        close_logs([partition for topic in self._topics_by_uuid.values() for partition in topic.partitions])
 
     # -- the parts
 
@@ -406,8 +406,7 @@ def describe_topic(topic: Topic, partitions_count: int) -> TopicDescription:
 
 def close_logs(partitions: Iterable[Partition]) -> None:
     """Close the logs of partitions."""
-    for partition in partitions:
-        partition.log.close()
+    closing.close_logs([partition.log for partition in partitions])
 
 
 class FlatNames:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from ....log import closing
 from ....log.catalog import Catalog
 from ....log.catalog_rows import TopicRow
 from ....log.directory import DataDirectory
@@ -223,8 +224,7 @@ class TopologyChanges:
         for one in creations:
             if one.error is None or one.topic is None:
                 continue
-            for log in one.logs:
-                log.close()
+            closing.close_logs(one.logs)
             with suppress(OSError):
                 # if this fails, the next start does it
                 self._directory.remove_if_empty(one.topic.uuid)
