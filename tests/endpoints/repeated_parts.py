@@ -60,6 +60,11 @@ class RepeatedPart(NamedTuple):
     login: str = ""
     """How its client logs in, a key of ``LOGINS``; as all of the endpoint if it is empty."""
 
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether each row is a request of its own, the same one again and again."""
+        return isinstance(self.request, partial) and self.request.func is _repeat
+
 
 # -- Kafka
 
