@@ -22,6 +22,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.access.rights import ResourceKind, Right
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.iggy.classic.releases import RELEASES
+from lading.dialects.kafka.versions import SERVED
 from lading.endpoints.admin import admin
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.routing import HttpRoute
@@ -34,6 +35,7 @@ from lading.settings.settings import Settings
 from lading.testing import BrokerProcess
 from tests.endpoints.current_frames import request
 from tests.endpoints.every_request import (
+    EVERY_API,
     HIDDEN,
     HTTP_OWN,
     IGGY_OWN,
@@ -74,7 +76,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answers, 
     """All answers of a broker before and after there is something to be told."""
     path = tmp_path_factory.mktemp("worlds")
     routes = list_routes(path / "routes")
-    with broker_with_users(path / "data", RULES) as (running, tokens):
+    with broker_with_users(path / "data", RULES, EVERY_API) as (running, tokens):
         root = http_client(running, basic="root")
         assert root.post("/topics/default/open", json={}).status_code == 201
         take_part(running, "open")
@@ -317,3 +319,17 @@ def test_a_user_without_rights_is_refused(worlds: tuple[Answers, Answers]) -> No
     for walked, is_refused in refused.items():
         found = [told for name, told in worlds[1].items() if name.startswith(walked)]
         assert sum(map(is_refused, found)) > len(found) / 3, walked
+
+
+def test_every_api_of_kafka_is_offered_to_the_walker(worlds: tuple[Answers, Answers]) -> None:
+    """A connection is closed at an API that is not offered: those of KIP-714 looked alike in both worlds.
+
+    Versions whose layout has no place for what is sent (a topic by id, for instance) close it too, not all of them.
+    """
+    walked = "kafka, bob: "
+    offered = {
+        name.removeprefix(walked).split()[0]
+        for name, told in worlds[1].items()
+        if name.startswith(walked) and told != b"closed"
+    }
+    assert offered >= {served.name for served in SERVED.values()} - {"SaslHandshake", "SaslAuthenticate"}

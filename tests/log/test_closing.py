@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ class CountedSyncs:
 
 
 @pytest.fixture
-def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedSyncs]:
+def syncs(monkeypatch: pytest.MonkeyPatch) -> CountedSyncs:
     """An ext4, whose syncs are counted and not made."""
     counted = CountedSyncs()
     monkeypatch.setattr(disk, "_sync_data", counted.sync_file)
