@@ -37,7 +37,7 @@ CURRENT_S: Final = 0.1
 KNOWN_MAX: Final = 1 << 14
 """Positions in memory; beyond that those that would be looked up again are forgotten."""
 LOOKS_MAX: Final = 4
-"""At each change of a position, so many others are looked at for one that can be forgotten."""
+"""Positions that each change of one looks at, for one that can be forgotten."""
 
 
 class _KafkaForm(NamedTuple):
