@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -13,11 +14,13 @@ import polars
 import pytest
 
 from lading import testing
-from lading.model.errors import LocalError
+from lading.model.errors import CorruptLog, LocalError
 from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats.manifest import DataFile
 from lading.tables.formats.registry import FORMATS, open_table
 from lading.tables.ingest import IngestSettings, ingest
+from lading.tables.query import QuerySource, run_query
+from lading.tables.upkeep.optimize import optimize_table
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, FORMS, NUMBERS, Crash, LoggedForm, crash, owner, run, send
@@ -68,6 +71,34 @@ def test_a_state_that_is_older_than_its_table_is_refused(
     with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
         run(form.name, broker, topic, table, state=backup)
     assert form.delays(table) == list(range(20))
+
+
+@each_form
+@pytest.mark.parametrize("by_run", [True, False], ids=["of a run", "of upkeep"])
+def test_a_data_file_that_was_deleted_is_an_error_that_names_it(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: LoggedForm, by_run: bool
+) -> None:
+    """A run adds what is new first, then it fails; a query and upkeep fail, too."""
+    table = tmp_path / "table"
+    for start in (0, 10):
+        send(broker, topic, range(start, start + 10))
+        run(form.name, broker, topic, table)
+    if not by_run:
+        # its file is in no manifest
+        assert optimize_table(open_table(table)).added_files == 1
+    [file] = [one.name for one in open_table(table).list_files().files][:1]
+    (table / file).unlink()
+    send(broker, topic, range(20, 30))
+    named = rf"table file {re.escape(str(table / file))} is missing, "
+    with pytest.raises(CorruptLog, match=rf"has lost rows, and what is new was added: {named}"):
+        run(form.name, broker, topic, table)
+    assert sum(one.name != file for one in open_table(table).list_files().files) == (2 if by_run else 1)
+    with pytest.raises(CorruptLog, match=rf"^{named}which the table's log lists; restore it$"):
+        optimize_table(open_table(table))
+    source = QuerySource(broker.url, {"t": f"{form.name}:{table}"})
+    with pytest.raises(LocalError, match=rf"^query: {named}which the table's log lists; restore it$"):  # noqa: SIM117
+        with run_query("select sum(delay) from t", source) as result:
+            result.read_all()
 
 
 @pytest.mark.parametrize("form", ["parquet", *(form.name for form in FORMS)])

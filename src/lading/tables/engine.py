@@ -157,7 +157,7 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
     their checkpoint.
     """
     finish_last_batch(run, take_over=resume)
-    problems = find_changed_files(run.state)
+    problems = find_changed_files(run.state, run.schemas)
     for problem in problems:
         LOG.warning("%s", problem.sentence)
     missing = tuple(problem.sentence for problem in problems if problem.is_missing)

@@ -49,6 +49,10 @@ MEMORY: Final = "1GB"
 _UNKNOWN_COLUMN: Final = re.compile(r'Referenced column "([^"]+)" not found')
 _SYNTAX_ERROR: Final = re.compile(r'syntax error at or near "([^"]+)"\n\n(LINE [0-9]+: .*)\n( *)')
 """The word, its line, and the spaces in front of the mark below the word."""
+_MISSING_FILE: Final = re.compile(
+    r"Failed to open local file '([^']+)'.*No such file|Object at location (.+?) not found", re.DOTALL
+)
+"""How Arrow's file systems and deltalake name a file that does not exist."""
 ROWS: Final = 10_000
 """Rows of a batch of the result."""
 
@@ -200,6 +204,9 @@ def _bytes_member_error(field: str) -> LocalError:
 
 def _query_error(error: Exception) -> LocalError:
     text = str(error).strip()
+    if found := _MISSING_FILE.search(text):
+        place = found[1] or found[2]
+        return LocalError(f"query: table file {place} is missing, which the table's log lists; restore it")
     fields = (*BEFORE, *AFTER)
     if (found := _UNKNOWN_COLUMN.search(text)) and (field := field_meant(found[1], fields)):
         text += f"\nDid you mean {field!r}?"

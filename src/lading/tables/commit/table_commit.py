@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ...model.errors import CorruptLog, LocalError
 from ..failures import translate_disk_errors
 from ..formats.directory import MISSING, OWNER
-from ..formats.interface import Rename, Table
+from ..formats.interface import Rename
 from ..formats.manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
 from ..formats.registry import open_table
 from ..formats.rollback import Rollback, RolledBack
@@ -334,15 +334,17 @@ class FileProblem(NamedTuple):
     is_missing: bool = False
 
 
-def find_changed_files(state: PipelineStateDirectory) -> list[FileProblem]:
+def find_changed_files(state: PipelineStateDirectory, places: Iterable[TablePath] = ()) -> list[FileProblem]:
     """Return a problem for each manifest of which files, or itself, are not as they were published.
 
     The newest MANIFESTS_CHECKED are looked at. Files are compared by their size, and from the newest one on also by
-    their bytes, of which HASHED_BYTES_MAX are read.
+    their bytes, of which HASHED_BYTES_MAX are read. Of these tables and those in ``places`` that have a log, every file
+    that it lists is looked for: compaction and other writers write files that no manifest has.
     """
     problems = []
     left = HASHED_BYTES_MAX
-    tables: dict[TablePath, Table] = {}
+    tables = {place: open_table(place) for place in places}
+    told: set[TablePath] = set()
     for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
         try:
             manifest = state.manifests.read(number)
@@ -358,6 +360,7 @@ def find_changed_files(state: PipelineStateDirectory) -> list[FileProblem]:
                 change = table.find_change((manifest.pipeline, number), file, is_read=is_read)
                 if change is not None:
                     changed.append((file, directory / file.name, change))
+                    told.add(directory / file.name)
         if changed:
             _, path, found = changed[0]
             others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
@@ -366,6 +369,11 @@ def find_changed_files(state: PipelineStateDirectory) -> list[FileProblem]:
                 f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
             )
             problems.append(FileProblem(sentence, any(change == MISSING for _, _, change in changed)))
+    for directory, table in tables.items():
+        if missing := [name for name in table.list_missing_files() if directory / name not in told]:
+            others = f" (and {len(missing) - 1} more of its files)" if len(missing) > 1 else ""
+            sentence = f"table file {directory / missing[0]} {MISSING}{others}, which the table's log lists; restore it"
+            problems.insert(0, FileProblem(sentence, is_missing=True))
     return problems[::-1]
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from ...model.errors import CorruptLog, LocalError
+from ...model.errors import CorruptLog, LadingError, LocalError
 from ..storage.files import (
     OWN,
     STAGED,
@@ -277,6 +277,10 @@ class DirectoryTable:
         except OSError as error:
             return f"cannot be read ({error.strerror})"
 
+    def list_missing_files(self) -> list[str]:
+        """Return nothing: only manifests say which files a directory should have."""
+        return []
+
     def list_files(self) -> Listing:
         """Return the data files in the directory, after changes that were interrupted."""
         self.finish_changes()
@@ -292,11 +296,13 @@ class DirectoryTable:
         try:
             opened = path.open_reader() if isinstance(path, ObjectPath) else path.open("rb")
         except FileNotFoundError:
-            raise Overtaken(
-                f"the table {self.directory}: {file.name} was taken out of it meanwhile; run this again"
-            ) from None
+            raise self._missing_file_error(file.name) from None
         with opened as source:
             yield from read_batches(source, want)
+
+    def _missing_file_error(self, name: str) -> LadingError:
+        """Return the error for a file that was listed and cannot be found."""
+        return Overtaken(f"the table {self.directory}: {name} was taken out of it meanwhile; run this again")
 
     def read_partition(self, file: LiveFile) -> Mapping[str, str | None]:
         """Return the values of columns that are not in a file because they are its partition."""

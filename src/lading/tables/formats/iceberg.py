@@ -436,7 +436,11 @@ class IcebergTable(LoggedTable["Table"]):
         with self._translate_errors():
             ids = _ids_of(table.schema())
             if not file.has_deletes:
-                with table.io.new_input(file.native.file.file_path).open() as source:
+                try:
+                    stream = table.io.new_input(file.native.file.file_path).open()
+                except FileNotFoundError:
+                    raise self._missing_file_error(file.name) from None
+                with stream as source:
                     opened = open_parquet(source)
                     if _has_names_of(table, opened.schema_arrow):
                         for batch in read_batches_of(opened, want):

@@ -269,6 +269,9 @@ class Table(Protocol):
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""
 
+    def list_missing_files(self) -> list[str]:
+        """Return the names of files below the table that its log lists and that no longer exist."""
+
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest, ``key``, says; None if it does not.
 

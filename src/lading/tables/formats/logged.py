@@ -17,12 +17,21 @@ import xxhash
 
 from ...columns.contract import did_you_mean
 from ...columns.instants import TIME_FIELDS
-from ...model.errors import LocalError, SettingError
+from ...model.errors import CorruptLog, LadingError, LocalError, SettingError
 from ...model.extras import describe_install
-from ..storage.files import OWN, move_file, read_document, sync_directory, write_document
+from ..storage.files import OWN, has_scheme, move_file, read_document, sync_directory, write_document
 from ..storage.object_path import ObjectPath, TablePath
 from .column_types import can_hold, is_wider, parse_type_word
-from .directory import ADOPTED, FILE_TYPES, OWNER, PARTITION_BY, PUBLISHED, describe_partitioning, list_file_names
+from .directory import (
+    ADOPTED,
+    FILE_TYPES,
+    MISSING,
+    OWNER,
+    PARTITION_BY,
+    PUBLISHED,
+    describe_partitioning,
+    list_file_names,
+)
 from .interface import AddedFile, Listing, Overtaken, Rename, Replacement
 from .manifest import DataFile
 from .parquet import ParquetTable
@@ -283,6 +292,23 @@ class LoggedTable(ParquetTable, Generic[T]):
             if self._read_last_number(self._snapshot, pipeline) < number:
                 return f"is not in the table's log, {self._version_word(self._snapshot)}"
             return None
+
+    def list_missing_files(self) -> list[str]:
+        """Return the names of files that the log lists and that no longer exist, whichever writer wrote them.
+
+        Files that lie outside of the table, as those of a shallow clone, are not looked for.
+        """
+        if not (self.directory / self.log).exists():
+            return []
+        with self._translate_errors():
+            names = [file.name for file in self._list(self._snapshot).files]
+        return [name for name in names if not has_scheme(name) and self._size_of(self.directory / name, name) is None]
+
+    def _missing_file_error(self, name: str) -> LadingError:
+        """Return the error for a file that was listed: it was replaced meanwhile, unless the log lists it still."""
+        if all(file.name != name for file in self.list_files().files):
+            return super()._missing_file_error(name)
+        return CorruptLog(f"table file {self.directory / name} {MISSING}, which the table's log lists; restore it")
 
     @cached_property
     def _snapshot(self) -> T:
