@@ -25,6 +25,8 @@ from lading.cli.main import main
         ("topic list --profile lab", "--profile belongs before the command: lading --profile … "),
         ("message poll flights --limit 3", "lading: option --limit does not exist; did you mean --count?"),
         ("message poll flights -c 3", "lading: option -c does not exist; did you mean --count?"),
+        ("message tail flights --limit 3", "--limit does not exist; did you mean lading message poll --count?"),
+        ("message send flights --count 3", "--count does not exist; did you mean lading message poll --count?"),
         ("message poll --topic flights", "TOPIC as an argument"),
         ("message tail flights --tail 3", "--offset -10"),
         ("topic list --json", "--output json"),

@@ -45,9 +45,9 @@ def create(client: ScriptedConnection, topic: str, **configs: str) -> int:
     return int(row.error_code)
 
 
-def timed(*times_ms: int, packed: bool = False) -> bytes:
-    records = b"".join(record(delta, b"x", ms=ms - NOW_MS) for delta, ms in enumerate(times_ms))
-    return batch(gzip.compress(records) if packed else records, len(times_ms), attributes=int(packed))
+def timed(*times_ms: int, packed: bool = False, base_ms: int = NOW_MS) -> bytes:
+    records = b"".join(record(delta, b"x", ms=ms - base_ms) for delta, ms in enumerate(times_ms))
+    return batch(gzip.compress(records) if packed else records, len(times_ms), attributes=int(packed), base_ms=base_ms)
 
 
 def send(client: ScriptedConnection, topic: str, data: bytes, version: int = 9) -> Any:
@@ -60,6 +60,19 @@ def described(client: ScriptedConnection, topic: str, name: str) -> tuple[str, i
     resources = [{"resource_type": 2, "resource_name": topic, "configuration_keys": [name]}]
     rows = ask(client, "DescribeConfigs", 1, resources=resources, include_synonyms=False).results[0].configs
     return rows[0].value, rows[0].config_source
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("ms", "word"), [(-(1 << 63), "earlier"), ((1 << 63) // 1000 + 1, "later")])
+def test_a_time_whose_microseconds_do_not_fit_is_refused(
+    client: ScriptedConnection, ms: int, word: str, packed: bool
+) -> None:
+    """Kept in microseconds, -2^63 ms would come back as another number. Apache Kafka refuses it as 32, too."""
+    assert create(client, "topic", **{AFTER: NEVER, BEFORE: NEVER}) == 0
+    refused = send(client, "topic", timed(ms, packed=packed, base_ms=ms))
+    assert refused.error_code == INVALID_TIMESTAMP
+    assert f"of a record is {word} than any that can be kept" in refused.error_message
+    assert send(client, "topic", timed(-(1 << 63) // 1000 + 2, packed=packed)).error_code == 0
 
 
 @pytest.mark.parametrize("packed", [False, True])

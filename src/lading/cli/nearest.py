@@ -35,6 +35,8 @@ SYNONYMS: Final = {
 }  # fmt: skip
 """Names that other tools have for our commands."""
 SHOWN_MAX: Final = 4
+NEAR_SIMILARITY: Final = 0.75
+"""From this similarity on an option of the command is meant, not one of the same name of a neighbouring command."""
 MISTYPED_SIMILARITY: Final = 0.6
 """From this similarity on a word of a group with a default command is one of its commands, mistyped."""
 
@@ -106,6 +108,11 @@ class NearestGroup(TyperGroup):
                 error.possibilities = [other]  # type: ignore[attr-defined]
             elif forms:
                 error.possibilities = forms  # type: ignore[attr-defined]
+            elif option and command is not None:
+                near = list(getattr(error, "possibilities", None) or ())
+                # the parser takes --json for near --count
+                if not get_close_matches(option, near, 1, NEAR_SIMILARITY):
+                    error.possibilities = _find_in_neighbours(error.ctx, option) or near  # type: ignore[attr-defined]
             raise
 
 
@@ -149,6 +156,20 @@ class CopyingGroup(DefaultCommandGroup):
     """A group whose command ``copy`` may be left out."""
 
     default = "copy"
+
+
+def _find_in_neighbours(ctx: Any, option: str) -> list[str]:
+    """Return the commands of the same group that have an option, or one of its synonyms, with the option."""
+    group = ctx.parent
+    if group is None:
+        return []
+    forms = (option, *OPTION_SYNONYMS.get(option, ()))
+    found = []
+    for name, command in getattr(group.command, "commands", {}).items():
+        known = {one for param in command.params for one in param.opts}
+        if form := next((one for one in forms if one.split()[0] in known), None):
+            found.append(f"{group.command_path} {name} {form}")
+    return found[:SHOWN_MAX]
 
 
 def _elsewhere(ctx: Any, word: str) -> Iterator[str]:

@@ -24,6 +24,14 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of temporary shortage: open files, memory."""
+_REMEDIES: Final = (
+    (frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE}), "put the deleted part of the data directory back"),
+    (frozenset({errno.EACCES, errno.EPERM}), "check the rights on the data directory"),
+    (frozenset({errno.EROFS}), "mount the disk writable"),
+    (_FULL, "free some space on the disk"),
+    (frozenset({errno.EMFILE, errno.ENFILE}), "raise the limit of open files"),
+    (frozenset({errno.ENOMEM}), "free some memory"),
+)
 
 
 _SYNCS_AT_A_TIME: Final = 8
@@ -324,6 +332,11 @@ def place_of(path: Path) -> str:
     return "/".join(path.parts[-PLACE_PARTS:]) if path.is_absolute() else str(path)
 
 
+def find_remedy(error: OSError) -> str:
+    """Return in words what ends an error of the disk: no rights help if files were deleted under a broker."""
+    return next((remedy for numbers, remedy in _REMEDIES if error.errno in numbers), "check the disk")
+
+
 def refusal(path: Path, error: OSError, what: str) -> Refusal:
     """Return the Refusal of a log at ``path`` that ``what`` ("could not be written").
 
@@ -336,5 +349,8 @@ def refusal(path: Path, error: OSError, what: str) -> Refusal:
     if error.errno in _SHORT:
         message = f"{place} {what} ({error.strerror}); it accepts messages again as soon as that ends"
         return Refusal(Reason.DISK_FULL, message)
-    message = f"{place} is read-only until the next start: it {what} ({error.strerror or error}); "
-    return Refusal(Reason.READ_ONLY, message + "check the disk, then start again")
+    return Refusal(
+        Reason.READ_ONLY,
+        f"{place} is read-only until the next start: it {what} ({error.strerror or error}); {find_remedy(error)}, then "
+        "start again",
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ...log.disk import find_remedy
 from ...model.errors import Reason, Refusal
 
 _REASONS: Final = {
@@ -27,6 +28,5 @@ def refuse_disk_errors(what: str) -> Iterator[None]:
         reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
         raise Refusal(
             reason,
-            f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}; "
-            "check its space and rights",
+            f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}; {find_remedy(error)}",
         ) from None

@@ -188,6 +188,9 @@ def validate_batch(
         raise keyless
     if highest_ms >= TIME_MS_MAX:
         raise BatchRejected(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
+    if lowest_ms <= -TIME_MS_MAX:
+        # microseconds would be those of another time
+        raise BatchRejected(INVALID_TIMESTAMP, f"the time {lowest_ms} of a record is earlier than any that can be kept")
     return Times(lowest_ms, highest_ms)
 
 
