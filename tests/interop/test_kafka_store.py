@@ -257,7 +257,7 @@ def test_native_positions_are_offsets_of_the_cluster(gateways: list[BrokerProces
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda client, stream: client.call("create_consumer_group", stream, "topic", "group"), "unavailable"),
+        (lambda client, stream: client.call("purge_topic", stream, "topic"), "unavailable"),
     ],
 )
 def test_what_the_store_does_not_give_is_refused(

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 import pytest
 
 from lading.broker.core.siblings import SiblingAddress
 from lading.kafka_log import catalog_records
-from lading.kafka_log.catalog_records import CatalogRecords, ChannelRecord, GatewayRecord, StreamRecord, TopicRecord
+from lading.kafka_log.catalog_records import (
+    CatalogRecords,
+    ChannelRecord,
+    GatewayRecord,
+    GroupRecord,
+    StreamRecord,
+    TopicRecord,
+)
 from lading.model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
 
 
@@ -101,3 +109,18 @@ def test_a_foreign_record_is_logged_and_left_out(
         records.apply(key, value)
     assert (records.streams, records.topics) == ({}, {})
     assert "is left out" in caplog.text
+
+
+def test_groups_have_numbers_of_their_topic() -> None:
+    records = CatalogRecords()
+    first, second = (GroupRecord("air.legs", "aa", name, 1, 5) for name in ("g", "h"))
+    for record in (first, second, replace(second, id=2)):
+        records.apply(record.key.encode(), record.pack())
+    # the second wrote a number that the first had by then, and then the next one
+    assert records.groups == {"air.legs": {"g": first, "h": replace(second, id=2)}}
+    deleted = replace(first, is_deleted=True)
+    records.apply(deleted.key.encode(), deleted.pack())
+    assert records.groups["air.legs"]["g"].is_deleted
+    for record in (first, second):
+        records.apply(record.key.encode(), None)
+    assert records.groups == {}

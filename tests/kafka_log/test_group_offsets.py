@@ -25,7 +25,7 @@ class Cluster:
         self.may_go_on = Event()
         self.refused: set[str] = set()
 
-    def reset_group(self, _cluster: Any, name: str, positions: Any) -> None:
+    def reset_group(self, _cluster: Any, name: str, positions: Any, _find_identity: Any) -> None:
         self._note("store", name, sorted(positions))
 
     def delete_positions(self, _cluster: Any, name: str, places: Any) -> None:

@@ -80,6 +80,7 @@ class BrokerParts(NamedTuple):
     )
     make_renames: type[Renames] = Renames
     make_positions: Callable[[Catalog, Counters, int, Callable[[Callable[[], None]], None]], Positions] = Positions
+    make_iggy_groups: type[IggyGroups] = IggyGroups
     make_channels: type[Channels] = Channels
 
 
@@ -133,7 +134,7 @@ class Broker:
         )
         self.schemas = SchemaRegistry(SchemaTable(self.catalog))
         self.kafka_configs = KafkaConfigTable(self.catalog)
-        self.groups = IggyGroups(self.catalog, self._positions)
+        self.groups = parts.make_iggy_groups(self.catalog, self._positions, self.changes)
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self.catalog, self._positions, settings.session_timeout_us)
         # a circle: Kafka's own topics are listed once there are groups and transactional ids, and groups read topics

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from ..model.errors import Reason, Refusal
 from .channels import Channels
 from .channels.channel import Channel
+from .core.pending_result import PendingResult
 from .core.position import PositionKey, StoredPosition
 from .core.positions import Positions
 from .core.topology import Partition, Topic
@@ -41,8 +42,8 @@ class GroupRoom(Protocol):
     def count_members(self, group: GroupView) -> int:
         """Return how many members it has now."""
 
-    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> None:
-        """Have it go on at a position."""
+    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> Sequence[PendingResult[None]]:
+        """Have it go on at a position; returns what the caller waits for besides the catalog."""
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
         """Yield the steps that delete the group with its positions in ``topics``."""
@@ -60,8 +61,10 @@ class GroupChanges:
             CHANNEL: _ChannelRoom(registries.channels),
         }
 
-    def reset(self, group: GroupView, positions: Sequence[GroupPosition], *, now_us: int) -> None:
+    def reset(self, group: GroupView, positions: Sequence[GroupPosition], *, now_us: int) -> list[PendingResult[None]]:
         """Set the positions of a group without members: all of them or, if one is refused, none.
+
+        Returns what the caller waits for besides the catalog.
 
         Raises GROUP_NOT_EMPTY, INVALID_OFFSET past the end of a log, TOPIC_NAME_NOT_FOUND for a topic that is not the
         group's. They are in the catalog soon; ``CatalogCommit.confirm`` completes when they are.
@@ -80,8 +83,7 @@ class GroupChanges:
                     Reason.INVALID_OFFSET,
                     f"partition {partition} ends at offset {partition.log.next_offset}; {offset} cannot be a position",
                 )
-        for position in positions:
-            room.store(group, position, now_us)
+        return [pending for position in positions for pending in room.store(group, position, now_us)]
 
     def delete(self, group: GroupView) -> Iterator[Callable[[], None]]:
         """Yield the steps that delete a group. Raises Refusal GROUP_NOT_EMPTY if it has members."""
@@ -107,7 +109,7 @@ class _IggyRoom:
     def count_members(self, group: GroupView) -> int:
         return len(self._find(group).members)
 
-    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> None:
+    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> Sequence[PendingResult[None]]:
         found = self._find(group)
         keys = [ConsumerRef(IggyConsumerKind.GROUP, found.id).key]
         keeper = ConsumerRef.keeper_of(found.name).key
@@ -120,6 +122,7 @@ class _IggyRoom:
                 self._positions.store(position.partition, key, StoredPosition(position.offset - 1, None, None, now_us))
             else:
                 self._positions.remove_from(position.partition, key)
+        return [one for key in keys if (one := self._positions.confirm(position.partition, key)) is not None]
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
         found = self._find(group)
@@ -138,8 +141,9 @@ class _NativeRoom:
     def count_members(self, group: GroupView) -> int:
         return len(self._groups.members(group.name)[1])
 
-    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> None:
+    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> Sequence[PendingResult[None]]:
         self._groups.store_position(group.name, *position, None, None, now_us=now_us)
+        return ()
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
         for some in _in_portions(topics, PositionKey(NATIVE, group.name)):
@@ -156,11 +160,12 @@ class _KafkaRoom:
         found = self._groups.find(group.name)
         return 0 if found is None else len(found.members)
 
-    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> None:
+    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> Sequence[PendingResult[None]]:
         if self._groups.share.find(group.name) is not None:
             self._share.seek(group.name, position.partition.topic, position.partition.number, position.offset)
-            return
-        self._groups.store(group.name, position.partition, StoredPosition(position.offset, None, None, now_us))
+        else:
+            self._groups.store(group.name, position.partition, StoredPosition(position.offset, None, None, now_us))
+        return ()
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
         for channel in self._share.list_channels(group.name):
@@ -177,8 +182,9 @@ class _ChannelRoom:
     def count_members(self, group: GroupView) -> int:
         return len(self._find(group).subscribers)
 
-    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> None:
+    def store(self, group: GroupView, position: GroupPosition, now_us: int) -> Sequence[PendingResult[None]]:
         self._find(group).seek(position.partition.number, position.offset)
+        return ()
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
         yield partial(self._channels.delete, self._find(group))

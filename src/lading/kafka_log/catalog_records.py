@@ -1,4 +1,5 @@
-"""Records of the topic ``__lading_catalog``: streams, the stream, id and settings of each topic, and channels of NSQ.
+"""Records of the topic ``__lading_catalog``: streams, the stream, id and settings of each topic, groups of Iggy, and
+channels of NSQ.
 
 The topic is compacted; the last record of a key counts. Gateways write to it without a lock, and the order of the log
 decides: a record whose id another stream, or another topic of the stream, has by then does not count, and the gateway
@@ -25,6 +26,7 @@ STREAM: Final = "stream:"
 TOPIC: Final = "topic:"
 CHANNEL: Final = "channel:"
 GATEWAY: Final = "gateway:"
+GROUP: Final = "group:"
 GATEWAY_S: Final = 30.0
 """A gateway whose record is older does not run."""
 
@@ -93,6 +95,31 @@ class ChannelRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A consumer group of Iggy: that it exists, and its number. Members and positions are those of a Kafka group."""
+
+    topic: str
+    """The flat name."""
+    topic_id: str
+    """The cluster's id of the topic, in hexadecimal: a topic that is created again has none of the groups before."""
+    name: str
+    id: int
+    created_us: int
+    is_deleted: bool = False
+    """Whether it exists no more, but the cluster may still have its members and positions."""
+
+    @property
+    def key(self) -> str:
+        """Its key: names of topics have no slash."""
+        return f"{GROUP}{self.topic}/{self.name}"
+
+    def pack(self) -> bytes:
+        """Return the value."""
+        document = {"version": VERSION, "topic_id": self.topic_id, "id": self.id, "created_us": self.created_us}
+        return json.dumps({**document, "is_deleted": self.is_deleted}).encode()
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayRecord:
     """A gateway that runs, with its address for clients of NSQ. It writes the record again and again."""
 
@@ -113,13 +140,15 @@ class GatewayRecord:
 
 @dataclass(slots=True)
 class CatalogRecords:
-    """The streams, topics and channels of the catalog topic's records, up to one offset."""
+    """The streams, topics, groups and channels of the catalog topic's records, up to one offset."""
 
     streams: dict[str, StreamRecord] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
     """By flat name."""
     channels: dict[str, frozenset[str]] = field(default_factory=dict)
     """Names by flat name of the topic."""
+    groups: dict[str, dict[str, GroupRecord]] = field(default_factory=dict)
+    """By flat name of the topic and name; each inner dictionary is replaced as a whole."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
     """By id, with the time of this machine at which the last record of each was read."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
@@ -128,7 +157,9 @@ class CatalogRecords:
 
     def copy(self) -> CatalogRecords:
         """Return the same streams and topics, for a reader in another thread; it takes no more records."""
-        return CatalogRecords(dict(self.streams), dict(self.topics), dict(self.channels), dict(self.gateways))
+        return CatalogRecords(
+            dict(self.streams), dict(self.topics), dict(self.channels), dict(self.groups), dict(self.gateways)
+        )
 
     def list_topic_ids(self, stream: str) -> Mapping[int, str]:
         """Return the flat name of each topic of a stream by its id."""
@@ -144,6 +175,8 @@ class CatalogRecords:
                 self._apply_topic(name.removeprefix(TOPIC), value)
             elif name.startswith(CHANNEL):
                 self._apply_channel(name.removeprefix(CHANNEL), value)
+            elif name.startswith(GROUP):
+                self._apply_group(name.removeprefix(GROUP), value)
             elif name.startswith(GATEWAY):
                 self._apply_gateway(name.removeprefix(GATEWAY), value)
             else:
@@ -202,6 +235,25 @@ class CatalogRecords:
         else:
             _parse(value)
             self.channels[topic] = known | {channel}
+
+    def _apply_group(self, name: str, value: bytes | None) -> None:
+        topic, slash, group = name.partition("/")
+        if not (topic and slash and group):
+            raise ValueError("its key is not TOPIC/GROUP")
+        others = {one: record for one, record in self.groups.get(topic, {}).items() if one != group}
+        if value is not None:
+            document = _parse(value)
+            record = GroupRecord(
+                topic, str(document["topic_id"]), group, int(document["id"]), int(document["created_us"]),
+                bool(document["is_deleted"]),
+            )  # fmt: skip
+            if any((one.topic_id, one.id) == (record.topic_id, record.id) for one in others.values()):
+                return
+            others[group] = record
+        if others:
+            self.groups[topic] = others
+        else:
+            self.groups.pop(topic, None)
 
     def _apply_gateway(self, ident: str, value: bytes | None) -> None:
         if value is None:

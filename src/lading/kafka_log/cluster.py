@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +17,8 @@ from ..model.errors import LadingError, LocalError, Reason, Refusal
 from ..model.names import DEFAULT_STREAM
 from ..model.scan_request import ScanRequest
 from ..transports.kafka.cluster import kafka_error
+from ..transports.kafka.consumer_member import describe_members, require_consumer_groups
+from ..transports.kafka.groups import delete_group
 from ..transports.kafka.offsets import list_offsets
 from ..transports.kafka.share import require_share_groups, set_group_configs
 from ..transports.kafka.transport import TOPICS_WAIT
@@ -24,6 +28,7 @@ from .catalog_records import (
     CatalogRecords,
     ChannelRecord,
     GatewayRecord,
+    GroupRecord,
     StreamRecord,
     TopicRecord,
 )
@@ -33,6 +38,11 @@ if TYPE_CHECKING:
 
 _TOPIC_RESOURCE: Final = 2
 _COUNT_BYTES: Final = 4
+LEAVE_LOOK_S: Final = 0.2
+LEAVE_LOOKS_MAX: Final = 25
+"""Looks whether the members of a deleted group have left: gateways hear of it within a second or two."""
+NameGroup = Callable[[str], str]
+"""Returns the Kafka group of a group of Iggy."""
 
 
 CATALOG_CONFIGS: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
@@ -166,6 +176,9 @@ class ClusterTopics:
             self._write(_make_record(name, 0).key, None)
             for channel in self._records.channels.get(name, ()):
                 self._write(ChannelRecord(name, channel, 0).key, None)
+            # the cluster forgets their positions with the topic
+            for group in self._records.groups.get(name, {}).values():
+                self._write(group.key, None)
 
     def put_channel(
         self, topic: str, name: str, group: str, now_us: int, find_configs: Callable[[bool], Mapping[str, str]]
@@ -181,6 +194,82 @@ class ClusterTopics:
                 record = ChannelRecord(topic, name, now_us)
                 self._write(record.key, record.pack())
                 self._read_catalog()
+
+    def put_group(
+        self, topic: str, topic_id: bytes, ident: int | None, name: str | None, now_us: int, name_in_kafka: NameGroup
+    ) -> None:
+        """Create a group of Iggy; without an id it takes the lowest that is free, without a name it is called by it.
+
+        Refusal if name or id are taken, or the cluster still has members of a deleted group of that name.
+        """
+        with self._lock:
+            self._read_catalog()
+            while True:
+                records = self._find_groups(topic, topic_id)
+                taken = {one.id for one in records.values()}
+                free = next(one for one in itertools.count(1) if one not in taken) if ident is None else ident
+                wanted = GroupRecord(topic, topic_id.hex(), name or str(free), free, now_us)
+                before = records.get(wanted.name)
+                has_name = before is not None and not before.is_deleted
+                if has_name or any(one.id == free and one is not before for one in records.values()):
+                    raise Refusal(
+                        Reason.GROUP_EXISTS,
+                        f"group {wanted.name!r} already exists in topic {topic!r}; choose another name",
+                    )
+                group = name_in_kafka(wanted.name)
+                require_consumer_groups(self._cluster, group)
+                if before is not None and not self._try_to_delete(group):
+                    raise Refusal(
+                        Reason.GROUP_NOT_EMPTY,
+                        f"group {wanted.name!r} of topic {topic!r}: it was deleted, and the cluster still has members "
+                        "of a gateway that ended; create it again a minute later",
+                    )
+                self._write(wanted.key, wanted.pack())
+                self._read_catalog()
+                if self._find_groups(topic, topic_id).get(wanted.name) == wanted:
+                    return
+
+    def mark_group_deleted(self, topic: str, topic_id: bytes, name: str) -> None:
+        """Have a group of Iggy exist no more, so that its members leave."""
+        with self._lock:
+            self._read_catalog()
+            record = self._find_groups(topic, topic_id).get(name)
+            if record is not None:
+                self._write(record.key, replace(record, is_deleted=True).pack())
+
+    def finish_group_deletion(self, topic: str, topic_id: bytes, name: str, group: str) -> None:
+        """Delete the Kafka group of a deleted group, with its positions, when its members have left.
+
+        If that takes too long, it is left to a later group of that name.
+        """
+        for _ in range(LEAVE_LOOKS_MAX):
+            with self._lock:
+                self._read_catalog()
+                record = self._find_groups(topic, topic_id).get(name)
+                if record is None or not record.is_deleted:
+                    return
+                if self._try_to_delete(group):
+                    self._write(record.key, None)
+                    self._read_catalog()
+                    return
+            time.sleep(LEAVE_LOOK_S)
+
+    def _find_groups(self, topic: str, topic_id: bytes) -> dict[str, GroupRecord]:
+        records = self._records.groups.get(topic, {})
+        return {name: record for name, record in records.items() if record.topic_id == topic_id.hex()}
+
+    def _try_to_delete(self, group: str) -> bool:
+        """Delete a Kafka group; return False if it has members."""
+        try:
+            delete_group(self._cluster, group)
+        except Refusal as refusal:
+            return refusal.reason is Reason.GROUP_NOT_FOUND
+        return True
+
+    def describe_members(self, group: str) -> Mapping[str, list[int]]:
+        """Return the partitions of each member of a Kafka group by its id."""
+        with self._lock:
+            return describe_members(self._cluster, group)
 
     def add_partitions(self, name: str, count: int) -> None:
         """Have a topic grow to ``count`` partitions."""

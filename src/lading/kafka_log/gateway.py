@@ -28,7 +28,9 @@ from .catalog_records import GatewayRecord
 from .changes import ClusterChanges
 from .cluster import ClusterTopics, ClusterView
 from .ends import AwaitedPlaces, Ends, EndsWatcher, Places
+from .group_members import GroupMembers
 from .group_offsets import GroupOffsets
+from .iggy_groups import ClusterIggyGroups
 from .loader import Loader
 from .log import StretchCache
 from .positions import ClusterPositions
@@ -44,6 +46,7 @@ CACHE_BYTES_MAX: Final = 128 << 20
 LOADERS_COUNT: Final = 4
 PRODUCERS_COUNT: Final = 4
 OFFSETS_COUNT: Final = 2
+MEMBERS_COUNT: Final = 2
 LOOK_S: Final = 1.0
 """Between two looks at the cluster's topics, for those that others create and delete."""
 RETRIES: Final = 1000
@@ -105,7 +108,8 @@ class Gateway:
         self._cache = StretchCache(CACHE_BYTES_MAX)
         self._loader = Loader(self._open_transport, self._post, LOADERS_COUNT)
         self._producers = Producers(self._open_transport, self._post, PRODUCERS_COUNT)
-        self._offsets = GroupOffsets(self._open_transport, self._post, OFFSETS_COUNT)
+        self._members = GroupMembers(self._open_members_transport, self._post, MEMBERS_COUNT)
+        self._offsets = GroupOffsets(self._open_transport, self._post, OFFSETS_COUNT, self._members.find_identity)
         store = ClusterStore(data)
         self.broker = Broker(
             store, settings, now_us=now_us(),
@@ -115,6 +119,7 @@ class Gateway:
                 lambda catalog, counters, flush_us, call_later: ClusterPositions(
                     catalog, counters, flush_us, call_later, self._offsets
                 ),
+                ClusterIggyGroups,
                 ClusterChannels,
             ),
         )  # fmt: skip
@@ -130,7 +135,11 @@ class Gateway:
         assert isinstance(channels, ClusterChannels), "made above"
         self._channels = channels
         channels.bind(self._cluster, self._open_transport, self._post, self._look_and_wait)
-        changes.on_taken_over = self._take_channels
+        groups = self.broker.groups
+        assert isinstance(groups, ClusterIggyGroups), "made above"
+        self._groups = groups
+        groups.bind(self._cluster, self._members, self._look_and_wait)
+        changes.on_taken_over = self._take_records
         # it looks again by itself, and reports what it found
         watching = self._open_transport()
         watching.limit_patience(SILENCE_S, SILENCE_S)
@@ -160,6 +169,7 @@ class Gateway:
             deleting.join(GOODBYE_S)
         self.broker.appender.flush()
         self._channels.end_readers(END_S)
+        self._members.close(END_S)
         self._producers.close(END_S)
         self._offsets.close(END_S)
         self._is_open = False
@@ -207,8 +217,15 @@ class Gateway:
                     LOG.warning("the topics of the cluster cannot be looked at: %s", error, exc_info=fault)
                 problem = str(error)
 
-    def _take_channels(self, view: ClusterView) -> None:
+    def _open_members_transport(self) -> KafkaTransport:
+        transport = self._open_transport()
+        # the other members of the thread wait no longer than that for a coordinator that does not respond
+        transport.limit_patience(SILENCE_S, SILENCE_S)
+        return transport
+
+    def _take_records(self, view: ClusterView) -> None:
         for topic in self.broker.topology.topics():
+            self._groups.take_over(topic, view.records.groups.get(topic.flat_name, {}))
             self._channels.take_over(topic, view.records.channels.get(topic.flat_name, frozenset()))
 
     def _beat(self) -> None:

@@ -1,4 +1,4 @@
-"""Threads that commit, look up and delete the offsets of Kafka groups, without being their members.
+"""Threads that commit, look up and delete the offsets of Kafka groups, in the name of a member if one is here.
 
 A group belongs to one thread, so that its commits stay in order. Offsets of a group that wait while its last request is
 on the way go together, and of one partition only the last.
@@ -16,7 +16,7 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final
 
 from ..model.errors import LadingError
-from ..transports.kafka.groups import delete_positions, fetch_positions, reset_group
+from ..transports.kafka.groups import NO_MEMBER, delete_positions, fetch_positions, reset_group
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("lading.store")
 Place = tuple[str, int]
 Stored = Callable[[LadingError | None], None]
+FindIdentity = Callable[[str], tuple[str, int]]
+"""Returns id and epoch of a member of a group, ``NO_MEMBER`` for a group without members here."""
 Fetched = Callable[[int | None, LadingError | None], None]
 """Takes the next offset, None if the group has none."""
 
@@ -46,8 +48,9 @@ class GroupOffsets:
         open_transport: Callable[[], KafkaTransport],
         post: Callable[[Callable[[], None]], None],
         threads_count: int,
+        find_identity: FindIdentity = lambda group: NO_MEMBER,
     ) -> None:
-        self._threads = [_OffsetThread(open_transport, post) for _ in range(threads_count)]
+        self._threads = [_OffsetThread(open_transport, post, find_identity) for _ in range(threads_count)]
 
     def store(self, group: str, place: Place, offset: int, stored: Stored) -> None:
         """Commit the next offset of a partition."""
@@ -74,9 +77,13 @@ class GroupOffsets:
 
 class _OffsetThread(Thread):
     def __init__(
-        self, open_transport: Callable[[], KafkaTransport], post: Callable[[Callable[[], None]], None]
+        self,
+        open_transport: Callable[[], KafkaTransport],
+        post: Callable[[Callable[[], None]], None],
+        find_identity: FindIdentity,
     ) -> None:
         super().__init__(name="lading-offsets", daemon=True)
+        self._find_identity = find_identity
         self._open_transport = open_transport
         self._post = post
         self._changed = Condition()
@@ -123,11 +130,14 @@ class _OffsetThread(Thread):
         stores = [(*place, offset) for place, offset in work.changes.items() if offset is not None]
         deletions = [place for place, offset in work.changes.items() if offset is None]
         if stores:
-            error = self._attempt(group, lambda: reset_group(transport.cluster, group, stores))
+            error = self._attempt(group, lambda: self._store(transport, group, stores))
             self._report(work, [(topic, number) for topic, number, _ in stores], error)
         if deletions:
             error = self._attempt(group, lambda: delete_positions(transport.cluster, group, deletions))
             self._report(work, deletions, error)
+
+    def _store(self, transport: KafkaTransport, group: str, stores: list[tuple[str, int, int]]) -> None:
+        reset_group(transport.cluster, group, stores, partial(self._find_identity, group))
 
     def _look_up(self, transport: KafkaTransport, group: str, work: _GroupWork) -> None:
         found: dict[Place, int] = {}

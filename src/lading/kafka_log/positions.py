@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..broker.core.pending_result import PendingResult
 from ..broker.core.position import StoredPosition
 from ..broker.core.positions import Positions
-from ..broker.iggy.consumer import IGGY
+from ..broker.iggy.consumer import IGGY, IggyConsumerKind
 from ..broker.native.groups import NATIVE
 from ..model.errors import LadingError, NotLoaded, Reason, Refusal
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("lading.store")
 CURRENT_S: Final = 0.1
 """How long a position is used without asking the cluster."""
+CONSUMER_PREFIX: Final = f"{IggyConsumerKind.CONSUMER.value}/"
+"""Begins the name of each consumer of Iggy that is alone."""
 KNOWN_MAX: Final = 1 << 14
 """Positions in memory; beyond that those that would be looked up again are forgotten."""
 LOOKS_MAX: Final = 4
@@ -88,6 +90,8 @@ class ClusterPositions(Positions):
         self._clock = clock
         self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._has_failed = False
+        self.find_group: Callable[[Topic, PositionKey], str | None] = lambda topic, key: None
+        """Returns the Kafka group of a group of Iggy, which has its name there instead of its number."""
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load nothing: positions are looked up when they are needed."""
@@ -102,7 +106,7 @@ class ClusterPositions(Positions):
     def store(self, partition: Partition, key: PositionKey, position: StoredPosition) -> None:
         """Replace a position; here at once, in the cluster soon (``confirm``)."""
         partition.positions[key] = position
-        group, offset = to_kafka_group(partition.topic, key), position.offset + _get_next_after(key)
+        group, offset = self._name_group(partition.topic, key), position.offset + _get_next_after(key)
         self._offsets.store(group, _to_kafka_place(partition), offset, self._begin_change(partition, key))
 
     def remove(self, topic: Topic, key: PositionKey) -> None:
@@ -113,7 +117,7 @@ class ClusterPositions(Positions):
     def remove_from(self, partition: Partition, key: PositionKey) -> None:
         """Forget a consumer in one partition."""
         partition.positions.pop(key, None)
-        group = to_kafka_group(partition.topic, key)
+        group = self._name_group(partition.topic, key)
         self._offsets.delete(group, _to_kafka_place(partition), self._begin_change(partition, key))
 
     def confirm(self, partition: Partition, key: PositionKey) -> PendingResult[None] | None:
@@ -124,6 +128,12 @@ class ClusterPositions(Positions):
         pending: PendingResult[None] = PendingResult()
         known.confirmations.append(pending)
         return pending
+
+    def look_up_again(self, partition: Partition, key: PositionKey) -> None:
+        """Look a position up when it is needed next: a member at another gateway may have stored it until now."""
+        known = self._known.get((partition, key))
+        if known is not None:
+            known.current_until_s = 0.0
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Forget its positions; the cluster does so by itself."""
@@ -137,6 +147,9 @@ class ClusterPositions(Positions):
     def flush_some(self) -> bool:
         """Return False: nothing waits for the catalog."""
         return False
+
+    def _name_group(self, topic: Topic, key: PositionKey) -> str:
+        return self.find_group(topic, key) or to_kafka_group(topic, key)
 
     def _is_current(self, known: _Known) -> bool:
         return known.changes_left > 0 or self._clock() < known.current_until_s
@@ -171,7 +184,7 @@ class ClusterPositions(Positions):
         if known.loads is None:
             known.loads = []
             self._offsets.fetch(
-                to_kafka_group(partition.topic, key), _to_kafka_place(partition),
+                self._name_group(partition.topic, key), _to_kafka_place(partition),
                 partial(self._finish_lookup, partition, key, known),
             )  # fmt: skip
 

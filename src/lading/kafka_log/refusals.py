@@ -21,7 +21,13 @@ from ..model.errors import Reason, Refusal
 
 _BROKER: Final = "use a broker with a data directory for it"
 REFUSED: Final[Mapping[str, str]] = {
-    "groups": f"consumer groups are not supported on a store of kafka://; poll partitions by offset, or {_BROKER}",
+    "groups": (
+        "groups of native clients, and filters of groups, are not supported on a store of kafka://; join a group of "
+        f"Iggy, read partitions by offset, or {_BROKER}"
+    ),
+    "operated groups": (
+        "a group of Iggy cannot be deleted by lading group delete on a store of kafka://; delete it with an Iggy client"
+    ),
     "transactions": f"transactions of native writers are not supported on a store of kafka://; {_BROKER}",
     "states": f"message states are not supported on a store of kafka://; {_BROKER}",
     "purge": "messages cannot be deleted through a store of kafka://; set retention.ms on the Kafka topic",

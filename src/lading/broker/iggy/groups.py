@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -16,8 +17,11 @@ from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
 from ..core.callbacks import ignore
+from ..core.change import Change
 from ..core.component import Component
+from ..core.pending_result import PendingResult
 from ..core.positions import Positions
+from ..core.topics.topology_changes import TopologyChanges
 from ..core.topology import ID_MAX, Partition, Topic
 from .consumer import IGGY, ConsumerRef, IggyConsumerKind
 
@@ -81,6 +85,18 @@ _SEPARATOR: Final = ":"
 NAME_BYTES_MAX: Final = 255
 
 
+def require_group_id(ident: int) -> None:
+    """Raise Refusal for a number that no group can have."""
+    if not 1 <= ident <= ID_MAX:
+        raise Refusal(Reason.INVALID_GROUP_ID, f"a group id is 1 to {ID_MAX}, not {ident}")
+
+
+def require_group_name(name: str) -> None:
+    """Raise Refusal for a name that no group can have."""
+    if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
+        raise Refusal(Reason.INVALID_GROUP_ID, f"a group name has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
+
+
 def _row_name(ident: int, name: str) -> str:
     """Return the name under which the catalog keeps a group: its number, and its own name if it has one."""
     return str(ident) if name == str(ident) else f"{ident}{_SEPARATOR}{name}"
@@ -89,9 +105,10 @@ def _row_name(ident: int, name: str) -> str:
 class IggyGroups(Component):
     """All Iggy groups of a broker; creating and deleting are in the catalog when they return."""
 
-    def __init__(self, catalog: Catalog, positions: Positions) -> None:
+    def __init__(self, catalog: Catalog, positions: Positions, changes: TopologyChanges) -> None:
         self._catalog = catalog
         self._positions = positions
+        self._changes = changes
         self._groups: dict[Topic, dict[int, IggyGroup]] = {}
         self.on_deleted: Callable[[IggyGroup], None] = ignore
         """Called with a group that was deleted by itself, not with its topic."""
@@ -105,6 +122,10 @@ class IggyGroups(Component):
                 number, _, name = row.name.partition(_SEPARATOR)
                 self._groups.setdefault(topic, {})[int(number)] = IggyGroup(int(number), topic, name or number)
 
+    def begin_create(self, topic: Topic, ident: int | None, name: str | None = None) -> Change[IggyGroup]:
+        """Create a group as ``create`` does; it is on disk when the change has ended."""
+        return self._changes.write_catalog(partial(self.create, topic, ident, name))
+
     def create(self, topic: Topic, ident: int | None, name: str | None = None) -> IggyGroup:
         """Create a group; one that is there is refused and stays as it is, members included.
 
@@ -113,11 +134,9 @@ class IggyGroups(Component):
         of_topic = self._groups.setdefault(topic, {})
         if ident is None:
             ident = next(number for number in count(1) if number not in of_topic)
-        if not 1 <= ident <= ID_MAX:
-            raise Refusal(Reason.INVALID_GROUP_ID, f"a group id is 1 to {ID_MAX}, not {ident}")
+        require_group_id(ident)
         name = str(ident) if name is None else name
-        if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
-            raise Refusal(Reason.INVALID_GROUP_ID, f"a group name has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
+        require_group_name(name)
         if ident in of_topic or any(group.name == name for group in of_topic.values()):
             raise Refusal(
                 Reason.GROUP_EXISTS, f"group {name!r} already exists in topic {topic.flat_name!r}; choose another name"
@@ -125,6 +144,10 @@ class IggyGroups(Component):
         self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, _row_name(ident, name), 0))
         group = of_topic[ident] = IggyGroup(ident, topic, name)
         return group
+
+    def begin_delete(self, topic: Topic, ident: int | str) -> Change[None]:
+        """Delete a group as ``delete`` does; that is on disk when the change has ended."""
+        return self._changes.write_catalog(partial(self.delete, topic, ident))
 
     def delete(self, topic: Topic, ident: int | str) -> None:
         """Delete the group with its positions; its members stay connected.
@@ -157,12 +180,13 @@ class IggyGroups(Component):
         """Return how many groups there are."""
         return sum(map(len, self._groups.values()))
 
-    def join(self, topic: Topic, ident: int | str, member: int) -> None:
-        """Become a member; joining twice changes nothing."""
+    def join(self, topic: Topic, ident: int | str, member: int) -> PendingResult[None] | None:
+        """Become a member; joining twice changes nothing. Returns what the client waits for, if it waits."""
         group = self.get(topic, ident)
         if all(other.id != member for other in group.members):
             group.members.append(IggyGroupMember(member))
             group.rebalance()
+        return None
 
     def leave(self, topic: Topic, ident: int | str, member: int) -> None:
         """Leave the group; does nothing if the client is not a member."""
@@ -172,6 +196,11 @@ class IggyGroups(Component):
         """Give a client's partitions to the others in every group: it is gone."""
         for group in self._all():
             self._drop(group, member)
+
+    def list_members(self, group: IggyGroup) -> Change[list[IggyGroupMember]]:
+        """Return all members of a group."""
+        yield from ()
+        return group.members
 
     def memberships(self, member: int) -> list[tuple[int, int, int]]:
         """(stream id, topic id, group id) of every group the client is in."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -126,7 +127,9 @@ class AdminGroups:
         positions = await map_in_turns(
             lambda row: GroupPosition(topology.resolve(row.topic).partition(row.partition), row.offset), rows
         )
-        self._broker.group_changes.reset(view, positions, now_us=now_us())
+        reset = partial(self._broker.group_changes.reset, view, positions, now_us=now_us())
+        for pending in await read_when_loaded(reset):
+            await wait_for_result(pending)
         await wait_for_result(self._broker.catalog_commit.confirm())
         return Response(status_code=204)
 

@@ -14,8 +14,10 @@ from .topic_bounds import RETENTION_MAX, divide_bound, find_bound
 from .topic_options import find_compression, find_options, merge_options, refuse_lasting_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...broker.core.topology import Partition, Stream, Topic
-    from ...broker.iggy.groups import IggyGroup
+    from ...broker.iggy.groups import IggyGroup, IggyGroupMember
 
 
 def describe_stream(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
@@ -56,15 +58,15 @@ def describe_partition(partition: Partition) -> r.PartitionInfo:
     )
 
 
-def describe_group(group: IggyGroup) -> r.GroupInfo:
+def describe_group(group: IggyGroup, members_count: int) -> r.GroupInfo:
     """Return the entry of a group in a list of groups."""
-    return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members), group.name)
+    return r.GroupInfo(group.id, len(group.topic.partitions), members_count, group.name)
 
 
-def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
+def describe_group_with_members(group: IggyGroup, members: Sequence[IggyGroupMember]) -> r.GroupDetails:
     """Return the details of a group, with its members and their partitions."""
-    members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
-    return r.GroupDetails(describe_group(group), members)
+    rows = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in members]
+    return r.GroupDetails(describe_group(group, len(members)), rows)
 
 
 def change_settings(topic: Topic, command: UpdateTopic, segment_bytes: int) -> TopicSettings:

@@ -382,13 +382,15 @@ class IggyService:
         pending = self._broker.poller.confirm_position(topic, consumer, number)
         return None if pending is None else wait_for_result(pending)
 
-    def _group(self, command: c.GetGroup, client: Client) -> r.GroupDetails:
-        return describe_group_with_members(self._broker.groups.get(self.topic(command), command.group_id))
+    async def _group(self, command: c.GetGroup, client: Client) -> r.GroupDetails:
+        group = self._broker.groups.get(self.topic(command), command.group_id)
+        members = await self._services.changes.make(self._broker.groups.list_members(group))
+        return describe_group_with_members(group, members)
 
     def _groups(self, command: c.GetGroups, client: Client) -> Turns[list[r.GroupInfo]]:
         turn, groups = TurnCounter(), []
         for group in self._broker.groups.of_topic(self.topic(command)):
-            groups.append(describe_group(group))
+            groups.append(describe_group(group, len(group.members)))
             if turn.is_over():
                 yield
         return groups
@@ -396,16 +398,15 @@ class IggyService:
     async def _create_group(self, command: c.CreateGroup, client: Client) -> r.GroupDetails:
         topic = self.topic(command)
         name = None if command.name is None else client.release.rules.normalise_name(command.name)
-        create = partial(self._broker.groups.create, topic, command.group_id, name)
-        group = await self._services.changes.make(self._broker.changes.write_catalog(create))
-        return describe_group_with_members(group)
+        group = await self._services.changes.make(self._broker.groups.begin_create(topic, command.group_id, name))
+        return describe_group_with_members(group, group.members)
 
     async def _delete_group(self, command: c.DeleteGroup, client: Client) -> None:
-        delete = partial(self._broker.groups.delete, self.topic(command), command.group_id)
-        await self._services.changes.make(self._broker.changes.write_catalog(delete))
+        await self._services.changes.make(self._broker.groups.begin_delete(self.topic(command), command.group_id))
 
-    def _join(self, command: c.JoinGroup, client: Client) -> None:
-        self._broker.groups.join(self.topic(command), command.group_id, client.id)
+    def _join(self, command: c.JoinGroup, client: Client) -> Coroutine[Any, Any, None] | None:
+        pending = self._broker.groups.join(self.topic(command), command.group_id, client.id)
+        return None if pending is None else wait_for_result(pending)
 
     def _leave(self, command: c.LeaveGroup, client: Client) -> None:
         topic, groups = self.topic(command), self._broker.groups

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.protocol import PROTOCOL
 from ...model.errors import Reason, Refusal
-from .cluster import GROUP, KafkaCluster, raise_for_code
+from .cluster import GROUP, KafkaCluster, Retriable, kafka_error, raise_for_code
 from .offsets import Place
 from .socket import KafkaSocket
 
@@ -17,8 +17,13 @@ CONSUMERS: Final = ("", "consumer")
 """Protocol types of groups that have positions in topics; others coordinate something else (Connect: workers)."""
 DEAD: Final = "Dead"
 """State that brokers report for a group that they do not have (KafkaApis.handleDescribeGroupsRequest)."""
+NO_MEMBER: Final = ("", -1)
+"""Id and epoch of a commit from outside of a group: KIP-496 and kafka-consumer-groups do the same."""
+_JOINS_AGAIN: Final = (errors.STALE_MEMBER_EPOCH, errors.UNKNOWN_MEMBER, errors.FENCED_MEMBER_EPOCH)
+"""How brokers refuse a member that has another epoch by now, or has to join again."""
 _HAS_MEMBERS: Final = (
-    errors.UNKNOWN_MEMBER, errors.ILLEGAL_GENERATION, errors.REBALANCE_IN_PROGRESS, errors.GROUP_NOT_EMPTY
+    errors.UNKNOWN_MEMBER, errors.ILLEGAL_GENERATION, errors.REBALANCE_IN_PROGRESS, errors.GROUP_NOT_EMPTY,
+    errors.GROUP_SUBSCRIBED,
 )  # fmt: skip
 """How brokers refuse to have a group changed that has members: by an unknown member, or by the group."""
 
@@ -50,11 +55,16 @@ def describe_group(cluster: KafkaCluster, name: str, ends: Mapping[Place, int]) 
     return _describe(cluster, name, ends, states[name])
 
 
-def reset_group(cluster: KafkaCluster, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
-    """Store (topic, partition, next offset) as the positions of a group that has no members.
+def reset_group(
+    cluster: KafkaCluster,
+    name: str,
+    positions: Sequence[tuple[str, int, int]],
+    find_identity: Callable[[], tuple[str, int]] = lambda: NO_MEMBER,
+) -> None:
+    """Store (topic, partition, next offset) as the positions of a group that has no members, or as one of them.
 
     They go in one request; KafkaError names the first that the broker refused, others may be stored then. Refusal
-    GROUP_NOT_EMPTY while the group has members.
+    GROUP_NOT_EMPTY while the group has members, and ``find_identity`` returns none of them.
     """
     topics = [
         {
@@ -68,16 +78,17 @@ def reset_group(cluster: KafkaCluster, name: str, positions: Sequence[tuple[str,
     ]
 
     def ask(broker: KafkaSocket) -> None:
-        # generation -1 without a member: a commit from outside of the group (KIP-496 and kafka-consumer-groups do the
-        # same)
+        member, epoch = find_identity()
         answer = broker.ask(
-            "OffsetCommit", group_id=name, generation_id_or_member_epoch=-1, member_id="", topics=topics
+            "OffsetCommit", group_id=name, generation_id_or_member_epoch=epoch, member_id=member, topics=topics
         )
         for topic in answer.topics:
             for part in topic.partitions:
+                what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
+                if part.error_code in _JOINS_AGAIN and (member, epoch) != NO_MEMBER:
+                    raise Retriable(kafka_error(what, part.error_code))
                 if part.error_code in _HAS_MEMBERS:
                     raise _not_empty(name)
-                what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
                 raise_for_code(what, part.error_code)
 
     cluster.at_coordinator(GROUP, name, ask)
@@ -122,6 +133,8 @@ def delete_positions(cluster: KafkaCluster, name: str, places: Iterable[Place]) 
         for topic in answer.topics:
             for part in topic.partitions:
                 what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
+                if part.error_code in _HAS_MEMBERS:
+                    raise _not_empty(name)
                 raise_for_code(what, part.error_code)
 
     cluster.at_coordinator(GROUP, name, ask)
