@@ -417,18 +417,12 @@ class ShareSessions:
         config = self.find_config(group)
         channel = self._channels.find(topic, group)
         if channel is None:
-            offsets = yield from self._find_offsets(topic, config)
-            channel = self._channels.find(topic, group)
-        if channel is None:
-            start = ChannelStart.FIRST if config.start == EARLIEST else ChannelStart.END
-            channel = self._channels.open(topic, group, start=start)
-            if config.is_uncommitted and start is ChannelStart.END:
-                channel.set_uncommitted(True)
-            for lane in channel.lanes if start is ChannelStart.END else ():
-                offset = offsets.get(lane.partition.number, NO_LIMIT)
-                # at most to its end: what is after it may belong to a transaction that is open
-                if (offset := min(offset, lane.visible_end)) != lane.window.end:
-                    lane.seek(offset)
+            channel = yield from self._channels.open_in_turns(
+                topic, group,
+                start=ChannelStart.FIRST if config.start == EARLIEST else ChannelStart.END,
+                offsets=(yield from self._find_offsets(topic, config)),
+                is_uncommitted=config.is_uncommitted,
+            )  # fmt: skip
         _configure(channel, config)
         self.groups.note_topic(group, topic.uuid)
         self.on_channel_opened(group, channel)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
 from ...log.catalog import Catalog
+from ...log.catalog_rows import PositionRow
 from ...model.errors import Reason, Refusal
+from ...runtime.turns import TurnCounter, Turns
 from ..core.callbacks import ignore
 from ..core.change import Change
 from ..core.component import NEVER_US, SOON_US, Component
@@ -45,6 +48,8 @@ NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
 MARKED_AT_ONCE: Final = 64
 """Positions of channels that are stored in one pass of the event loop: each takes about 20 microseconds."""
+STORED_AT_ONCE: Final = 256
+"""Positions of channels that one tick stores; a tick is every 50 ms."""
 RETRY_US: Final = 1_000_000
 """How long after a failure a channel is tried again."""
 ROUND_US: Final = 1_000_000
@@ -89,6 +94,8 @@ class Channels(Component):
         self._rules = rules
         self._pattern_budget = PatternBudget()
         self._channels: dict[Topic, dict[str, Channel]] = {}
+        self._opening: dict[Channel, None] = {}
+        """Channels that ``open_in_turns`` is creating."""
         self._delayed = delayed
         self._queues = TopicQueues(self._store, delayed, lambda topic: bool(self._channels.get(topic)))
         self._awake: dict[Channel, None] = {}
@@ -96,6 +103,10 @@ class Channels(Component):
         """Channels that wait a moment for larger stretches, and until when."""
         self._pumping = False
         self._store_due_us = 0
+        self._to_store: deque[tuple[Channel, PartitionDispatcher]] = deque()
+        """Partitions of channels whose positions this round of ``tick`` has not stored yet."""
+        self._stored_bytes = 0
+        """Size of the rows that this round has stored, about."""
         self._marked: dict[PartitionDispatcher, Channel] = {}
         """Partitions of channels whose positions are stored before the next sync of the catalog."""
         self._in_use: dict[Channel, None] = {}
@@ -163,20 +174,88 @@ class Channels(Component):
         found = self.find(topic, name)
         if found is not None:
             return found
-        size_bytes = len(name.encode(errors="replace"))
-        if not 1 <= size_bytes <= NAME_BYTES_MAX:
-            raise Refusal(
-                Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}"
-            )
+        _require_name(name)
         channel = self._new_channel(topic, name)
         for partition in topic.partitions:
-            offset, omissions = self._queues.begin_channel(partition, at_end=start is ChannelStart.END)
-            if start is ChannelStart.FIRST:
-                offset = partition.log.first_offset
-            self._add_lane(channel, partition, offset, omissions)
+            self._begin_lane(channel, partition, start)
         self.confirm(channel)
         self._channels.setdefault(topic, {})[name] = channel
         return channel
+
+    def open_in_turns(
+        self, topic: Topic, name: str, *, start: ChannelStart, offsets: Mapping[int, int], is_uncommitted: bool
+    ) -> Turns[Channel]:
+        """Return the channel of that name as ``open`` does, in turns: 1,000 partitions take 50 ms.
+
+        One that is created begins in each partition at its offset of ``offsets``, if it has one, or else at ``start``,
+        which is not KEPT: what a topic keeps for its first channel is that of one channel. Raises TOPIC_NAME_NOT_FOUND
+        if the topic was deleted meanwhile.
+        """
+        assert start is not ChannelStart.KEPT
+        if (found := self.find(topic, name)) is not None:
+            return found
+        _require_name(name)
+        channel = self._new_channel(topic, name)
+        channel.is_uncommitted = is_uncommitted
+        self._opening[channel] = None
+        try:
+            while not channel.lanes or [lane.partition for lane in channel.lanes] != topic.partitions:
+                for lane in channel.lanes:
+                    lane.close()
+                channel.lanes.clear()
+                yield from self._begin_lanes(channel, start, offsets)
+                yield from self._store_lanes(channel)
+                # meanwhile partitions may have come, and the topic or another channel of the name
+                if channel.deleted:
+                    raise Refusal(
+                        Reason.TOPIC_NAME_NOT_FOUND,
+                        f"topic {topic.flat_name!r} was deleted; create it again, or choose another",
+                    )
+                if (found := self.find(topic, name)) is not None:
+                    return found
+                if not topic.partitions:
+                    break
+            self._confirm_rows(channel, [])
+            for lane in channel.lanes:
+                self._set_limit(lane)
+            self._channels.setdefault(topic, {})[name] = channel
+        finally:
+            del self._opening[channel]
+            if self.find(topic, name) is not channel:
+                for lane in channel.lanes:
+                    lane.close()
+        return channel
+
+    def _begin_lanes(self, channel: Channel, start: ChannelStart, offsets: Mapping[int, int]) -> Turns[None]:
+        turn = TurnCounter()
+        for partition in list(channel.topic.partitions):
+            lane = self._begin_lane(channel, partition, start)
+            if start is ChannelStart.END:
+                # at most to its end: what is after it may belong to a transaction that is open
+                offset = min(offsets.get(partition.number, NO_LIMIT), lane.visible_end)
+                if offset != lane.window.end:
+                    lane.seek(offset)
+            if turn.is_over():
+                yield
+
+    def _store_lanes(self, channel: Channel) -> Turns[None]:
+        """Store the positions of a channel that does not exist yet, in turns: until it does, nobody reads them."""
+        lanes = [] if channel.ephemeral else list(channel.lanes)
+        for at in range(0, len(lanes), MARKED_AT_ONCE):
+            yield
+            # those of another channel of the name must not be replaced
+            if channel.deleted or self.find(channel.topic, channel.name) is not None:
+                return
+            some = lanes[at : at + MARKED_AT_ONCE]
+            self._store.put(self._list_rows(channel, some))
+            for lane in some:
+                lane.changed = False
+
+    def _begin_lane(self, channel: Channel, partition: Partition, start: ChannelStart) -> PartitionDispatcher:
+        offset, omissions = self._queues.begin_channel(partition, at_end=start is ChannelStart.END)
+        if start is ChannelStart.FIRST:
+            offset = partition.log.first_offset
+        return self._add_lane(channel, partition, offset, omissions)
 
     def _new_channel(self, topic: Topic, name: str) -> Channel:
         return Channel(self, topic, name, ephemeral=self._rules.is_ephemeral(name))
@@ -234,7 +313,8 @@ class Channels(Component):
     def on_topic_deleted(self, topic: Topic) -> None:
         """Forget the topic, and what is stored of it."""
         self._queues.forget(topic)
-        for channel in self._channels.pop(topic, {}).values():
+        opening = [channel for channel in self._opening if channel.topic is topic]
+        for channel in (*self._channels.pop(topic, {}).values(), *opening):
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
     def on_topic_resized(self, topic: Topic) -> None:
@@ -306,7 +386,8 @@ class Channels(Component):
 
     def on_delayed_entered(self, partition: Partition, delayed_offset: int, first: int, end: int) -> None:
         """Have the channels that dropped a delayed message pass over it in the log that it has entered."""
-        for channel in self._channels.get(partition.topic, {}).values():
+        opening = [channel for channel in self._opening if channel.topic is partition.topic]
+        for channel in (*self._channels.get(partition.topic, {}).values(), *opening):
             if partition.number < len(channel.lanes):
                 lane = channel.lanes[partition.number]
                 if lane.omissions.has_delayed(delayed_offset):
@@ -373,7 +454,7 @@ class Channels(Component):
             except Exception:
                 LOG.exception("channel %s of topic %s: time-outs failed", channel.name, channel.topic.flat_name)
         if now_us >= self._store_due_us:
-            self.store(now_us)
+            self._store_some(now_us)
         for channel in [one for one in self._in_use if not one.is_in_use]:
             del self._in_use[channel]
 
@@ -399,22 +480,33 @@ class Channels(Component):
 
     def store(self, now_us: int) -> None:
         """Store the positions of channels that have moved."""
-        changed = [
+        self._store_rows(self._list_changed(), now_us)
+        self._to_store.clear()
+
+    def _store_some(self, now_us: int) -> None:
+        """Store some of the positions that have moved; the next tick goes on with the others."""
+        if not self._to_store:
+            self._to_store += self._list_changed()
+            self._stored_bytes = 0
+        some = [self._to_store.popleft() for _ in range(min(len(self._to_store), STORED_AT_ONCE))]
+        self._stored_bytes += self._store_rows(
+            [(channel, lane) for channel, lane in some if lane.changed and not channel.deleted], now_us
+        )
+        if not self._to_store:
+            self._store_due_us = now_us + STORE_US * (1 + self._stored_bytes // STORE_BYTES)
+
+    def _list_changed(self) -> list[tuple[Channel, PartitionDispatcher]]:
+        return [
             (channel, lane)
             for channel in self._in_use
             if not channel.ephemeral
             for lane in channel.lanes
             if lane.changed
         ]
-        size_bytes = self._store_rows(changed, now_us)
-        self._store_due_us = now_us + STORE_US * (1 + size_bytes // STORE_BYTES)
 
     def _store_rows(self, changed: Sequence[tuple[Channel, PartitionDispatcher]], now_us: int) -> int:
         """Store the positions of some partitions of channels; return their size in bytes, about."""
-        rows = [
-            row_of(channel.name, lane, _flags(channel), now_us, self._catalog.dates.shift_us)
-            for channel, lane in changed
-        ]
+        rows = [row for channel, lane in changed for row in self._list_rows(channel, [lane], now_us)]
         rows += [
             omissions_row(lane.partition, channel.name, lane.omissions)
             for channel, lane in changed
@@ -439,10 +531,13 @@ class Channels(Component):
 
     def confirm(self, channel: Channel) -> None:
         """Have a channel on disk as it is now."""
+        self._confirm_rows(channel, self._list_rows(channel, channel.lanes))
+
+    def _list_rows(self, channel: Channel, lanes: Iterable[PartitionDispatcher], now_us: int = 0) -> list[PositionRow]:
+        return [row_of(channel.name, lane, _flags(channel), now_us, self._catalog.dates.shift_us) for lane in lanes]
+
+    def _confirm_rows(self, channel: Channel, rows: list[PositionRow]) -> None:
         if not channel.ephemeral:
-            rows = [
-                row_of(channel.name, lane, _flags(channel), 0, self._catalog.dates.shift_us) for lane in channel.lanes
-            ]
             changed = [lane for lane in channel.lanes if lane.omissions.changed]
             rows += [omissions_row(lane.partition, channel.name, lane.omissions) for lane in changed]
             self._store.confirm(channel.topic, channel.name, rows)
@@ -450,6 +545,12 @@ class Channels(Component):
                 lane.omissions.changed = False
         # after the write: a channel that the disk refuses to create does not exist, and must not be stored later
         self._use(channel)
+
+
+def _require_name(name: str) -> None:
+    size_bytes = len(name.encode(errors="replace"))
+    if not 1 <= size_bytes <= NAME_BYTES_MAX:
+        raise Refusal(Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}")
 
 
 def _flags(channel: Channel) -> int:
