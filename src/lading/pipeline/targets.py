@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
+from ..dialects.protocols import SCHEMES
 from ..model.errors import SettingError
 from ..tables.formats.registry import FORMATS, split_target
+from ..tables.storage.files import has_scheme, spell_location, table_location
 from ..transports.topic_address import TopicAddress, is_url
 
 QUARANTINE = "quarantine"
@@ -14,6 +17,13 @@ QUARANTINE = "quarantine"
 
 def parse_target(value: object) -> object:
     """Return a valid table or topic. Raises ValueError for anything else."""
+    if isinstance(value, str) and _is_unformed_table(value):
+        place = spell_location(value)
+        try:
+            table_location("table", place)
+        except SettingError as error:
+            raise ValueError(str(error)) from None
+        raise ValueError(f"a table begins with its form; write {next(iter(FORMATS))}:{place}")
     if isinstance(value, str) and is_url(value) and not value.startswith(_table_prefixes()):
         try:
             TopicAddress.parse(value)
@@ -45,6 +55,13 @@ def topic_of(to: str | None) -> TopicAddress | None:
     if to is None or not is_url(to) or to.startswith(_table_prefixes()):
         return None
     return TopicAddress.parse(to)
+
+
+def _is_unformed_table(value: str) -> bool:
+    """Return whether a target is the place of a table with a scheme that no topic has, without the table's form."""
+    scheme = value.partition(":")[0].lower()
+    known = (*FORMATS, *SCHEMES, "http", "https")
+    return has_scheme(value) and scheme not in known and not get_close_matches(scheme, known, 1, 0.5)
 
 
 def _table_prefixes() -> tuple[str, ...]:

@@ -72,12 +72,23 @@ def table_location(name: str, target: str | TablePath) -> TablePath:
     raise _scheme_error(name, text, found[1].lower(), found[2])
 
 
+def spell_location(text: str) -> str:
+    """Return the place of a table as it is written here: with this name of its store, or as a path."""
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme.lower() in _STORE_SPELLINGS:
+        return f"{_STORE_SPELLINGS[scheme.lower()]}://{rest}"
+    if text.lower().startswith("dbfs:"):
+        return f"/dbfs/{text[5:].strip('/')}"
+    return text
+
+
 def _scheme_error(name: str, text: str, scheme: str, rest: str) -> SettingError:
     """Return the error for a scheme that is neither a store's nor a file system's."""
     if scheme == "file":
         return SettingError(f"{name} {text!r}: a file URL has an absolute path; write {rest or 'a directory'}")
     if scheme == "dbfs":
-        return SettingError(f"{name} {text!r}: write /dbfs/{rest.strip('/')}, the directory where Databricks mounts it")
+        place = spell_location(text)
+        return SettingError(f"{name} {text!r}: write {place}, the directory where Databricks mounts it")
     remedy = (
         f"Let Spark's own sink write there: "
         f'spark.readStream.format("lading")….writeStream.format("parquet").start("{text}")'
