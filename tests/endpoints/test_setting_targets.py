@@ -82,6 +82,7 @@ TOPIC_SETTINGS: Final[Mapping[str, Held]] = {
     ),
     # the subject is the topic's own name
     "validate_schemas": NOTHING,
+    "subject_strategy": NOTHING,
     "columns": WORDS,
 }  # fmt: skip
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
+from ..schemas.subjects import TOPIC
 from .options import DEFAULT_SERVER, AsOutput, From, States, TopicName, word
 from .output import Output, format_count, json_line, meter, print_document, print_note, print_table
+from .payload_options import SubjectStrategy
 
 if TYPE_CHECKING:
     from ..payloads.form import PayloadForm
@@ -55,6 +57,7 @@ def infer(
             help="Schema registry. Without --schema columns are those of the newest version of TOPIC-value.",
         ),
     ] = None,
+    subject_strategy: SubjectStrategy = None,
     schema_message: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +88,14 @@ def infer(
     from ..model.errors import LocalError
     from ..pipeline.contract import compare_newest_schema, drift, headers_section, profile_topic
     from ..pipeline.settings import load_contract
-    from ..tables.schema_columns import add_schema_columns, fetch_field_schema, find_used_message, read_field_schema
+    from ..tables.schema_columns import (
+        add_schema_columns,
+        fetch_field_schema,
+        find_used_message,
+        find_used_records,
+        find_used_subject,
+        read_field_schema,
+    )
     from .connection import open_source
 
     if against is not None and (schema is not None or registry is not None):
@@ -93,14 +103,22 @@ def infer(
             "--against compares with a contract, and --schema and --registry write one; leave one of them out"
         )
     contract = None if against is None else load_contract(against)
-    parsed, source, words = None, {}, ""
+    parsed, source, words, record = None, {}, "", ""
 
     def find_used(form: PayloadForm) -> str:
-        return schema_message or find_used_message(from_, topic, form, states)
+        return schema_message or record or find_used_message(from_, topic, form, states)
 
+    def find_records(form: PayloadForm) -> list[str]:
+        return find_used_records(from_, topic, form, states)
+
+    if subject_strategy is not None and (registry is None or schema is not None):
+        raise LocalError("--subject-strategy names the subject of --registry, and --schema names a schema; see --help")
     if registry is not None and not (schema is not None and Path(schema).is_file()):
+        strategy = subject_strategy or TOPIC
+        if schema is None and strategy != TOPIC:
+            schema, record = find_used_subject(registry, topic, strategy, find_records)
         parsed, words = fetch_field_schema(registry, schema or f"{topic}-value", find_used)
-        source = {"registry": registry}
+        source = {"registry": registry} | ({} if strategy == TOPIC else {"subject_strategy": strategy})
     elif schema is not None:
         parsed = read_field_schema(Path(schema), schema_message or "")
         # a contract may be kept in another directory than this one
@@ -128,7 +146,7 @@ def infer(
             for sentence in found.members.describe():
                 print_note(sentence)
         return
-    differences = [*drift(found, contract), *compare_newest_schema(contract, topic, find_used)]
+    differences = [*drift(found, contract), *compare_newest_schema(contract, topic, find_used, find_records)]
     if differences:
         print_table([asdict(one) for one in differences], DRIFT, output=output)
     if differences and output is Output.TEXT:

@@ -23,7 +23,14 @@ from ..model.errors import LadingError, LocalError
 from .message_format import MEANINGS, compile_format, indent_json
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
-from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
+from .payload_options import (
+    PayloadFormat,
+    PayloadMessage,
+    PayloadRegistry,
+    PayloadSchema,
+    SubjectStrategy,
+    gather_payload,
+)
 from .topic import print_invisible
 
 if TYPE_CHECKING:
@@ -100,6 +107,7 @@ def send(
             help="Schema registry: payloads begin with the schema's id. That of a file is registered as TOPIC-value.",
         ),
     ] = None,
+    subject_strategy: SubjectStrategy = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:  # fmt: skip
     """Send one message, or one per line of stdin.
@@ -128,7 +136,7 @@ def send(
     for sentence in describe_colons(header or []):
         print_note(sentence)
     message_id = None if id is None else _parse_id(id)
-    encode = _encoder(schema, registry, topic, schema_message or "")
+    encode = _encoder(schema, registry, topic, schema_message or "", subject_strategy)
     sent = 0
     # each command is a producer: those that begin with partition 0 would put all single messages there
     made = Producer(server, first_turn=randrange(FIRST_TURNS))
@@ -157,7 +165,7 @@ def send(
 
 
 def _encoder(
-    schema: str | None, registry: str | None, topic: str, message: str
+    schema: str | None, registry: str | None, topic: str, message: str, strategy: str | None
 ) -> Callable[[bytes | None], bytes | None]:
     """Return what makes a payload of what was written: by a schema, or as it is. There may be no payload."""
     if schema is None:
@@ -165,10 +173,13 @@ def _encoder(
             raise LocalError("--registry needs a schema; name one with --schema FILE or --schema SUBJECT")
         if message:
             raise LocalError("--schema-message is that of a .proto file; name the file with --schema")
+        if strategy is not None:
+            raise LocalError("--subject-strategy is for a schema of a file; name the file with --schema")
         return lambda payload: payload
     from ..registry.payload_encoder import find_writer_schema
 
-    encode = find_writer_schema(schema, topic, registry=registry, message=message).make_encoder()
+    writer = find_writer_schema(schema, topic, registry=registry, subject_strategy=strategy, message=message)
+    encode = writer.make_encoder()
     return lambda payload: None if payload is None else encode(payload)
 
 

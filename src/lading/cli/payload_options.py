@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ..schemas.subjects import STRATEGIES
+from .options import word
+
 PayloadFormat = Annotated[
     str | None,
     typer.Option(
@@ -31,6 +34,18 @@ PayloadMessage = Annotated[
 PayloadRegistry = Annotated[
     str | None,
     typer.Option("--registry", metavar="URL", help="Schema registry, for payloads with the id of their schema."),
+]
+
+
+SubjectStrategy = Annotated[
+    str | None,
+    typer.Option(
+        "--subject-strategy",
+        parser=word(STRATEGIES),
+        metavar="|".join(STRATEGIES),
+        help="Name of the subject in the registry, as Confluent's serialisers have it: TOPIC-value, the name of the "
+        "record, or TOPIC-RECORD. Default: TOPIC.",
+    ),
 ]
 
 

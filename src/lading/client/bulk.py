@@ -198,6 +198,7 @@ def write_arrow(
     message: str = "",
     registry: str | None = None,
     subject: str | None = None,
+    subject_strategy: str | None = None,
     timestamp: str | None = None,
     nulls: Nulls = "null",
     partition: int | None = None,
@@ -213,9 +214,9 @@ def write_arrow(
     (``{"order.amount": "amount"}``); by default of all remaining columns. With ``"avro"`` and ``"protobuf"`` it is
     encoded by ``schema``, a file, its text, or a subject of ``registry``, the URL of a schema registry; with a registry
     payloads begin with the id of the schema, and one of a file is registered as ``subject``, by default
-    ``TOPIC-value``. ``message`` is the one of a .proto file that payloads are, by default its first.
-    ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
-    a missing topic.
+    ``TOPIC-value``, or by a ``subject_strategy``: ``"TOPIC"``, ``"RECORD"`` or ``"TOPIC_RECORD"``. ``message`` is the
+    one of a .proto file that payloads are, by default its first. ``nulls`` says whether a null becomes a null header
+    or none. Other ``options`` go to Producer, which creates a missing topic.
     """
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         raise LocalError(
@@ -233,7 +234,10 @@ def write_arrow(
     if payload_format is not None:
         chosen.pop("payload", None)
     members = _find_members(parts.schema, payload, payload_format, payload_columns, wanted)
-    encode = _find_encoder(payload_format, schema, topic, registry=registry, subject=subject, message=message)
+    encode = _find_encoder(
+        payload_format, schema, topic, registry=registry, subject=subject, subject_strategy=subject_strategy,
+        message=message,
+    )  # fmt: skip
     missing = next((name for name in wanted if name not in parts.schema.names), None)
     if missing is not None:
         raise LocalError(f"column {missing!r} does not exist; the table has {', '.join(parts.schema.names)}")
@@ -264,11 +268,15 @@ def _find_encoder(
     *,
     registry: str | None,
     subject: str | None,
+    subject_strategy: str | None,
     message: str,
 ) -> Callable[[bytes], bytes] | None:
     """Return what encodes payloads by a schema; None for a format without one."""
     if payload_format in (None, "json"):
-        given = {"schema": schema, "registry": registry, "subject": subject, "message": message}
+        given = {
+            "schema": schema, "registry": registry, "subject": subject, "subject_strategy": subject_strategy,
+            "message": message,
+        }  # fmt: skip
         if named := next((name for name, value in given.items() if value), None):
             raise SettingError(f"{named} is for payloads with a schema; pass payload_format='avro' or 'protobuf'")
         return None
@@ -277,8 +285,8 @@ def _find_encoder(
     from ..registry.payload_encoder import find_writer_schema
 
     return find_writer_schema(
-        schema, topic, kind=KINDS[payload_format or ""], registry=registry, subject=subject, message=message,
-        option="schema",
+        schema, topic, kind=KINDS[payload_format or ""], registry=registry, subject=subject,
+        subject_strategy=subject_strategy, message=message, option="schema",
     ).make_encoder()  # fmt: skip
 
 

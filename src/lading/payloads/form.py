@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from ..schemas.parsed import InvalidSchema, ParsedSchema, ResolvedReference
+from ..schemas.subjects import TOPIC, build_subject, list_record_names
 from .found import FoundValues, WalkedPayloads
 from .identity import IdentityValues, SchemaIdentity
 from .layout import (
@@ -107,6 +108,8 @@ class PayloadForm:
     message: str = ""
     key: PayloadForm | None = None
     """How keys are read, None for JSON."""
+    subject_strategy: str = TOPIC
+    """How the schemas of payloads are named in the registry, one of STRATEGIES."""
 
     def list_headers(self, paths: Iterable[Path]) -> tuple[str, ...]:
         """Return the headers to locate for ``walk`` with these paths."""
@@ -178,7 +181,7 @@ class PayloadForm:
             source = form.source or self.source
             whole[name] = _identify_column(
                 fields[PAYLOAD if name == VALUE else KEY], located.get(_ID_HEADERS[name]), form.prefix, source,
-                f"{topic}-{name}",
+                partial(_list_subjects, form.subject_strategy, topic, name, source),
             )  # fmt: skip
         return {path: IdentityValues(whole[path[1]].columns, "".join(path[2:])) for path in paths}
 
@@ -215,9 +218,13 @@ def _view_spans(payloads: pa.Array[Any]) -> tuple[Bytes, Longs, Longs]:
 
 
 def _identify_column(
-    values: pa.Array[Any], ids: Located | None, prefix: str, source: SchemaSource | None, subject: str
-) -> IdentityValues:
-    """Return the schemas that values name by ids, in the header, or before them unless ``prefix`` is ``none``."""
+    values: pa.Array[Any], ids: Located | None, prefix: str, source: SchemaSource | None,
+    list_subjects: Callable[[int | str], Collection[str]],
+) -> IdentityValues:  # fmt: skip
+    """Return the schemas that values name by ids, in the header, or before them unless ``prefix`` is ``none``.
+
+    ``list_subjects`` returns the subjects of which one is meant if a schema has several.
+    """
     data, begin, size = _view_spans(values)
     if prefix == "none":
         size = np.full(len(size), -1, np.int64)
@@ -228,7 +235,7 @@ def _identify_column(
         identity = source.identify(name) if source is not None else None
         if identity is None:
             identity = SchemaIdentity(*((name, None) if isinstance(name, int) else (None, name)))
-        version = identity.choose_version(subject)
+        version = identity.choose_version(list_subjects(name))
         places[rows] = len(held["id"])
         for part, value in zip(SCHEMA_PARTS, (identity.schema_id, identity.guid, *version), strict=True):
             held[part].append(value)
@@ -236,6 +243,22 @@ def _identify_column(
     chosen: pa.Array[Any] = pa.array(places, mask=places < 0)
     columns: dict[str, Any] = {name: pa.array(one, types.get(name, pa.string())) for name, one in held.items()}
     return IdentityValues({name: one.take(chosen) for name, one in columns.items()})
+
+
+def _list_subjects(strategy: str, topic: str, part: str, source: SchemaSource | None, name: int | str) -> set[str]:
+    """Return the subjects that the schema with an id or GUID has by a strategy: one for each message of Protobuf."""
+    if strategy == TOPIC:
+        return {f"{topic}-{part}"}
+    try:
+        schema = None if source is None else _look_up(source, name)
+    except InvalidSchema:
+        schema = None
+    records = [] if schema is None else list_record_names(schema)
+    return {subject for one in records if (subject := build_subject(strategy, topic, one, part))}
+
+
+def _look_up(source: SchemaSource, name: int | str) -> ParsedSchema | None:
+    return source.find_by_id(name) if isinstance(name, int) else source.find_by_guid(name)
 
 
 Walk = Callable[[Bytes, Longs, Longs], WalkedPayloads]
@@ -562,7 +585,7 @@ def _write_id(name: int | str) -> str:
 def _find_schema(form: PayloadForm, source: SchemaSource, name: int | str) -> ParsedSchema | tuple[int, str]:
     """Return the schema, or the verdict on payloads of it, and why."""
     try:
-        schema = source.find_by_id(name) if isinstance(name, int) else source.find_by_guid(name)
+        schema = _look_up(source, name)
     except InvalidSchema as error:
         return VERDICT_MISMATCH, f"is invalid: {error}"
     if schema is None:

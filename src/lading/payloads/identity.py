@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ class SchemaIdentity:
     guid: str | None
     versions: tuple[tuple[str, int], ...] = ()
 
-    def choose_version(self, wanted: str) -> tuple[str | None, int | None]:
-        """Return the subject ``wanted`` and its version, else the only one; none of them if there are several."""
-        own = [one for one in self.versions if one[0] == wanted] or list(self.versions)
+    def choose_version(self, wanted: Collection[str]) -> tuple[str | None, int | None]:
+        """Return the subject of those ``wanted`` and its version, else the only one; none if there are several."""
+        own = [one for one in self.versions if one[0] in wanted] or list(self.versions)
         return own[-1] if len({subject for subject, _ in own}) == 1 else (None, None)
 
 

@@ -36,7 +36,8 @@ from ..model.toml import toml_key, toml_text
 from ..payloads.form import PayloadForm, find_fields, find_message
 from ..payloads.paths import PAYLOAD, write_path
 from ..registry.payload_form import RegistrySchemas
-from ..tables.schema_columns import COLUMNS_MAX, PROTOBUF, find_field_schema
+from ..schemas.subjects import TOPIC, build_subject
+from ..tables.schema_columns import COLUMNS_MAX, PROTOBUF, FieldSchema, find_field_schema
 from ..transports.fetched import States
 
 COMMENT_AT = 40
@@ -208,31 +209,55 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
 
 
 def compare_newest_schema(
-    contract: Projection, topic: str, find_used: Callable[[PayloadForm], str] = lambda form: ""
+    contract: Projection,
+    topic: str,
+    find_used: Callable[[PayloadForm], str] = lambda form: "",
+    find_records: Callable[[PayloadForm], Sequence[str]] = lambda form: (),
 ) -> list[Drift]:
-    """Return the differences of a contract and the newest schema of the topic's subject; none without a registry.
+    """Return the differences of a contract and the newest schemas of the topic's subjects; none without a registry.
 
-    ``find_used`` is as for ``fetch_field_schema``.
+    ``find_used`` is as for ``fetch_field_schema``; ``find_records`` returns the records that subjects are called like.
     """
-    source, subject = contract.form.source, f"{topic}-value"
-    newest = source.find_newest(subject) if isinstance(source, RegistrySchemas) else None
-    used = find_used(contract.form) if newest is not None and newest[1].kind == PROTOBUF else ""
-    schema = None if newest is None else find_field_schema(newest[1], find_message(newest[1], used))
-    if newest is None or schema is None:
+    newest = list(_find_newest_schemas(contract.form, topic, find_used, find_records))
+    if not newest:
         return []
-    words, found = f"version {newest[0]} of {subject}", []
-    fields = {path: word for path, word, _ in islice(schema.list_fields(), COLUMNS_MAX)}
+    words, found = " and ".join(said for said, _ in newest), []
+    fields = {
+        path: (word, said) for said, schema in newest for path, word, _ in islice(schema.list_fields(), COLUMNS_MAX)
+    }
     declared = [column for column in contract.payload if find_fields((column.path,)) == (PAYLOAD,)]
     paths = [column.path for column in declared]
-    for path, word in fields.items():
+    for path, (word, said) in fields.items():
         if not any(path[: len(other)] == other[: len(path)] for other in paths):
-            sentence, effect = f"is not declared, and {words} has it, as {word}", f"takes a new column {word}"
+            sentence, effect = f"is not declared, and {said} has it, as {word}", f"takes a new column {word}"
             found.append(Drift(write_path(path), "new in schema", 0, sentence, f"{effect}; older rows are null in it"))
     for column in declared:
         if not any(path[: len(column.path)] == column.path[: len(path)] for path in fields):
-            sentence = f"is declared, and {words} does not have it"
+            verb = "does" if len(newest) == 1 else "do"
+            sentence = f"is declared, and {words} {verb} not have it"
             found.append(Drift(column.text, "not in schema", 0, sentence, "keeps its column, null in new rows"))
     return found
+
+
+def _find_newest_schemas(
+    form: PayloadForm,
+    topic: str,
+    find_used: Callable[[PayloadForm], str],
+    find_records: Callable[[PayloadForm], Sequence[str]],
+) -> Iterator[tuple[str, FieldSchema]]:
+    """Yield the newest version of each subject of a topic, as words, and its fields."""
+    if not isinstance(form.source, RegistrySchemas):
+        return
+    records = [""] if form.subject_strategy == TOPIC else find_records(form)
+    for record in records:
+        subject = build_subject(form.subject_strategy, topic, record)
+        newest = None if subject is None else form.source.find_newest(subject)
+        if newest is None:
+            continue
+        used = (record or find_used(form)) if newest[1].kind == PROTOBUF else ""
+        schema = find_field_schema(newest[1], find_message(newest[1], used))
+        if schema is not None:
+            yield f"version {newest[0]} of {subject}", schema
 
 
 def _effect(column: HeaderColumn | PayloadColumn, kind: str, type_now: str | None) -> tuple[str, bool]:

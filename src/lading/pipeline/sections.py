@@ -203,6 +203,8 @@ class PayloadSection(PipelineFileSection):
     registry_certificate_file: NonEmpty | None = None
     registry_key_file: NonEmpty | None = None
     registry_cache: NonEmpty | None = None
+    subject_strategy: Literal["TOPIC", "RECORD", "TOPIC_RECORD"] = "TOPIC"
+    """How schemas are named in the registry."""
 
     @property
     def settings(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import KINDS, SchemaText, find_message
 from ..schemas.parsed import InvalidSchema, ParsedSchema
+from ..schemas.subjects import STRATEGIES, TOPIC, build_subject, list_record_names
 from .client import RegistryAddress, RegistryClient
 from .payload_form import SUFFIXES, is_schema_text, parse_schema_imports, read_schema_file
 
@@ -41,14 +42,17 @@ def find_writer_schema(
     kind: str | None = None,
     registry: str | None = None,
     subject: str | None = None,
+    subject_strategy: str | None = None,
     message: str = "",
     option: str = "--schema",
 ) -> WriterSchema:
     """Return the schema that ``schema`` names: a file, the text of one of ``kind``, or a subject of ``registry``.
 
     With a registry payloads begin with the id of the schema; one of a file is registered as ``subject``, by default
-    ``TOPIC-value``. ``option`` is what errors name. Raises LocalError, and the errors of the registry.
+    the one of ``subject_strategy``, of which ``TOPIC``, ``TOPIC-value``, is the default. ``option`` is what errors
+    name. Raises LocalError, and the errors of the registry.
     """
+    _check_strategy(subject_strategy, subject, registry)
     text = _read_schema(schema, kind, registry, option, message)
     if text is None:
         assert registry is not None
@@ -73,8 +77,36 @@ def find_writer_schema(
             "them with their references, and name the subject"
         )
     with closing(RegistryClient(RegistryAddress(registry))) as client:
-        schema_id = client.register(subject or f"{topic}-value", text.kind, text.text)
+        named = subject or _find_subject(subject_strategy or TOPIC, topic, writer, f"{option} {schema[:200]}")
+        schema_id = client.register(named, text.kind, text.text)
     return WriterSchema(text, schema_id, message)
+
+
+def _check_strategy(strategy: str | None, subject: str | None, registry: str | None) -> None:
+    """Raise SettingError for an unknown strategy, and for one that names nothing."""
+    if strategy is None:
+        return
+    if strategy not in STRATEGIES:
+        raise SettingError(f"subject_strategy is {strategy!r}; it takes {', '.join(STRATEGIES)}")
+    if registry is None:
+        raise SettingError(f"subject_strategy {strategy}: subjects are those of a registry; add registry, its URL")
+    if subject is not None:
+        raise SettingError(f"subject_strategy {strategy}: the subject is named, {subject!r}; leave one of them out")
+
+
+def _find_subject(strategy: str, topic: str, writer: WriterSchema, option: str) -> str:
+    """Return the subject as which a schema is registered. Raises LocalError for a schema without a record's name."""
+    parsed = writer.schema.parse()
+    message = find_message(parsed, writer.message)
+    names = list_record_names(parsed) if message is None else [message.name]
+    subject = build_subject(strategy, topic, next(iter(names), None))
+    if subject is None:
+        needs = "a title" if parsed.kind == KINDS["json"] else "a named type at its root"
+        raise LocalError(
+            f"{option}: subject_strategy {strategy} takes the name of the record, and the schema has none; "
+            f"give it {needs}, or name the subject"
+        )
+    return subject
 
 
 def _check_message(writer: WriterSchema, option: str, *, needs_indexes: bool) -> WriterSchema:

@@ -17,6 +17,7 @@ from ..model.lazy_dataclass import lazy_dataclass
 from ..payloads.form import JSON_FORM, KINDS, PayloadForm, SchemaText, find_message
 from ..payloads.identity import SchemaIdentity
 from ..schemas.parsed import InvalidSchema, ParsedSchema
+from ..schemas.subjects import STRATEGIES, TOPIC
 from .client import RegistryAddress, RegistryClient, SchemaMissing
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "schema")
@@ -32,9 +33,10 @@ FILES: Final = (
     "registry_password_file", "registry_token_file", "registry_ca_file", "registry_certificate_file",
     "registry_key_file", "registry_cache",
 )  # fmt: skip
+STRATEGY_KEY: Final = "subject_strategy"
 KEYS: Final = (
     "format", "schema", "schema_imports", "message", "prefix", "registry", "registry_user", "registry_password_env",
-    "registry_token_env", *FILES,
+    "registry_token_env", *FILES, STRATEGY_KEY,
 )  # fmt: skip
 """The keys of settings; those of keys of messages begin with ``key.``."""
 KEY_PREFIX: Final = "key."
@@ -233,6 +235,7 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
     format_ = _require_word("format", made.get("format", "json"), FORMATS)
     prefix = _require_word("prefix", made.get("prefix", "auto"), PREFIXES)
     source = _parse_source(made)
+    strategy = _require_word(STRATEGY_KEY, made.get(STRATEGY_KEY, TOPIC), STRATEGIES)
     schema = None if "schema" not in made else _parse_schema(format_, made["schema"], made.get("schema_imports"))
     if format_ == "text" and (named := next((name for name in ("schema", "registry") if name in made), None)):
         raise SettingError(f"payload.{named}: payloads of text have no schema; remove {named}, or name another format")
@@ -252,7 +255,7 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
         )
     if schema is not None and schema.kind == KINDS["protobuf"]:
         _require_message(schema, message)
-    return PayloadForm(format_, schema, source, prefix, message)
+    return PayloadForm(format_, schema, source, prefix, message, subject_strategy=strategy)
 
 
 def _parse_key_form(settings: dict[str, str], own: Mapping[str, str], base: Path | None) -> PayloadForm:

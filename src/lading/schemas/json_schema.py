@@ -95,6 +95,12 @@ class JsonSchema:
         self._root: JsonPart | None = None
         self.text = write_json(document)
 
+    @property
+    def title(self) -> str | None:
+        """The title of the schema, which stands for the name of a record; None without one."""
+        title = self._document.get("title") if isinstance(self._document, dict) else None
+        return title if isinstance(title, str) else None
+
     def is_same(self, other: JsonSchema) -> bool:
         """Return whether both have the same text, and the same texts that they refer to."""
         texts = [[reference.text for reference in one._references] for one in (self, other)]

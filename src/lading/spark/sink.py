@@ -138,7 +138,8 @@ def _find_writer(options: SinkOptions) -> WriterSchema | None:
         return None
     return find_writer_schema(
         payload["schema"], options.topic, kind=KINDS[payload["format"]], registry=payload.get("registry"),
-        subject=payload.get("subject"), message=payload.get("message", ""), option="option payload.schema",
+        subject=payload.get("subject"), subject_strategy=payload.get("subject_strategy"),
+        message=payload.get("message", ""), option="option payload.schema",
     )  # fmt: skip
 
 

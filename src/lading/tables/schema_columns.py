@@ -32,6 +32,7 @@ from ..schemas.avro import AvroSchema, AvroType
 from ..schemas.json_schema import JsonPart, JsonSchema
 from ..schemas.parsed import InvalidSchema, ParsedSchema
 from ..schemas.protobuf_types import FieldType, MessageType
+from ..schemas.subjects import build_subject, list_record_names
 
 _WORDS: Final = {
     "null": "string", "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double",
@@ -43,6 +44,7 @@ _LOGICAL: Final = {
 _DIGITS_MAX: Final = 38
 _FIELD_NAME: Final = re.compile(r"[^,<>()]+")
 COLUMNS_MAX: Final = 1_000
+SUBJECTS_SHOWN: Final = 20
 SAMPLE_MESSAGES: Final = 1_000
 """The first messages of a topic, whose schemas are looked at."""
 PROTOBUF: Final = KINDS["protobuf"]
@@ -121,23 +123,57 @@ def sample_field_schemas(
     url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]
 ) -> list[FieldSchema]:
     """Return the schemas with fields of the first messages of a topic, each once."""
+    found: dict[int, FieldSchema] = {}
+    for schema, message in _sample_schemas(url, topic, form, states):
+        one = find_field_schema(schema, message)
+        if one is not None:
+            found[id(one.root)] = one
+    return list(found.values())
+
+
+def _sample_schemas(
+    url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]
+) -> Iterator[tuple[ParsedSchema, MessageType | None]]:
+    """Yield the schemas of the first messages of a topic, and messages of Protobuf, those of each batch once."""
     sample = read_arrow(
         url, topic, "payload, headers", states=states, limit=SAMPLE_MESSAGES, verify_checksum=False
     )  # fmt: skip
-    found: dict[int, FieldSchema] = {}
     for batch in sample.to_batches():
         located = to_decoded(batch, form.header_keys).located
-        for schema, message in list_schemas(form, batch.column("payload"), located):
-            one = find_field_schema(schema, message)
-            if one is not None:
-                found[id(one.root)] = one
-    return list(found.values())
+        yield from list_schemas(form, batch.column("payload"), located)
 
 
 def find_used_message(url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]) -> str:
     """Return the name of the message of Protobuf of the first messages of a topic; empty without any."""
     roots = (schema.root for schema in sample_field_schemas(url, topic, form, states))
     return next((root.name for root in roots if isinstance(root, MessageType)), "")
+
+
+def find_used_records(url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]) -> list[str]:
+    """Return the names of the records of a topic's first messages, each once: subjects may be called like them."""
+    names: dict[str, None] = {}
+    for schema, message in _sample_schemas(url, topic, form, states):
+        names |= dict.fromkeys(list_record_names(schema) if message is None else [message.name])
+    return list(names)
+
+
+def find_used_subject(
+    registry: str, topic: str, strategy: str, find_records: Callable[[PayloadForm], list[str]]
+) -> tuple[str, str]:
+    """Return the subject of the record of a topic's messages by a strategy other than TOPIC, and the record's name.
+
+    Raises LocalError, which names them, if the messages have several, or none.
+    """
+    records = find_records(parse_payload_form({"format": "schema", "registry": registry}))
+    subjects = [(subject, one) for one in records if (subject := build_subject(strategy, topic, one))]
+    if len(subjects) != 1:
+        found = ", ".join(subject for subject, _ in subjects[:SUBJECTS_SHOWN])
+        raise LocalError(
+            f"topic {topic!r}: its messages have records of {len(subjects)} subjects: {found}; name one with --schema"
+            if subjects
+            else f"topic {topic!r}: no message names a schema with a record; name a subject with --schema"
+        )
+    return subjects[0]
 
 
 def find_field_schema(schema: ParsedSchema, message: MessageType | None) -> FieldSchema | None:

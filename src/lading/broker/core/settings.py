@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from ...model.durability import Durability
 from ...model.errors import SettingError
 from ...model.lazy_dataclass import lazy_dataclass
+from ...schemas.subjects import STRATEGIES
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -131,9 +132,11 @@ class TopicSettings:
     poison_given_up: bool = False
     """Whether a message that a channel gives up is marked poisoned, for all readers."""
     validate_schemas: bool = False
-    """Whether Kafka's producers may send only values whose schema id is of the subject ``TOPIC-value`` in the schema
-    registry."""
-
+    """Whether Kafka's producers may send only values whose schema id is of the topic's subject in the schema registry.
+    """
+    subject_strategy: str | None = None
+    """Which subject that is, as Confluent's serialisers name them: ``TOPIC``, ``RECORD`` or ``TOPIC_RECORD``; None is
+    ``TOPIC``, the subject ``TOPIC-value``."""
     columns: str | None = None
     """Typed columns of the topic's live table, ``carrier string, delay int`` (docs/reference/contract)."""
 
@@ -237,6 +240,7 @@ _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
     "share": (lambda value: type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"),
     "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
+    "strategy": (lambda value: value in STRATEGIES, ", ".join(STRATEGIES)),
     "columns": (
         lambda value: isinstance(value, str) and bool(value.strip()),
         "typed columns: carrier string, delay int",
@@ -267,6 +271,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "attempts_max": "number",
     "poison_given_up": "flag",
     "validate_schemas": "flag",
+    "subject_strategy": "strategy",
     "columns": "columns",
 }
 """Which values each topic setting takes."""

@@ -17,6 +17,7 @@ from ...log.schema_table import GLOBAL, SchemaRow, SchemaTable, VersionRow
 from ...payloads.form import SchemaText
 from ...schemas.formats import LEVELS, list_incompatibilities, parse_schema
 from ...schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedReference
+from ...schemas.subjects import TOPIC, build_subject, list_record_names
 from ..core.change import Change
 from .errors import RegistryError, RegistryFault
 from .requests import LATEST, NUMBER_MAX, SchemaRequest, digest_schema, make_guid, require_storable, require_subject
@@ -26,6 +27,9 @@ SubjectVersion = VersionRow
 
 INLINE_CHARACTERS_MAX: Final = 4096
 """Schemas up to this length are parsed in the event loop: a worker would take as long to begin."""
+NAMED_CHARACTERS_MAX: Final = 65_536
+"""Schemas up to this length are parsed when a value names one for the first time, for the names of its records."""
+NAMES_KEPT_MAX: Final = 4_096
 RESOLVED_MAX: Final = 1000
 RESOLVED_CHARACTERS_MAX: Final = 20 << 20
 """Schemas that one schema may refer to, those included that they refer to themselves, and the length of all."""
@@ -69,6 +73,8 @@ class SchemaRegistry:
 
     def __init__(self, table: SchemaTable) -> None:
         self._table = table
+        self._record_names: dict[int, tuple[str, ...]] = {}
+        """By id the names of records in schemas, which never change."""
 
     # -- looking up
 
@@ -160,10 +166,11 @@ class SchemaRegistry:
         resolved = self._resolve(_references_of(row))
         return SchemaText(row.kind, row.text, tuple((one.name, one.text) for one in resolved))
 
-    def find_frame_problem(self, frame: bytes, subject: str) -> str | None:
-        """Return why a value may not have this schema id in the topic of ``subject``; None if it may.
+    def find_frame_problem(self, frame: bytes, topic: str, strategy: str = TOPIC) -> str | None:
+        """Return why a value may not have this schema id in a topic; None if it may.
 
-        ``frame`` is ``00`` and an id, or ``01`` and a GUID, or empty.
+        ``frame`` is ``00`` and an id, or ``01`` and a GUID, or empty; ``strategy`` says which subjects the schema may
+        be of. Of a file of Protobuf, whose values each have one of its messages, each message may name the subject.
         """
         if not frame:
             return "no schema id; send it with a serialiser of the schema registry"
@@ -174,10 +181,43 @@ class SchemaRegistry:
             name = f"schema {UUID(bytes=frame[1:])}"
             row = self._table.find_by_guid(frame[1:])
         if row is None:
-            return f"{name} does not exist; register it in the subject {subject}"
-        if self._table.has_schema(subject, row.id):
+            return f"{name} does not exist; register it in the subject {build_subject(strategy, topic, 'RECORD')}"
+        if strategy == TOPIC:
+            subjects = [f"{topic}-value"]
+        elif len(row.text) > NAMED_CHARACTERS_MAX:
+            return (
+                f"{name} has {len(row.text)} characters, and the record's name is not read of more than "
+                f"{NAMED_CHARACTERS_MAX}; use the subject_strategy {TOPIC}"
+            )
+        else:
+            subjects = [build_subject(strategy, topic, record) or "" for record in self._list_record_names(row)]
+        if any(self._table.has_schema(subject, row.id) for subject in subjects):
             return None
-        return f"{name} is not a schema of the subject {subject}; register it there"
+        if not subjects:
+            return f"{name} has no record whose name the subject could be; use the subject_strategy {TOPIC}"
+        return f"{name} is not a schema of the subject {subjects[0]}; register it there"
+
+    def _list_record_names(self, row: SchemaRow) -> tuple[str, ...]:
+        """Return the names of records in a schema; those of the schemas used last are kept."""
+        names = self._record_names.pop(row.id, None)
+        if names is None:
+            try:
+                names = tuple(list_record_names(parse_schema(row.kind, row.text, (), is_new=False)))
+            except InvalidSchema:
+                names = self._list_names_with_references(row)
+            if len(self._record_names) >= NAMES_KEPT_MAX:
+                del self._record_names[next(iter(self._record_names))]
+        self._record_names[row.id] = names
+        return names
+
+    def _list_names_with_references(self, row: SchemaRow) -> tuple[str, ...]:
+        try:
+            text = self.find_text(row.id)
+            if text is None or len(text.text) + sum(len(one) for _, one in text.imports) > NAMED_CHARACTERS_MAX:
+                return ()
+            return tuple(list_record_names(text.parse()))
+        except InvalidSchema:
+            return ()
 
     # -- registering
 

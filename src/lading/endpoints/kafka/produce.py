@@ -61,6 +61,7 @@ from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, 
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ...runtime.turns import Turn
+from ...schemas.subjects import TOPIC
 from ..base.request_budget import ROWS_MAX, MemoryReservation
 from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us
@@ -349,10 +350,10 @@ class ProduceHandler:
 
     def _require_schemas(self, batch: PartitionBatch, topic: Topic) -> None:
         """Raise BatchRejected, with the records concerned, if a schema id is not one of the topic's subject."""
-        subject = f"{topic.flat_name}-value"
+        strategy = topic.settings.subject_strategy or TOPIC
         errors = []
         for frame, number in batch.frames.items():
-            problem = self._broker.schemas.find_frame_problem(frame, subject)
+            problem = self._broker.schemas.find_frame_problem(frame, topic.flat_name, strategy)
             if problem is not None:
                 errors.append((number, problem))
         if errors:

@@ -160,7 +160,7 @@ SOURCE = (
     "on_bad_value", "headers", "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header", "payload.format")
-WRITTEN_PAYLOAD = ("format", "schema", "message", "registry", "subject")
+WRITTEN_PAYLOAD = ("format", "schema", "message", "registry", "subject", "subject_strategy")
 """Keys of ``payload.*`` for writing."""
 SYNONYMS = {
     "maxoffsetspertrigger": "maxRowsPerTrigger",
