@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from .output import Output, print_note
 
 
 def console(
+    context: typer.Context,
     from_: Annotated[
         str,
         typer.Option(
@@ -42,13 +43,35 @@ def console(
         str | None,
         typer.Option("--registry", metavar="URL", help="Schema registry: show payloads with a schema's id decoded."),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", parser=local_path,
+            help="Serve several people, who log in as users of the source: TOML settings file with address and tls.",
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificate", metavar="FILE", parser=local_path,
+            help="PEM file of a certificate: serve several people over HTTPS, on addresses of other machines too.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key", metavar="FILE", parser=local_path,
+            help="PEM file of its key, without a password. Default: in the file of the certificate.",
+        ),
+    ] = None,
     output: AsOutput = Output.TEXT,
     listener: Listener = None,
     with_parent: WithParent = False,
 ) -> None:  # fmt: skip
     """Show topics, messages, groups and failures in a browser, until Ctrl-C.
 
-    Listens on this machine only and works without a network. Actions that change something ask first.
+    Listens on this machine only and works without a network. Actions that change something ask first. With a
+    certificate it serves several people on other machines: they log in as users of the source and have their rights.
 
     Examples:
 
@@ -57,14 +80,49 @@ def console(
         lading console --from kafka://127.0.0.1:9092 --read-only
 
         lading console --from lading://127.0.0.1:7070 --pipeline flights.toml
+
+        lading console --address 0.0.0.0:7443 --certificate server.pem --key server.key
     """
     from ..console.server import run
     from ..console.settings import ConsoleSettings
     from ..serve.parent_pipe import end_with_parent
 
-    where = parse_listen_address(address, "--address")
     if with_parent:
         end_with_parent()
+    where = parse_listen_address(address, "--address")
+    if config is not None or certificate is not None or key is not None:
+        given: dict[str, Any] = {
+            "from": from_,
+            "address": str(where),
+            "read_only": read_only,
+            "pipelines": [str(file.absolute()) for file in pipeline or ()],
+            "mirrors": [str(path.absolute()) for path in mirror or ()],
+            "state": str(state.absolute()),
+            "registry": registry,
+        }
+        if certificate is not None or key is not None:
+            files = {"certificate": certificate, "key": key}
+            given["tls"] = {name: str(file.absolute()) for name, file in files.items() if file is not None}
+            given["tls"]["enabled"] = True
+        raise typer.Exit(_serve_team(context, config, given, output))
     settings = ConsoleSettings(from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry)
-    given = None if listener is None else socket.socket(fileno=listener)
-    raise typer.Exit(run(settings, output=output.value, listener=given, print_note=print_note))
+    bound = None if listener is None else socket.socket(fileno=listener)
+    raise typer.Exit(run(settings, output=output.value, listener=bound, print_note=print_note))
+
+
+def _serve_team(context: typer.Context, config: Path | None, given: dict[str, Any], output: Output) -> int:
+    """Serve several people by the file, in which options that were ``given`` replace keys; return the exit code."""
+    from ..console.team.server import run_team
+    from ..console.team.settings import KIND, parse_team
+    from ..settings.toml_text import read_toml
+
+    document: dict[str, Any] = {} if config is None else read_toml(config, KIND)
+    parameters = {"from": "from_", "pipelines": "pipeline", "mirrors": "mirror", "tls": "certificate"}
+    for key, value in given.items():
+        source = context.get_parameter_source(parameters.get(key, key))
+        # what is not written on the command line is the file's
+        is_written = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+        if config is None or is_written or (key == "from" and key not in document):
+            document[key] = value
+    where, base = ("console", Path()) if config is None else (f"{KIND} {config}", config.absolute().parent)
+    return run_team(parse_team(document, where, base), output=output.value, print_note=print_note)

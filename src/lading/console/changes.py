@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from random import randrange
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -16,17 +16,34 @@ from ..client.message_json import parse_document
 from ..client.partitioning import FIRST_TURNS, PartitionChooser
 from ..client.producer import Producer
 from ..client.states import set_state
-from ..model.errors import LocalError
+from ..model.errors import LadingError, LocalError
 from ..transports.topics import UnknownTopic
 from .responses import Document, json_answer
 from .source import ConsoleSource
 
 BODY_BYTES_MAX: Final = 64 << 20
 JSON_TYPE: Final = "application/json"
+CHANGE_NOTER: Final = "lading.console.change_noter"
+"""The key of a request's ChangeNoter in its scope, if changes are written down."""
 
 
-def changing(work: Callable[[Document], Document], *, is_read_only: bool) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a request whose body is a document; ``work`` runs in a thread."""
+class ChangeNoter(Protocol):
+    """Writes down what one request changes."""
+
+    def require(self) -> None:
+        """Raise LocalError if a change could not be written down, so that it must not be made."""
+
+    def note(self, action: str, result: str, given: Document, done: Document | None = None) -> None:
+        """Write down a change: the document that was given, and the one that was returned, if it was made."""
+
+
+def changing(
+    work: Callable[[Document], Document], *, is_read_only: bool, is_dry_by_default: bool = False
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of a request whose body is a document; ``work`` runs in a thread.
+
+    A document with ``dry_run`` changes nothing; ``is_dry_by_default`` says what one without it does.
+    """
 
     async def handle(request: Request) -> Response:
         # forms of other pages cannot send this type without asking first
@@ -45,9 +62,28 @@ def changing(work: Callable[[Document], Document], *, is_read_only: bool) -> Cal
             document = None
         if not isinstance(document, dict):
             return json_answer({"error": "the request is not a JSON object"}, 400)
-        return json_answer(await run_in_threadpool(work, document))
+        noter: ChangeNoter | None = request.scope.get(CHANGE_NOTER)
+        if noter is None or document.get("dry_run", is_dry_by_default) is True:
+            return json_answer(await run_in_threadpool(work, document))
+        action = request.url.path.removeprefix("/api/")
+        return json_answer(await run_in_threadpool(_make_noted, noter, action, work, document))
 
     return handle
+
+
+def _make_noted(noter: ChangeNoter, action: str, work: Callable[[Document], Document], document: Document) -> Document:
+    """Make a change and write it down, in the thread that makes it: it is done even if its page was closed."""
+    noter.require()
+    try:
+        done = work(document)
+    except (LadingError, OSError) as error:
+        noter.note(action, f"refused: {error}", document)
+        raise
+    except BaseException as error:
+        noter.note(action, f"failed: {type(error).__name__}", document)
+        raise
+    noter.note(action, "done", document, done)
+    return done
 
 
 class MessageChanges:
@@ -74,7 +110,7 @@ class MessageChanges:
             payload_bytes = None if message.payload is None else len(message.payload)
             return {"sent": 0, "headers": shown, "payload_bytes": payload_bytes, "creates_topic": creates_topic}
         # each request is a producer: those that begin with partition 0 would put all messages there
-        with Producer(self._source.url, first_turn=randrange(FIRST_TURNS)) as producer:
+        with Producer(self._source.url, first_turn=randrange(FIRST_TURNS), **self._source.login) as producer:
             producer.send(topic, message.payload, key=message.key, headers=message.headers, partition=partition)
         return {"sent": 1, "headers": shown}
 

@@ -55,6 +55,7 @@ class FailurePages:
     def __init__(self, source: ConsoleSource, settings: ConsoleSettings) -> None:
         self._source = source
         self._settings = settings
+        self._pipelines = settings.pipelines if settings.shows_files else ()
 
     def routes(self) -> list[Route]:
         """Return the table for the router."""
@@ -64,9 +65,13 @@ class FailurePages:
             Route("/api/dead-letters", self._dead_letters),
             Route("/api/quarantine", self._quarantine),
             Route("/api/quarantined", self._show_quarantined),
-            Route("/api/dead-letters/redrive", changing(self._redrive, is_read_only=is_read_only), methods=["POST"]),
             Route(
-                "/api/quarantine/redrive", changing(self._redrive_quarantine, is_read_only=is_read_only),
+                "/api/dead-letters/redrive",
+                changing(self._redrive, is_read_only=is_read_only, is_dry_by_default=True), methods=["POST"],
+            ),
+            Route(
+                "/api/quarantine/redrive",
+                changing(self._redrive_quarantine, is_read_only=is_read_only, is_dry_by_default=True),
                 methods=["POST"],
             ),
         ]  # fmt: skip
@@ -81,7 +86,7 @@ class FailurePages:
             for meta in metas
             if meta.name in of
         ]  # fmt: skip
-        return json_answer({"topics": rows, "pipelines": [_name(file) for file in self._settings.pipelines]})
+        return json_answer({"topics": rows, "pipelines": [_name(file) for file in self._pipelines]})
 
     def _dead_letters(self, request: Request) -> Response:
         topic, where = text_of(request, "topic"), request.query_params.get("where", "").strip() or None
@@ -122,7 +127,8 @@ class FailurePages:
         return asdict(done)
 
     def _letters(self, topic: str) -> ForeignDeadLetters:
-        return ForeignDeadLetters(self._source.url, topic, self._settings.state / f"redrive-{topic.replace('/', '_')}")
+        state = self._settings.state / f"redrive-{topic.replace('/', '_')}"
+        return ForeignDeadLetters(self._source.url, topic, state, self._source.login)
 
     def _quarantine(self, request: Request) -> Response:
         quarantine = self._quarantine_of(text_of(request, "pipeline"))
@@ -146,7 +152,7 @@ class FailurePages:
         return asdict(done)
 
     def _quarantine_of(self, name: str) -> Quarantine:
-        return Quarantine(PipelineSettings.load(file_named(self._settings.pipelines, name)))
+        return Quarantine(PipelineSettings.load(file_named(self._pipelines, name)))
 
 
 def file_named(files: Sequence[Path], name: str) -> Path:

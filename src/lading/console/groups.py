@@ -19,6 +19,7 @@ from ..transports.interface import Transport
 from .changes import changing, field_of
 from .history import History
 from .responses import Document, json_answer, text_of
+from .settings import ConsoleSettings
 from .source import ConsoleSource
 from .topics import is_decision
 
@@ -26,8 +27,6 @@ ROWS_MAX: Final = 500
 """How many groups one list has, those with the highest lag: a cluster can have 100,000."""
 FRESH_S: Final = 2.0
 """The shortest time between two lists of all groups, however many pages are open."""
-SAMPLED_MAX: Final = 1_000
-"""How many groups have samples of their lag: some 60 kB each."""
 PARTITIONS_MAX: Final = 2_000
 """How many partitions of a group one page shows."""
 
@@ -35,12 +34,13 @@ PARTITIONS_MAX: Final = 2_000
 class GroupPages:
     """Handlers."""
 
-    def __init__(self, source: ConsoleSource, *, is_read_only: bool) -> None:
+    def __init__(self, source: ConsoleSource, settings: ConsoleSettings) -> None:
         self._source = source
-        self._is_read_only = is_read_only
+        self._is_read_only = settings.is_read_only
+        self._sampled_max = settings.sampled_groups_max
         self._rows: list[Document] = []
         self._rows_at_s = float("-inf")
-        self._lags: History[tuple[str, str]] = History(SAMPLED_MAX)
+        self._lags: History[tuple[str, str]] = History(self._sampled_max)
         self._lock = threading.Lock()
 
     def routes(self) -> list[Route]:
@@ -48,7 +48,11 @@ class GroupPages:
         return [
             Route("/api/groups", self._list),
             Route("/api/group", self._describe),
-            Route("/api/group/reset", changing(self._reset, is_read_only=self._is_read_only), methods=["POST"]),
+            Route(
+                "/api/group/reset",
+                changing(self._reset, is_read_only=self._is_read_only, is_dry_by_default=True),
+                methods=["POST"],
+            ),
             Route("/api/group/delete", changing(self._delete, is_read_only=self._is_read_only), methods=["POST"]),
         ]
 
@@ -66,7 +70,7 @@ class GroupPages:
                 # the positions of those are a decision about transactions, and no lag
                 self._rows = [row | {"lag": None} if is_decision(row) else row for row in transport.groups()]
                 self._rows_at_s = time.monotonic()
-                for row in self._rows[:SAMPLED_MAX]:
+                for row in self._rows[: self._sampled_max]:
                     self._lags.note((row["protocol"], row["group"]), row["lag"] or 0)
             return self._rows
 

@@ -42,7 +42,9 @@ class HeaderPages:
         where = request.query_params.get("where", "").strip() or None
 
         def work(advance: Advance) -> Document:
-            found = read_profile(self._source.url, topic, where=where, limit=limit, on_rows=advance)
+            found = read_profile(
+                self._source.url, topic, where=where, limit=limit, on_rows=advance, transport=self._source.login
+            )
             if found.damaged:
                 with self._source.lend() as transport:
                     self._source.met_damage.add(transport.topic(topic), found.damaged)
@@ -68,7 +70,7 @@ class HeaderPages:
             if settings.contract.headers and any(one.topic == topic for one in settings.document.source):
                 survey = profile_topic(
                     self._source.url, topic, contract=settings.contract, limit=limit, on_rows=lambda rows: advance(0),
-                    on_loss="skip",
+                    on_loss="skip", transport=self._source.login,
                 )  # fmt: skip
                 rows = [asdict(one) for one in drift(survey, settings.contract)]
                 found.append({"pipeline": settings.id, "rows": rows})

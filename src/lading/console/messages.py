@@ -104,7 +104,7 @@ class MessagePages:
 
         def arriving() -> Iterator[Document]:
             options: dict[str, Any] = {"where": where, "states": states, "start": start, "on_loss": "skip"}
-            with Consumer(self._source.url, topic, verify_checksum=False, **options) as consumer:
+            with Consumer(self._source.url, topic, verify_checksum=False, **options, **self._source.login) as consumer:
                 meta = consumer.transport.topic(topic)
                 yield {"at": _positions(consumer)}
                 budget, refill_s = TAIL_A_SECOND_MAX, time.monotonic()

@@ -37,9 +37,12 @@ class RunPages:
         return [Route("/api/pipelines", self._pipelines), Route("/api/mirrors", self._mirrors)]
 
     def _pipelines(self, request: Request) -> Response:
-        return json_answer({"pipelines": [_pipeline(file) for file in self._settings.pipelines]})
+        files = self._settings.pipelines if self._settings.shows_files else ()
+        return json_answer({"pipelines": [_pipeline(file) for file in files]})
 
     def _mirrors(self, request: Request) -> Response:
+        if not self._settings.shows_files:
+            return json_answer({"mirrors": []})
         return json_answer({"mirrors": [_mirror(path) for path in self._settings.mirrors or _own_mirrors()]})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Final
 
@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,6 +52,7 @@ POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Nothing of another site, and nothing that stands in the document itself: what a message holds is never a program."""
+Refuser = Callable[[Request, Exception], Response | None]
 
 
 def run(
@@ -90,6 +91,48 @@ def make_app(
     settings: ConsoleSettings, source: ConsoleSource, listener: socket.socket, key: str | None = None
 ) -> ASGIApp:
     """Return the application for a listener; with a ``key``, for pages that were opened with ``#key=``."""
+    app = ConsolePolicy(make_pages([*make_document_routes(), *routes_of(settings, source)]))
+    hosts = HostNames(HttpSettings())
+    hosts.bind(listener)
+    return CrossSiteGuard(app if key is None else ConsoleKey(app, key), hosts, NAME, Metrics())
+
+
+def make_document_routes() -> list[BaseRoute]:
+    """Return the routes of the document and its files, which are the same for all users."""
+    document = _read_document()
+
+    def page(request: Request) -> Response:
+        return Response(document, media_type="text/html; charset=utf-8")
+
+    return [*(Route(path, page) for path in PAGES), Mount("/static", StaticFiles(directory=str(STATIC)))]
+
+
+def make_pages(routes: Sequence[BaseRoute], refuse_first: Refuser | None = None) -> Starlette:
+    """Return an application of these routes that reports errors as sentences.
+
+    ``refuse_first`` may return another response to an error.
+    """
+    document = _read_document()
+
+    async def say_unknown(request: Request, error: Exception) -> Response:
+        if request.url.path.startswith(("/api/", "/static/")):
+            return json_answer({"error": f"{request.url.path} does not exist"}, 404)
+        # for a mistyped address the page says so, with links to the existing pages
+        return Response(document, 404, media_type="text/html; charset=utf-8")
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        own = None if refuse_first is None else refuse_first(request, error)
+        return own or error_answer(error)
+
+    return Starlette(routes=routes, exception_handlers={404: say_unknown, LadingError: refuse, OSError: refuse})
+
+
+def _read_document() -> bytes:
+    return (STATIC / "index.html").read_bytes()
+
+
+def routes_of(settings: ConsoleSettings, source: ConsoleSource, user: str | None = None) -> list[Route]:
+    """Return the routes that the pages use; ``user`` is the name of the one who logged in."""
 
     def about(request: Request) -> Response:
         return json_answer(
@@ -101,47 +144,20 @@ def make_app(
                 "can_mark": source.can_mark and not settings.is_read_only,
                 "can_send": source.is_writable and not settings.is_read_only,
                 "is_read_only": settings.is_read_only,
+                "shows_files": settings.shows_files,
+                "user": user,
             }
         )
 
-    document = (STATIC / "index.html").read_bytes()
-
-    def page(request: Request) -> Response:
-        return Response(document, media_type="text/html; charset=utf-8")
-
-    async def say_unknown(request: Request, error: Exception) -> Response:
-        if request.url.path.startswith(("/api/", "/static/")):
-            return json_answer({"error": f"{request.url.path} does not exist"}, 404)
-        # for a mistyped address the page says so, with links to the existing pages
-        return Response(document, 404, media_type="text/html; charset=utf-8")
-
-    async def refuse(request: Request, error: Exception) -> Response:
-        return error_answer(error)
-
-    routes = [Route(path, page) for path in PAGES]
-    routes += [Route("/api/about", about), *routes_of(settings, source)]
-    mounted = [*routes, Mount("/static", StaticFiles(directory=str(STATIC)))]
-    app: ASGIApp = Starlette(
-        routes=mounted, exception_handlers={404: say_unknown, LadingError: refuse, OSError: refuse}
-    )
-    app = ConsolePolicy(app)
-    if key is not None:
-        app = ConsoleKey(app, key)
-    hosts = HostNames(HttpSettings())
-    hosts.bind(listener)
-    return CrossSiteGuard(app, hosts, NAME, Metrics())
-
-
-def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
-    """Return the routes that the pages use."""
     return [
+        Route("/api/about", about),
         *OverviewPage(source).routes(),
         *TopicPages(source).routes(),
         *TopicChanges(source, is_read_only=settings.is_read_only).routes(),
         *MessagePages(source).routes(),
         *MessageChanges(source, is_read_only=settings.is_read_only).routes(),
-        *GroupPages(source, is_read_only=settings.is_read_only).routes(),
-        *HeaderPages(source, settings.pipelines).routes(),
+        *GroupPages(source, settings).routes(),
+        *HeaderPages(source, settings.pipelines if settings.shows_files else ()).routes(),
         *FailurePages(source, settings).routes(),
         *RunPages(settings).routes(),
     ]
@@ -159,9 +175,9 @@ class ConsolePolicy:
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers["content-security-policy"] = POLICY
+                headers.setdefault("content-security-policy", POLICY)
                 headers["x-content-type-options"] = "nosniff"
-                headers["referrer-policy"] = "no-referrer"
+                headers.setdefault("referrer-policy", "no-referrer")
                 headers["cross-origin-opener-policy"] = "same-origin"
                 headers["cross-origin-resource-policy"] = "same-origin"
                 headers.setdefault("cache-control", "no-cache")

@@ -27,3 +27,7 @@ class ConsoleSettings:
     state: Path = Path()
     registry: str | None = None
     """The schema registry that has the schemas of payloads."""
+    shows_files: bool = True
+    """Whether pipelines, quarantines and mirrors are shown, which are read with the rights of this process."""
+    sampled_groups_max: int = 1_000
+    """How many groups have samples of their lag: some 60 kB each."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Final
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..model.errors import LocalError
@@ -12,7 +14,7 @@ from ..registry.payload_form import parse_payload_form
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Marking, Transport
 from ..transports.lading.transport import LadingTransport
-from ..transports.open import holds_secret, is_queue, without_options
+from ..transports.open import holds_secret, is_queue, open_transport, without_options
 from ..transports.transport_pool import TransportPool
 from .damage import MetDamage
 
@@ -24,8 +26,11 @@ class ConsoleSource:
     unreachable server is noticed by the first request only: it may start later.
     """
 
-    def __init__(self, url: str, registry: str | None = None) -> None:
-        """``registry`` is the URL of the registry that has the schemas of payloads."""
+    def __init__(self, url: str, registry: str | None = None, login: Mapping[str, Any] | None = None) -> None:
+        """``registry`` is the URL of the registry that has the schemas of payloads.
+
+        ``login`` has the options of connections that log in as a user, in place of this process itself.
+        """
         if is_queue(url):
             raise LocalError(
                 f"{url} is a queue: reading consumes its messages, and there is nothing to browse; name the admin "
@@ -37,7 +42,8 @@ class ConsoleSource:
         )
         """The form in which payloads that name their schema are read."""
         self.met_damage: Final = MetDamage()
-        self._transports: Final = TransportPool(url)
+        self.login: Final[Mapping[str, Any]] = login or {}
+        self._transports: Final = TransportPool(url, partial(open_transport, url, **self.login))
         with self.lend() as transport:
             self.can_mark: Final = isinstance(transport, Marking)
             """Whether message states can be listed and set."""

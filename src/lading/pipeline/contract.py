@@ -75,11 +75,15 @@ class Drift:
 def profile_topic(
     from_: str, topic: str, *, contract: Projection | None = None, states: States = "available",
     limit: int | None = None, on_rows: Callable[[int], None] = lambda rows: None, on_loss: OnLoss = "fail",
+    transport: Mapping[str, Any] | None = None,
 ) -> Survey:  # fmt: skip
-    """Return the profile of a topic, or of its first ``limit`` messages. Raises the errors of reading it."""
+    """Return the profile of a topic, or of its first ``limit`` messages. Raises the errors of reading it.
+
+    ``transport`` has options of the connection.
+    """
     found = Survey()
     options: dict[str, Any] = {"start": "earliest", "timeout_s": 0, "verify_checksum": False, "on_loss": on_loss}
-    with Consumer(from_, topic, states=states, **options) as consumer:
+    with Consumer(from_, topic, states=states, **options, **(transport or {})) as consumer:
         keys = ", key" if contract is not None and "key" in contract.message_fields else ""
         for batch in consumer.batches(f"partition, offset, headers, payload{keys}"):
             wanted = batch if limit is None else batch.slice(0, limit - found.statistics.messages)

@@ -81,7 +81,7 @@ def listen(address: Address, name: str, option: str = "--address", *, is_public:
     if not address.loopback and not is_public:
         raise LocalError(
             f"{option} {address}: `lading {name}` listens on this machine only; to reach it from another one: "
-            f"ssh -L {address.port}:127.0.0.1:{address.port} HOST"
+            f"ssh -L {address.port}:127.0.0.1:{address.port} HOST, or run `lading {name}` with --certificate FILE"
         )
     try:
         bound = socket.create_server(

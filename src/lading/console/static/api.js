@@ -7,10 +7,18 @@ export class ServerError extends Error {
     this.at = document.at ?? null;
     this.unreachable = document.unreachable ?? false;
     this.needsKey = document.needs_key ?? false;
+    this.needsLogin = document.needs_login ?? false;
   }
 }
 
 const GONE = { error: "the console does not answer: its process has ended, or this machine cannot reach it", unreachable: true };
+
+// what an open page asks for by itself does not keep a session alive
+let isBackground = false;
+
+export function setBackground(value) {
+  isBackground = value;
+}
 
 export function query(values) {
   const made = new URLSearchParams();
@@ -24,7 +32,9 @@ export function query(values) {
 
 async function request(path, options = {}) {
   const key = currentKey();
-  const headers = key ? { ...options.headers, "x-lading-console-key": key } : options.headers;
+  const headers = { ...options.headers };
+  if (key) headers["x-lading-console-key"] = key;
+  if (isBackground) headers["x-lading-console-background"] = "1";
   try {
     return await fetch(path, { ...options, headers });
   } catch (error) {

@@ -1,6 +1,6 @@
 // The shell: which page the address means, the theme, the keyboard, and whether the server behind it answers.
-import { get } from "./api.js";
-import { errorBox, fill, h, visible } from "./dom.js";
+import { get, post, setBackground } from "./api.js";
+import { errorBox, fill, h, loginAgain, visible } from "./dom.js";
 import { nextKey } from "./key.js";
 import * as failures from "./views/failures.js";
 import * as group from "./views/group.js";
@@ -22,6 +22,8 @@ const UNKNOWN = {
   },
 };
 const NAV = [["/", "Topics"], ["/groups", "Groups"], ["/failures", "Failures"], ["/pipelines", "Pipelines"], ["/mirrors", "Mirrors"]];
+// read with the rights of the console's process: only for its own user and administrators
+const FILE_PAGES = ["/pipelines", "/mirrors"];
 const BELOW = { "/topic": "/", "/messages": "/", "/headers": "/", "/send": "/", "/group": "/groups" };
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
@@ -75,14 +77,19 @@ async function show() {
     tell: tellConnection,
     // every few seconds, and sooner again after the server was away
     async every(seconds, work) {
+      let isFirst = true;
       while (!signal.aborted) {
         try {
+          setBackground(!isFirst);
+          isFirst = false;
           if (!document.hidden) await work();
           tellConnection(null);
         } catch (error) {
           if (signal.aborted) return;
-          if (!error.unreachable) throw error;
+          if (!error.unreachable && !error.needsLogin) throw error;
           tellConnection(error);
+        } finally {
+          setBackground(false);
         }
         await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
       }
@@ -101,7 +108,8 @@ async function show() {
 
 function tellConnection(error) {
   banner.hidden = !error;
-  if (error) fill(banner, h("b", {}, "No answer. "), visible(error.message), " – trying again");
+  if (error?.needsLogin) fill(banner, h("b", {}, "Logged out. "), visible(error.message), " ", loginAgain());
+  else if (error) fill(banner, h("b", {}, "No answer. "), visible(error.message), " – trying again");
 }
 
 function themeButton() {
@@ -175,7 +183,17 @@ document.addEventListener("click", (event) => {
 window.addEventListener("popstate", arrive);
 document.getElementById("help").addEventListener("click", showKeys);
 themeButton();
-fill(document.getElementById("nav"), NAV.map(([path, label]) => h("a", { href: path }, label)));
+function drawNavigation() {
+  const pages = NAV.filter(([path]) => about?.shows_files !== false || !FILE_PAGES.includes(path));
+  fill(document.getElementById("nav"), pages.map(([path, label]) => h("a", { href: path }, label)));
+}
+
+async function logOut() {
+  try { await post("/logout", {}); } catch (error) { tellConnection(error); return; }
+  location.assign("/login");
+}
+
+drawNavigation();
 
 async function start() {
   while (!about) {
@@ -187,11 +205,18 @@ async function start() {
         await arrived;
         continue;
       }
+      if (error.needsLogin) {
+        // nothing was typed here yet: the login leads back to this address
+        location.replace(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+        return;
+      }
       tellConnection(error);
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
   tellConnection(null);
+  drawNavigation();
+  if (about.user) document.getElementById("source").after(h("span", { class: "source", title: "The user who is logged in" }, visible(about.user)), h("button", { id: "logout", class: "quiet", type: "button", onclick: logOut }, "Log out"));
   fill(document.getElementById("source"), about.is_read_only ? h("b", { class: "badge" }, "read only") : null, visible(about.source));
   document.getElementById("source").title = `Lading ${about.version}, ${about.source}`;
   await show();

@@ -1,0 +1,254 @@
+"""The application of a console for several people: logins, and each request with the rights of its user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...model.errors import LadingError, Reason, Refusal, Unreachable
+from ..changes import CHANGE_NOTER
+from ..responses import encode, json_answer
+from ..source import ConsoleSource
+from .audit import AuditFile
+from .login_page import find_goal, render_login
+from .logins import PasswordLogins, UserLogin, check_login, is_over
+from .sessions import UNKNOWN, BrowserSession, BrowserSessions
+
+COOKIE: Final = "__Host-lading-console"
+"""Browsers take a cookie of such a name only over TLS, for the whole host, and from the host itself."""
+_ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Strict"
+BACKGROUND_HEADER: Final = "x-lading-console-background"
+"""A header of requests that an open page sends by itself."""
+FORM_BYTES_MAX: Final = 16_384
+CHECK_S: Final = 10.0
+"""How often the source is asked whether the login of a session that is used is still good."""
+REJECT: Final = "lading.console.reject"
+"""The key of a function in the scope of a request that ends its session and returns the response."""
+REJECTED: Final = "your password, your user or your rights have changed; log in again"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamServices:
+    """Parts of the application. ``make_app`` returns the pages over a source for an administrator, or another user."""
+
+    url: str
+    shown: str
+    registry: str | None
+    logins: PasswordLogins
+    sessions: BrowserSessions
+    audit: AuditFile
+    make_app: Callable[[ConsoleSource, UserLogin], ASGIApp]
+    documents: ASGIApp
+    """Pages and files that are the same for all users, and for those that are not logged in."""
+
+
+class TeamConsole:
+    """An ASGI application. Requests under /api need a session; each session has an application of its own."""
+
+    def __init__(self, services: TeamServices) -> None:
+        self._services = services
+        self._sessions = services.sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope, receive)
+        path = scope["path"]
+        if scope["method"] not in ("GET", "HEAD") and not _is_of_own_page(request):
+            answer: ASGIApp = json_answer({"error": "changes are made from the pages of this console alone"}, 403)
+        elif path == "/login":
+            answer = await self._log_in(request) if scope["method"] == "POST" else self._show_login(request)
+        elif path == "/logout":
+            answer = self._log_out(request)
+        elif path.startswith("/api/"):
+            await self._serve(request, send)
+            return
+        else:
+            answer = self._services.documents
+        await answer(scope, receive, send)
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._sessions.close()
+        self._services.logins.close()
+
+    # -- logging in and out
+
+    def _show_login(self, request: Request) -> Response:
+        return render_login(self._services.shown, goal=find_goal(request.query_params.get("next", "")))
+
+    async def _log_in(self, request: Request) -> Response:
+        form = await _read_form(request)
+        if form is None:
+            return json_answer({"error": "send the form of the login page"}, 400)
+        user, host, goal = form.get("user", ""), _host_of(request), find_goal(form.get("next", ""))
+        show = partial(render_login, self._services.shown, goal=goal, user=user[:255])
+        try:
+            login = await self._services.logins.log_in(user, form.get("password", ""), host)
+            return await self._open_session(login, host, goal)
+        except Refusal as refusal:
+            if refusal.reason is Reason.STOPPING:
+                return show(problem=str(refusal), status=503)
+            await run_in_threadpool(self._services.audit.note, "log in", user, host, f"refused: {refusal}")
+            return show(problem=str(refusal), status=401)
+        except Unreachable as error:
+            return show(problem=str(error), status=502)
+        except LadingError as error:
+            return show(problem=str(error), status=503)
+
+    async def _open_session(self, login: UserLogin, host: str, goal: str) -> Response:
+        """Return the response with the cookie of a new session. Raises LocalError if it cannot be written down."""
+        services, now_s = self._services, self._sessions.clock()
+        await run_in_threadpool(services.audit.require)
+        source = ConsoleSource(services.url, services.registry, login.options)
+        session = BrowserSession(login, source, services.make_app(source, login), host, now_s, now_s, now_s)
+        token = self._sessions.add(session)
+        await run_in_threadpool(services.audit.note, "log in", login.name, host, "done")
+        # a reload of what follows must not send the password again
+        response = RedirectResponse(goal, 303, {"cache-control": "no-store"})
+        response.headers.append("set-cookie", f"{COOKIE}={token}; {_ATTRIBUTES}")
+        return response
+
+    def _log_out(self, request: Request) -> Response:
+        if request.method != "POST":
+            return json_answer({"error": "log out with a POST"}, 405)
+        session = self._sessions.find(_token_of(request), is_used=False)
+        if session is not None:
+            self._sessions.end(session, "you logged out; log in again")
+            self._services.audit.note("log out", session.login.name, _host_of(request), "done")
+        response = json_answer({"logged_out": True})
+        response.headers.append("set-cookie", f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}")
+        return response
+
+    # -- requests of a session
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        token = _token_of(request)
+        session = self._sessions.find(token, is_used=BACKGROUND_HEADER not in request.headers)
+        if session is not None:
+            await self._check(session)
+        if session is None or session.end_reason is not None:
+            reason = self._sessions.explain(token) if session is None or not session.end_reason else session.end_reason
+            await _refuse(reason)(request.scope, request.receive, send)
+            return
+        scope = request.scope
+        scope[CHANGE_NOTER] = _SessionNoter(self._services.audit, session, _host_of(request))
+        scope[REJECT] = partial(self._reject, session)
+        guarded = _SessionSend(self._sessions, session, send)
+        try:
+            await session.app(scope, request.receive, guarded)
+        except ClientDisconnect:
+            if not guarded.is_cut:
+                raise
+
+    def _reject(self, session: BrowserSession) -> Response:
+        self._sessions.end(session, REJECTED)
+        return _refuse(REJECTED)
+
+    async def _check(self, session: BrowserSession) -> None:
+        """End a session whose user the source no longer lets in, or whose rights are other ones."""
+        now_s = self._sessions.clock()
+        if now_s - session.checked_s < CHECK_S:
+            return
+        session.checked_s = now_s
+        login = session.login
+        try:
+            found = await run_in_threadpool(check_login, self._services.url, login.name, login.options)
+        except LadingError as error:
+            # a source that is away says nothing about the login
+            if is_over(error):
+                self._sessions.end(session, REJECTED)
+            return
+        if (found.name, found.is_administrator) != (login.name, login.is_administrator):
+            self._sessions.end(session, REJECTED)
+
+
+def respond_rejected(request: Request, error: Exception) -> Response | None:
+    """Return the response to a request whose login the source no longer takes, and end its session; else None."""
+    return request.scope[REJECT]() if is_over(error) else None
+
+
+class _SessionNoter:
+    """Writes the audit lines of one request."""
+
+    def __init__(self, audit: AuditFile, session: BrowserSession, host: str) -> None:
+        self._audit, self._user, self._host = audit, session.login.name, host
+
+    def require(self) -> None:
+        """Raise LocalError if the change could not be written down, so that it must not be made."""
+        self._audit.require()
+
+    def note(self, action: str, result: str, given: Mapping[str, Any], done: Mapping[str, Any] | None = None) -> None:
+        """Write the line of a change."""
+        self._audit.note(action, self._user, self._host, result, given, done)
+
+
+class _SessionSend:
+    """Sends a response as long as its session lasts; a stream ends with the reason."""
+
+    def __init__(self, sessions: BrowserSessions, session: BrowserSession, send: Send) -> None:
+        self._sessions, self._session, self._send = sessions, session, send
+        self.is_cut = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the response."""
+        if (
+            message["type"] == "http.response.body"
+            and message.get("more_body")
+            and not self._sessions.is_alive(self._session)
+        ):
+            line = encode(describe_end(self._session.end_reason or UNKNOWN)) + b"\n"
+            await self._send({"type": "http.response.body", "body": line, "more_body": False})
+            self.is_cut = True
+            raise ClientDisconnect
+        await self._send(message)
+
+
+def describe_end(reason: str) -> dict[str, Any]:
+    """Return the document by which a page learns that its session has ended."""
+    return {"error": reason, "needs_login": True}
+
+
+def _refuse(reason: str) -> Response:
+    return json_answer(describe_end(reason), 401)
+
+
+def _token_of(request: Request) -> str:
+    return request.cookies.get(COOKIE, "")
+
+
+def _host_of(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _is_of_own_page(request: Request) -> bool:
+    """Return whether a browser says that a page of this console sent a request.
+
+    Another origin was refused before; scripts that name none have no business with a cookie.
+    """
+    origin = request.headers.get("origin", "")
+    if origin:
+        return bool(urlsplit(origin).netloc)
+    return request.headers.get("sec-fetch-site", "") == "same-origin"
+
+
+async def _read_form(request: Request) -> dict[str, str] | None:
+    """Return the fields of a form; None if it is too long, or not one."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        return None
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > FORM_BYTES_MAX:
+            return None
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=16))
+    except ValueError:
+        return None

@@ -1,0 +1,58 @@
+"""The login page: a form that needs no script."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from starlette.responses import Response
+
+from ...model.printable import escape_unseen
+
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HOME: Final = "/"
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Log in · Lading</title>
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/console.css">
+</head>
+<body>
+<header class="top"><a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22">Lading</a>
+<span class="source">{source}</span></header>
+<main id="main" class="login">
+<div class="bar"><h1>Log in</h1></div>
+{problem}<form method="post" action="/login" class="login">
+<input type="hidden" name="next" value="{next}">
+<label>User <input name="user" value="{user}" autocomplete="username" autocapitalize="none" spellcheck="false" maxlength="255" required{focus_user}></label>
+<label>Password <input name="password" type="password" autocomplete="current-password" maxlength="4096" required{focus_password}></label>
+<button class="primary" type="submit">Log in</button>
+</form>
+</main>
+</body>
+</html>
+"""  # noqa: E501 - lines of HTML
+
+
+def render_login(source: str, *, goal: str = HOME, user: str = "", problem: str = "", status: int = 200) -> Response:
+    """Return the page. ``goal`` is the path to show after the login, ``problem`` why the last one failed."""
+    shown = f'<div class="error" role="alert"><p>{escape(escape_unseen(problem))}</p></div>\n' if problem else ""
+    text = _PAGE.format(
+        source=escape(escape_unseen(source)), problem=shown, next=escape(goal), user=escape(user),
+        focus_user="" if user else " autofocus", focus_password=" autofocus" if user else "",
+    )  # fmt: skip
+    # with no-referrer Chromium (156) sends "Origin: null" with a form, as if another site's page had sent it
+    headers = {"content-security-policy": POLICY, "cache-control": "no-store", "referrer-policy": "same-origin"}
+    return Response(text, status, headers, "text/html; charset=utf-8")
+
+
+def find_goal(text: str) -> str:
+    """Return a path of this console to show after a login; the first page for anything else, such as another site."""
+    is_path = text.startswith("/") and not text.startswith(("//", "/\\", "/login")) and text.isprintable()
+    return text if is_path and "\\" not in text and text.isascii() and len(text) <= 8_192 else HOME

@@ -1,0 +1,147 @@
+"""Logins of people at the console: names and passwords, which the source checks as it does for its other clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from ...endpoints.base.fair_runner import FairLimits, FairRunner, call_once
+from ...endpoints.base.login_throttle import LoginThrottle, network_of
+from ...model.errors import LadingError, LocalError, Reason, Refusal, Unreachable
+from ...runtime.clock import now_us
+from ...transports.interface import Transport
+from ...transports.lading.transport import LadingLogin, LadingTransport
+from ...transports.open import open_transport, option_names, without_options
+
+LOGINS: Final = FairLimits(
+    threads=8,
+    waiting_max=256,
+    client_waiting_max=16,
+    reason=Reason.STOPPING,
+    sentence="too many logins wait; try again in a few seconds",
+)
+"""The limit of logins by address: a wrong password waits in the source for seconds, and holds a thread as long."""
+ENDED: Final = frozenset(
+    {
+        Reason.UNAUTHENTICATED, Reason.INVALID_CREDENTIALS, Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED,
+        Reason.USER_INACTIVE,
+    }
+)  # fmt: skip
+"""Reasons with which the source refuses a login that was good before."""
+NAME_CHARACTERS_MAX: Final = 255
+NO_USERS: Final = (
+    "has no users, so that everybody on the network could change it here; add one (lading user add NAME --admin), or "
+    "listen on 127.0.0.1 without TLS"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UserLogin:
+    """A user that the source let in, and the options of the connections that this user's requests take."""
+
+    name: str
+    is_administrator: bool
+    options: Mapping[str, Any] = field(repr=False)
+
+
+def open_login(url: str, name: str, password: str) -> UserLogin:
+    """Return the login of a name and a password. Raises Refusal if they are wrong, LocalError without users there."""
+    if not name or ":" in name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
+        raise _wrong_login_error()
+    known = option_names(without_options(url))
+    is_lading = {"username", "password"}.isdisjoint(known)
+    options: dict[str, Any] = (
+        {"login": LadingLogin(name, password)} if is_lading else {"username": name, "password": password}
+    )
+    return check_login(url, name, options)
+
+
+def check_login(url: str, name: str, options: Mapping[str, Any]) -> UserLogin:
+    """Return the login with these options as the source sees it now. Raises Refusal if it does not let it in."""
+    transport = open_transport(url, **options)
+    try:
+        if isinstance(transport, LadingTransport):
+            me = transport.me()
+            if not me["has_users"]:
+                raise LocalError(f"{without_options(url)} {NO_USERS}")
+            return UserLogin(str(me["name"]), bool(me["administrator"]), options)
+        _list_topics(transport)
+        return UserLogin(name, False, options)
+    finally:
+        transport.close()
+
+
+def require_users(url: str) -> None:
+    """Raise LocalError if the source lets everybody in. One that is away may start later: logins look again."""
+    transport = open_transport(url)
+    try:
+        if isinstance(transport, LadingTransport):
+            has_users = bool(transport.me()["has_users"])
+        else:
+            transport.topics()
+            has_users = False
+    except LadingError:
+        return
+    finally:
+        transport.close()
+    if not has_users:
+        raise LocalError(f"{without_options(url)} {NO_USERS}")
+
+
+def _wrong_login_error() -> Refusal:
+    """Return what Lading's broker refuses unknown names and wrong passwords with."""
+    return Refusal(Reason.INVALID_CREDENTIALS, "wrong user name or password")
+
+
+def _list_topics(transport: Transport) -> None:
+    try:
+        transport.topics()
+    except Unreachable:
+        raise
+    except LadingError:
+        # each server says it in its own way
+        raise _wrong_login_error() from None
+
+
+def is_over(error: BaseException) -> bool:
+    """Return whether the source no longer takes a login that it took before."""
+    # a source whose logins wait refuses right ones in the same way as wrong ones
+    return isinstance(error, Refusal) and error.reason in ENDED and "too many" not in str(error)
+
+
+class PasswordLogins:
+    """Checks names and passwords by address, more slowly after wrong ones. Threads: event loop only."""
+
+    def __init__(self, url: str, clock_us: Callable[[], int] = now_us) -> None:
+        self._url = url
+        self._clock_us = clock_us
+        self._throttle = LoginThrottle()
+        self._runner = FairRunner("lading-login", LOGINS)
+
+    async def log_in(self, name: str, password: str, host: str) -> UserLogin:
+        """Return the login of a name and a password that come from an address.
+
+        Raises Refusal if they are wrong, or too many were wrong, and Unreachable if the source does not respond.
+        """
+        # the source sees the address of this console alone: to it all visitors are one
+        try:
+            wait_us = self._throttle.wait_us(name, host, self._clock_us())
+        except Refusal:
+            await asyncio.sleep(1)
+            raise
+        await asyncio.sleep(wait_us / 1e6)
+        try:
+            login = await self._runner.run(network_of(host), call_once(partial(open_login, self._url, name, password)))
+        except Refusal as refusal:
+            if refusal.reason is Reason.INVALID_CREDENTIALS:
+                self._throttle.fail(name, host, self._clock_us())
+            raise
+        self._throttle.succeed(name, host)
+        return login
+
+    def close(self) -> None:
+        """Check no more."""
+        self._runner.close()

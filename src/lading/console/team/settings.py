@@ -1,0 +1,153 @@
+"""Settings of a console for several people: a TOML file, or the options of the command line."""
+
+from __future__ import annotations
+
+import ssl
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, model_validator
+
+from ...endpoints.encryption.authority import read_names
+from ...endpoints.encryption.listener_tls import make_context
+from ...model.errors import LocalError, SettingError
+from ...model.value_faults import describe_fault
+from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
+from ...settings.toml_text import read_toml
+from ..settings import DEFAULT_ADDRESS, ConsoleSettings
+
+KIND: Final = "console file"
+"""Name of such a file in errors."""
+AUDIT_FILE: Final = "console-audit.jsonl"
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class SessionSection(Section):
+    """[session]: how long a login lasts, and how many there are."""
+
+    idle_minutes: float = Field(default=30, gt=0, le=1_440)
+    """A session ends after this long without a request of its user; refreshing an open page does not count."""
+    hours: float = Field(default=12, gt=0, le=720)
+    """A session ends after this long in any case."""
+    count_max: int = Field(default=200, ge=1, le=10_000)
+    """Sessions at a time; a further login ends the one that was used longest ago."""
+    user_max: int = Field(default=10, ge=1, le=1_000)
+    """Sessions of one user at a time, likewise."""
+
+
+class TeamDocument(Section):
+    """The whole file."""
+
+    from_: Text = Field(alias="from")
+    """The source: ``lading://``, ``kafka://`` or ``iggy://``, whose users log in here."""
+    address: Listen = DEFAULT_ADDRESS
+    """Where the console listens; port 0 takes a free one."""
+    public_url: Text | None = None
+    """The address by which browsers ask, if it is another one: ``https://console.example``."""
+    read_only: bool = False
+    """Whether everything is off that changes something."""
+    pipelines: tuple[Path, ...] = ()
+    """Pipeline files that administrators see."""
+    mirrors: tuple[Path, ...] = ()
+    """States or reports of mirrors that administrators see."""
+    registry: Text | None = None
+    """The schema registry that has the schemas of payloads."""
+    state: Path = Path()
+    """Directory in which redrives remember what they sent, and of the audit file."""
+    audit: Path | None = None
+    """File with a line of JSON for each login and change. Default: console-audit.jsonl in ``state``."""
+    tls: TlsSettings = DEFAULTS
+    session: SessionSection = DEFAULTS
+
+    @model_validator(mode="after")
+    def _require_encryption(self) -> Self:
+        if self.public_url is not None:
+            parts = urlsplit(self.public_url)
+            if parts.scheme != "https" or not parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+                raise ValueError("public_url is a scheme and a host, such as https://console.example")
+        if not self.tls.enabled:
+            raise ValueError("the console asks for passwords, so it takes TLS; set tls.enabled = true")
+        return self
+
+    @property
+    def audit_file(self) -> Path:
+        """The file of audit lines."""
+        return self.audit or self.state / AUDIT_FILE
+
+    def make_console_settings(self) -> ConsoleSettings:
+        """Return the settings of the pages."""
+        return ConsoleSettings(
+            self.from_, self.address, self.read_only, self.pipelines, self.mirrors, self.state, self.registry
+        )
+
+    def make_tls(self) -> ssl.SSLContext | None:
+        """Return the TLS of the listener. Raises LocalError for files that it cannot use."""
+        return make_context(self.tls, "tls", self.state) if self.tls.enabled else None
+
+    def list_names(self) -> list[str]:
+        """Return the names by which browsers may ask, besides the address: of the certificate, and the public one."""
+        names = [] if self.public_url is None else [urlsplit(self.public_url).hostname or ""]
+        if self.tls.certificate is not None:
+            try:
+                names += read_names(self.tls.certificate)
+            except (OSError, ValueError) as error:
+                raise LocalError(
+                    f"setting tls.certificate: {self.tls.certificate}: {error}; give a certificate as PEM"
+                ) from None
+        return names
+
+
+def load_team(file: Path) -> TeamDocument:
+    """Return the settings in ``file``. Raises SettingError, which names the file, the key and the remedy."""
+    document = read_toml(file, KIND)
+    base = file.absolute().parent
+    return parse_team(document, f"{KIND} {file}", base)
+
+
+def parse_team(document: dict[str, Any], where: str, base: Path) -> TeamDocument:
+    """Return the settings of a document, whose paths are relative to ``base``. Raises SettingError."""
+    try:
+        team = TeamDocument.model_validate(document)
+    except ValidationError as error:
+        raise SettingError(f"{where}: {_describe_invalid(error)}") from None
+    changed: dict[str, Any] = {
+        "state": base / team.state,
+        "audit": None if team.audit is None else base / team.audit,
+        "pipelines": tuple(base / one for one in team.pipelines),
+        "mirrors": tuple(base / one for one in team.mirrors),
+        "tls": team.tls.model_copy(
+            update={
+                name: base / path
+                for name in ("certificate", "key", "client_ca")
+                if (path := getattr(team.tls, name)) is not None
+            }
+        ),
+    }
+    if "://" not in team.from_:
+        raise SettingError(
+            f"{where}: from cannot be {team.from_!r}: a directory has no users; name a server such as "
+            "lading://127.0.0.1:7070"
+        )
+    return team.model_copy(update=changed)
+
+
+def _describe_invalid(error: ValidationError) -> str:
+    """Return the first error in words, unknown keys first: a missing key is most often a misspelt one."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    place = [str(part) for part in first["loc"]]
+    key = ".".join(place)
+    if first["type"] == "extra_forbidden":
+        section: Any = TeamDocument
+        for part in place[:-1]:
+            section = section.model_fields[part].annotation
+        known = sorted(field.alias or name for name, field in section.model_fields.items())
+        near = get_close_matches(place[-1], known, 1, 0.6)
+        return f"unknown key {key}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")
+    if first["type"] == "missing":
+        return f'{key} is missing; write for example from = "lading://127.0.0.1:7070"'
+    if not key:
+        return str(first["ctx"]["error"]) if "ctx" in first else str(first["msg"])
+    return f"{key} cannot be {first['input']!r}: {describe_fault(first)}"
