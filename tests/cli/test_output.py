@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from lading import Producer, testing
 from lading.cli.app import build_app
-from lading.cli.output import Output, apply_styles, json_line, line, print_note, print_table
+from lading.cli.output import Output, apply_styles, format_rate, json_line, line, print_note, print_table
 from lading.model.printable import escape_unseen
 
 from .conftest import Run
@@ -26,6 +26,13 @@ def test_only_our_own_styles_are_markup() -> None:
 def test_a_name_with_brackets_is_said_whole(capsys: pytest.CaptureFixture[str]) -> None:
     print_note("topic [bold]a[/b][/] is [not] there")
     assert capsys.readouterr().err == "topic a[/b] is [not] there\n"
+
+
+@pytest.mark.parametrize(
+    ("per_s", "shown"), [(1.4, "1 message/s"), (0.2, "0 messages/s"), (1520.7, "1,521 messages/s")]
+)
+def test_a_rate_has_its_noun_in_the_right_number(per_s: float, shown: str) -> None:
+    assert format_rate(per_s, "message") == shown
 
 
 def test_no_help_text_loses_words_to_markup() -> None:

@@ -16,7 +16,7 @@ from ..model.errors import LocalError
 from ..model.extras import describe_install
 from .interruption import Interruption
 from .options import local_path
-from .output import meter, print_note
+from .output import format_rate, meter, print_note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
             for rows in sending:
                 progress.advance(rows)
         took = time.monotonic() - begun
-        rate = f"{count / took:,.0f} messages/s, acknowledged after sync"
+        rate = f"{format_rate(count / took, 'message')}, acknowledged after sync"
         print_note(f"   {label:<10} [bold]{count:>9,}[/] flights in {took:.1f} s, {rate}")
     print_note(
         "   [dim]a null delay cannot travel in an Iggy header: it rides in the carrier and is rebuilt on reading[/]"
@@ -208,7 +208,7 @@ def _spark(url: str, directory: Path, sent: int) -> None:
         took = time.monotonic() - begun
         _aggregate(rows[:6])
         _adds_up(
-            f"flights in the DataFrame, {sent / took:,.0f} rows/s with start-up",
+            f"flights in the DataFrame, {format_rate(sent / took, 'row')} with start-up",
             sum(row["flights"] for row in rows),
             sent,
         )

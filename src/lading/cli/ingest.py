@@ -15,7 +15,7 @@ from ..model.extras import require_spark
 from ..model.printable import escape_unseen
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, Where
-from .output import Output, format_count, format_size, json_line, meter, print_note
+from .output import Output, format_count, format_rate, format_size, json_line, meter, print_note
 from .payload_options import PayloadFormat, PayloadMessage, PayloadRegistry, PayloadSchema, gather_payload
 from .storage_option import Storage, parse_storage
 
@@ -205,9 +205,8 @@ def ingest(
             }
         )
     else:
-        written = (
-            f"{format_count(report.files, 'file')}, {format_size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
-        )
+        rate = format_rate(report.rows_per_s, "row")
+        written = f"{format_count(report.files, 'file')}, {format_size(report.size_bytes)}, {rate}"
         print_note(f"[bold]{format_count(report.rows, 'row')}[/] in {written}: {to}")
         if report.bad_values:
             print_note(f"{report.bad_values:,} values do not fit the type of their column and are null in the table")

@@ -11,7 +11,7 @@ import typer
 
 from ..model.errors import LadingError, LocalError, SettingError
 from .options import AsOutput, Shown, States, local_path, parse_listen_address, word
-from .output import Output, format_count, json_line, line, literal, meter, print_note, print_table
+from .output import Output, format_count, format_rate, json_line, line, literal, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..mirror.mirrors_file import MirrorsFile, NamedMirror
@@ -307,7 +307,7 @@ def _print(done: MirrorReport, output: Output) -> None:
             f"{format_count(one.partitions, 'partition')}, {one.delivery}{rest}"
         )
     rate = done.messages / max(done.seconds, 1e-9)
-    print_note(f"{format_count(done.messages, 'message')} in {done.seconds:.1f} s, {rate:,.0f} messages/s")
+    print_note(f"{format_count(done.messages, 'message')} in {done.seconds:.1f} s, {format_rate(rate, 'message')}")
     if done.settings.counts_fidelity:
         columns = {name: name for name in ("fact", "messages", "exact", "rebuilt", "lost")}
         print_table(done.fidelity.rows(), columns, output=output)

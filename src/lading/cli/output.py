@@ -175,6 +175,11 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def format_rate(per_s: float, noun: str) -> str:
+    """Return a whole number of things a second with their noun: ``1 message/s``."""
+    return f"{format_count(round(per_s), noun)}/s"
+
+
 def format_date(date_us: int) -> str:
     """Return a date in UTC, to the second."""
     from ..model.message import format_time

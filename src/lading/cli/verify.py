@@ -9,7 +9,7 @@ import typer
 
 from ..verify.settings import DEFAULT_FACTS, Fact, VerifySettings
 from .options import AsOutput, States, local_path
-from .output import Output, format_count, json_line, line, meter, print_note
+from .output import Output, format_count, format_rate, json_line, line, meter, print_note
 
 if TYPE_CHECKING:
     from ..verify.difference import Difference
@@ -120,7 +120,7 @@ def _print(report: VerifyReport) -> None:
     )
     print_note(
         f"{verdict}: {format_count(report.messages, 'message')} compared{before}; {report.seconds:.1f} s, "
-        f"{new / max(report.seconds, 1e-9):,.0f} messages/s"
+        f"{format_rate(new / max(report.seconds, 1e-9), 'message')}"
     )
 
 
