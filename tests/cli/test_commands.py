@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from lading import Consumer, testing
 from lading.cli.app import build_app
+from lading.cli.connection import absent_columns
 from lading.settings.settings import EndpointSettings
 from lading.testing.broker_fixture import LadingBroker
 
@@ -82,6 +83,9 @@ def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.B
         said = lading("message", "poll", "named", "--where", "delai > 0 AND carrier = 'UA'", "--from", server).stderr
         assert (hint in said, "header 'carrier'" in said) == (True, False), server
     assert hint in lading("headers", "named", "--where", "delai > 0").stderr
+    # as `lading ingest` asks, which may read several topics
+    (sentence,) = absent_columns(broker.url, ["named"], "delai int")
+    assert sentence.startswith(hint)
     assert hint in lading("state", "set", "named", "--state", "poisoned", "--where", "delai > 0").stderr
     # a text without its quotes is a name: also where other messages are found
     quotes = "has a header 'UA'; for the text write it in single quotes: 'UA'"

@@ -48,6 +48,7 @@ from lading.cli.main import main
         ("serve --console=4", "lading: option --console takes no value"),
         ("topic nosuch", "lading: command 'nosuch' does not exist"),
         ("--nosuch", "lading: option --nosuch does not exist"),
+        ("--server lading://127.0.0.1:1 topic list", "--server belongs after the command: lading COMMAND --server …"),
         ("profile ./data flights --from lading://127.0.0.1:7070", "the source is given twice"),
         ("profile ./data flights more", "expected TOPIC, or the source and then TOPIC, not './data flights more'"),
         ("spool flights", "expected TOPIC DIRECTORY, or the source and then TOPIC DIRECTORY"),

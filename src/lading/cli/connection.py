@@ -183,10 +183,11 @@ def _absent(
         return
     seen = header_statistics(from_, topic, states=states, limit=LOOKED_AT)
     if seen.messages:
+        names = topic if isinstance(topic, str) else ", ".join(topic)
         among = f"the first {LOOKED_AT:,} messages" if seen.messages >= LOOKED_AT else "the messages"
         for key in dict.fromkeys(keys):
             if key not in seen.keys:
-                yield unseen_sentence(key, list(seen.keys), f"{among} of {topic}", quote=key in unquoted)
+                yield unseen_sentence(key, list(seen.keys), f"{among} of {names}", quote=key in unquoted)
 
 
 def absent_contract(settings: PipelineSettings) -> Iterator[str]:

@@ -15,6 +15,9 @@ _LIBRARY_SENTENCES: Final = (
     (re.compile(r"Option '?([^' ]+)'? does not take a value"), r"option \1 takes no value"),
 )
 
+OF_COMMANDS: Final = ("--server", "-s", "--from", "-f", "--output", "-o", "--data")
+"""Options that nearly every command has; kubectl and docker take theirs before the command, too."""
+
 
 def is_usage_error(error: BaseException) -> bool:
     """Return whether an exception is the parser's: the class lies in a private copy of click in some versions."""
@@ -42,6 +45,8 @@ def describe_usage_error(error: Any) -> str:
         if not message.startswith("No such option"):
             return message
         remedy = " or ".join(sorted(error.possibilities or ()))
+        if error.option_name in OF_COMMANDS and error.ctx is not None and error.ctx.parent is None:
+            return f"{error.option_name} belongs after the command: lading COMMAND {error.option_name} …"
         return f"option {error.option_name} does not exist" + (f"; did you mean {remedy}?" if remedy else "")
     if kind == "MissingParameter":
         name = _name_parameter(error)
