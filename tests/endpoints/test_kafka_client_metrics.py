@@ -15,9 +15,9 @@ import pytest
 
 from lading import testing
 from lading.dialects.kafka.client_metrics import FIELDS_MAX, POINTS_MAX, ClientMetric, parse_client_metrics
-from lading.endpoints.kafka.client_metrics import CLIENTS_MAX, TEXT_SIZE_MAX, VALUES_MAX, ClientMetrics
+from lading.endpoints.kafka.client_metrics import CLIENTS_MAX, PUSHES, TEXT_SIZE_MAX, VALUES_MAX, ClientMetrics
 from lading.model.errors import MalformedMessage
-from tests.endpoints.kafka_frames import KafkaFrames
+from tests.endpoints.kafka_frames import KafkaFrames, request_frame
 
 INVALID_REQUEST, UNSUPPORTED_COMPRESSION, INVALID_RECORD = 42, 76, 87
 THROTTLED, UNKNOWN_SUBSCRIPTION, TOO_LARGE = 89, 117, 118
@@ -192,6 +192,37 @@ def test_a_push_of_many_fields_without_a_value_is_refused() -> None:
     attributes = {f"key-{number}": "value" for number in range(5)}
     honest = metrics_data(*(gauge("g", 1.0, **attributes) for _ in range(POINTS_MAX)))
     assert len(parse_client_metrics(memoryview(honest))) == POINTS_MAX
+
+
+def test_a_number_without_end_is_refused_at_once() -> None:
+    """A push of 1 MiB that is one number took 0.1 s for each time that its bytes were gone through."""
+    long_number = b"\x10" + b"\x80" * (1 << 20) + b"\x01"
+    for data in (long_number, metrics_data(sized(1, b"m") + sized(7, long_number))):
+        with pytest.raises(MalformedMessage, match="more than 64 bits"):
+            parse_client_metrics(memoryview(data))
+    largest = metrics_data(sized(1, b"m") + b"\x10" + b"\xff" * 9 + b"\x01")
+    assert parse_client_metrics(memoryview(largest)) == []
+
+
+def test_pushes_under_many_ids_wait_apart_from_other_requests(broker: testing.BrokerProcess) -> None:
+    """30 connections that push without end, each time under another id, had what needs a worker wait for 7 s."""
+    data = metrics_data(*(gauge("g", 1.0, key="value") for _ in range(POINTS_MAX)))
+    data = gzip.compress(data + sized(9, b"") * (FIELDS_MAX // 2))
+    clients = [KafkaFrames(broker.endpoints["kafka"]) for _ in range(PUSHES.client_waiting_max + 40)]
+    subscribed = clients[0].ask("GetTelemetrySubscriptions", 0, client_instance_id=UUID(int=0))
+    frames = [
+        request_frame(
+            "PushTelemetry", 0, 7, client_instance_id=UUID(int=number + 1), terminating=True,
+            subscription_id=subscribed.subscription_id, compression_type=GZIP, metrics=data,
+        )
+        for number in range(len(clients))
+    ]  # fmt: skip
+    for client, frame in zip(clients, frames, strict=True):
+        client.send(frame)
+    codes = {struct.unpack_from(">h", client.answer(), 9)[0] for client in clients}
+    assert codes == {0, THROTTLED}
+    for client in clients:
+        client.close()
 
 
 def test_confluent_pushes(broker: testing.BrokerProcess, tmp_path: Path) -> None:

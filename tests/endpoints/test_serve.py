@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from lading import Consumer, Producer, testing
 from lading.model.address import Address
 from lading.model.errors import LocalError
-from lading.serve.serve import _listeners
+from lading.serve.serve import _listeners, running_workers
 from lading.settings.endpoints import SchemaRegistrySettings
 from lading.settings.settings import EndpointSettings, Settings
 from tests import forked_command
@@ -234,3 +235,22 @@ def test_a_second_broker_runs_without_a_registry_that_no_setting_names(
         assert "endpoints.schema_registry.address" in caplog.text and "this broker runs without it" in caplog.text
         with pytest.raises(LocalError, match="is in use by another program"):
             listen({"address"})
+
+
+def test_work_that_waits_for_a_worker_does_not_keep_the_end_waiting() -> None:
+    """The connections that had sent it are closed by then."""
+    begun, released, results = threading.Event(), threading.Event(), list[str]()
+
+    def begin() -> None:
+        begun.set()
+        released.wait(20)
+        results.append("begun")
+
+    with running_workers(1) as workers:
+        workers.submit(begin)
+        waiting = [workers.submit(results.append, "waiting") for _ in range(100)]
+        assert begun.wait(20)
+        # the end has to come before the work that has begun is done
+        waiting[-1].add_done_callback(lambda _: released.set())
+    assert results == ["begun"]
+    assert all(one.cancelled() for one in waiting)

@@ -151,7 +151,7 @@ async def serve(
     metrics = Metrics()
     with contextlib.ExitStack() as closing:
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
-        workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
+        workers = closing.enter_context(running_workers(settings.workers))
         faults = _make_faults(settings) if test_faults else None
         # imported before the files are asked for, which are looked through meanwhile
         factories = {name: resolve_name(_spec(name).factory) for name in listeners}
@@ -196,6 +196,16 @@ async def serve(
         letters.cancel()
         certificates.cancel()
     log.info("stopped")
+
+
+@contextlib.contextmanager
+def running_workers(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for long work. At the end what has begun is finished; what waits is for requests that are gone."""
+    workers = ThreadPoolExecutor(count, "lading-worker")
+    try:
+        yield workers
+    finally:
+        workers.shutdown(cancel_futures=True)
 
 
 def _checking_files(

@@ -15,6 +15,8 @@ POINTS_MAX: Final = 2_000
 FIELDS_MAX: Final = 100_000
 """Fields of protobuf of one push, however small: each costs Python time. A Java client's push has some thousand."""
 NAME_BYTES_MAX: Final = 200
+VARINT_BYTES_MAX: Final = 10
+"""Bytes of a number of 64 bits."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 
@@ -109,9 +111,12 @@ class _MetricsReader:
             key, at = read_uvarint(data, at)
             kind, start = key & 7, at
             if kind == _VARINT:
-                while at < len(data) and data[at] & 0x80:
+                end = min(len(data), at + VARINT_BYTES_MAX)
+                while at < end and data[at] & 0x80:
                     at += 1
                 at += 1
+                if at - start > VARINT_BYTES_MAX:
+                    raise MalformedMessage("metrics: a number has more than 64 bits", at=start)
             elif kind == _BYTES:
                 size_bytes, start = read_uvarint(data, at)
                 at = start + size_bytes

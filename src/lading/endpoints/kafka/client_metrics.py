@@ -29,8 +29,10 @@ from ...dialects.kafka.errors import (
 )
 from ...dialects.kafka.errors import NONE as NO_ERROR
 from ...dialects.kafka.versions import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
-from ...model.errors import MalformedMessage
+from ...model.errors import MalformedMessage, Reason, Refusal
 from ...runtime.metrics import Gauge, GaugeRow
+from ..base.fair_runner import FairLimits, FairRunner, call_once
+from ..base.login_throttle import network_of
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 
@@ -44,6 +46,14 @@ TEXT_SIZE_MAX: Final = 32 << 20
 forgotten."""
 CLIENT_ID_CHARACTERS_MAX: Final = 200
 """Shown of a client id, which each row repeats; Kafka's has up to 32,767 bytes."""
+PUSHES: Final = FairLimits(
+    threads=1,
+    waiting_max=256,
+    client_waiting_max=64,
+    reason=Reason.STOPPING,
+    sentence="too many pushes of metrics wait; push again later",
+)
+"""Limits of pushes that are decoded: up to 0.1 s each, which no number of instance ids takes from other requests."""
 CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """Compressions in the order in which clients should try them; NONE is always accepted."""
 EARLY_SHARE: Final = 2
@@ -140,6 +150,8 @@ class ClientMetricsHandlers:
         told = ",".join([str(self._interval_ms), *self._names])
         self._subscription = google_crc32c.value(told.encode()) & 0x7FFF_FFFF
         self._clients = ClientMetrics(context.name)
+        self._decoding = FairRunner("lading-telemetry", PUSHES)
+        context.services.add_stop_callback(self._decoding.close)
         context.services.metrics.add(
             Gauge(
                 "lading_kafka_client_metric",
@@ -176,7 +188,9 @@ class ClientMetricsHandlers:
         if client.pushed_us + self._interval_ms * 1_000 // EARLY_SHARE > now and not body.terminating:
             return {"error_code": THROTTLING_QUOTA_EXCEEDED}
         client.pushed_us, client.is_ending = now, bool(body.terminating)
-        return self._take(client, instance, int(body.compression_type), memoryview(data))
+        # by user, or by address: instance ids are the client's choice
+        user = (session.principal and session.principal.name) or network_of(session.host)
+        return self._take(client, user, instance, int(body.compression_type), memoryview(data))
 
     def _find_error(self, instance: UUID, request: Request) -> int:
         body = request.body
@@ -188,15 +202,19 @@ class ClientMetricsHandlers:
             return UNSUPPORTED_COMPRESSION
         return TELEMETRY_TOO_LARGE if len(body.metrics or b"") > PUSH_BYTES_MAX else NO_ERROR
 
-    async def _take(self, client: MeasuredClient, instance: UUID, codec: int, data: memoryview) -> Fields:
+    async def _take(self, client: MeasuredClient, user: str, instance: UUID, codec: int, data: memoryview) -> Fields:
         try:
-            metrics = await self._services.run_in_worker(1, 0, partial(_decode, codec), data)
+            metrics = await self._decoding.run(user, call_once(partial(_decode, codec, data)))
         except MalformedMessage:
             return {"error_code": INVALID_RECORD}
-        self._clients.add(instance, metrics)
-        if client.is_ending:
-            self._clients.forget(instance)
-        return {"error_code": NO_ERROR}
+        except Refusal:
+            return {"error_code": THROTTLING_QUOTA_EXCEEDED}
+        else:
+            self._clients.add(instance, metrics)
+            return {"error_code": NO_ERROR}
+        finally:
+            if client.is_ending:
+                self._clients.forget(instance)
 
 
 def _decode(codec: int, data: memoryview) -> list[ClientMetric]:
