@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -77,3 +79,36 @@ def test_a_pattern_is_bounded() -> None:
 def test_short_patterns_are_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(like, "LikePattern", None)
     assert match_like(pa.array(["UA", "UAL"]), "UA_%").to_pylist() == [False, True]
+
+
+def test_every_short_pattern_and_text_is_as_in_duckdb() -> None:
+    """Patterns of this length are Arrow's in a query: this asks the matcher of long ones, which has the same rules."""
+    patterns = ["".join(letters) for size in range(6) for letters in itertools.product("ab_%", repeat=size)]
+    texts = ["".join(letters) for size in range(5) for letters in itertools.product("ab", repeat=size)]
+    given = {"patterns": pa.table({"pattern": patterns}), "texts": pa.table({"text": texts})}
+    with duckdb.connect() as connection:
+        for name, table in given.items():
+            connection.register(name, table)
+        matched = connection.sql("select pattern, text from patterns, texts where text like pattern").fetchall()
+    by_pattern: dict[str, set[str]] = {}
+    for pattern, text in matched:
+        by_pattern.setdefault(pattern, set()).add(text)
+    for pattern in patterns:
+        found = LikePattern(pattern)
+        assert {text for text in texts if found.matches(text)} == by_pattern.get(pattern, set()), pattern
+
+
+@pytest.mark.parametrize("gap", range(58, 70))
+def test_long_patterns_with_gaps_are_as_in_duckdb(gap: int) -> None:
+    """Segments of ``_`` alone, and of letters that repeat between them, around the longest patterns of Arrow."""
+    patterns = [f"a%{'_' * gap}%b", f"%{'_' * gap}", f"{'_' * gap}%", f"%{'ab_' * (gap // 3)}%b_", f"a%{'_' * gap}b"]
+    texts = pa.array(
+        [letter * (gap + more) + end for letter in ("a", "ab", "b") for more in range(-2, 4) for end in ("", "b")]
+    )
+    held = pa.table({"text": texts})
+    with duckdb.connect() as connection:
+        connection.register("held", held)
+        for pattern in patterns:
+            expected = [row for (row,) in connection.execute("select text like $1 from held", [pattern]).fetchall()]
+            assert match_like(texts, pattern).to_pylist() == expected, pattern
+            assert [LikePattern(pattern).matches(text or "") for text in texts.to_pylist()] == expected, pattern

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 
 from lading import Admin, Producer, testing
 from lading.registry.client import RegistryAddress, RegistryClient
+from lading.registry.payload_encoder import find_writer_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,6 +116,42 @@ def test_a_frame_is_written_by_a_schema_of_protobuf_and_avro(
             spark.read.format("lading").schema("n bigint, s string").options(**source).load().collect()
             == frame.collect()
         )
+
+
+def test_keys_of_avro_and_protobuf_are_columns_and_subjects_have_a_strategy(
+    spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
+    registry = f"http://{broker.endpoints['schema_registry']}"
+    texts = {
+        "avro": '{"type":"record","name":"K","namespace":"shop","fields":[{"name":"n","type":"long"}]}',
+        "protobuf": 'syntax = "proto3"; package shop; message K { int64 n = 1; }',
+    }
+    for form, suffix in (("avro", "avsc"), ("protobuf", "proto")):
+        topic, file = f"spark_keys_{form}", tmp_path / f"k.{suffix}"
+        file.write_text(texts[form])
+        by_file = find_writer_schema(str(file), topic).make_encoder()
+        by_id = find_writer_schema(str(file), topic, registry=registry, subject=f"{topic}-key").make_encoder()
+        with Producer(broker.url) as producer:
+            for row in range(3):
+                producer.send(topic, b'{"v":%d}' % row, key=by_file(b'{"n":%d}' % row), partition=0)
+                producer.send(f"{topic}_id", b'{"v":%d}' % row, key=by_id(b'{"n":%d}' % row), partition=0)
+        of_key = {"payload.key.format": form, "payload.key.schema": str(file)}
+        cases = [(topic, of_key), (f"{topic}_id", {"payload.key.format": "schema", "payload.key.registry": registry})]
+        for name, options in cases:
+            options |= {"from": broker.url, "topic": name, "payload.format": "json", "column.n": "key.n"}
+            frame = (
+                spark.read.format("lading").schema("n bigint, v int").options(**options, **{"column.v": "payload.v"})
+            )
+            assert [tuple(row) for row in frame.load().orderBy("v").collect()] == [(0, 0), (1, 1), (2, 2)]
+        target = {
+            "to": broker.url, "topic": f"{topic}_written", "payload.format": form, "payload.schema": str(file),
+            "payload.registry": registry, "payload.subject_strategy": "TOPIC_RECORD",
+        }  # fmt: skip
+        with Admin(broker.url) as admin:
+            admin.create_topic(f"{topic}_written", 1)
+        spark.sql("select cast(7 as bigint) as n").write.format("lading").mode("append").options(**target).save()
+        with closing(RegistryClient(RegistryAddress(registry))) as client:
+            assert client.versions(f"{topic}_written-shop.K") == [1]
 
 
 def test_an_option_that_cannot_be_is_refused(spark: SparkSession, broker: testing.BrokerProcess) -> None:

@@ -62,7 +62,7 @@ class LikePattern:
         if self._last is None:
             return start == end
         end -= len(self._last)
-        if end < start or not _fits(self._last, text, end):
+        if not _fits(self._last, text, end):
             return False
         for find in self._between:
             start = find(text, start, end)
