@@ -299,7 +299,7 @@ def test_a_stream_ends_with_its_session(team: Team) -> None:
     session.app = slow
     with browser.stream("GET", "/api/tail?topic=mine") as answer:
         lines = answer.read().decode().splitlines()
-    assert lines[-1] == '{"error":"you logged out; log in again","needs_login":true}'
+    assert lines[-1] == '{"error":"you logged out; log in again","needs_login":true,"login_url":"/login"}'
 
 
 # -- requests of other sites

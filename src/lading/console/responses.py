@@ -63,7 +63,9 @@ def stream_answer(make: Callable[[], Iterator[Document]]) -> Response:
         except (LadingError, OSError) as error:
             yield encode(describe(error)) + b"\n"
 
-    return _LimitedStream(lines(), media_type="application/x-ndjson", headers={"cache-control": "no-store"})
+    # nginx would otherwise keep back what arrives until its buffer is full
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return _LimitedStream(lines(), media_type="application/x-ndjson", headers=headers)
 
 
 class _LimitedStream(StreamingResponse):

@@ -131,8 +131,10 @@ def _read_document() -> bytes:
     return (STATIC / "index.html").read_bytes()
 
 
-def routes_of(settings: ConsoleSettings, source: ConsoleSource, user: str | None = None) -> list[Route]:
-    """Return the routes that the pages use; ``user`` is the name of the one who logged in."""
+def routes_of(
+    settings: ConsoleSettings, source: ConsoleSource, user: str | None = None, *, can_log_out: bool = False
+) -> list[Route]:
+    """Return the routes that the pages use; ``user`` is the name of the one that logged in."""
 
     def about(request: Request) -> Response:
         return json_answer(
@@ -146,6 +148,7 @@ def routes_of(settings: ConsoleSettings, source: ConsoleSource, user: str | None
                 "is_read_only": settings.is_read_only,
                 "shows_files": settings.shows_files,
                 "user": user,
+                "can_log_out": can_log_out,
             }
         )
 

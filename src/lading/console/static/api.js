@@ -8,6 +8,7 @@ export class ServerError extends Error {
     this.unreachable = document.unreachable ?? false;
     this.needsKey = document.needs_key ?? false;
     this.needsLogin = document.needs_login ?? false;
+    this.loginUrl = document.login_url ?? "/login";
   }
 }
 
@@ -43,6 +44,12 @@ async function request(path, options = {}) {
   }
 }
 
+function documentOf(answer) {
+  // a proxy whose login has ended sends its own page, often as a response that succeeded
+  if (answer.headers.get("content-type")?.startsWith("application/json")) return answer.json();
+  throw new ServerError({ error: "the proxy in front of this console sent a page of its own: your login there may have ended", needs_login: true, login_url: "/" });
+}
+
 async function refuse(answer) {
   const text = await answer.text();
   let document;
@@ -52,14 +59,14 @@ async function refuse(answer) {
 
 export async function get(path, values = {}, signal = undefined) {
   const answer = await request(`${path}?${query(values)}`, { signal });
-  return answer.ok ? answer.json() : refuse(answer);
+  return answer.ok ? documentOf(answer) : refuse(answer);
 }
 
 export async function post(path, document) {
   const answer = await request(path, {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(document),
   });
-  return answer.ok ? answer.json() : refuse(answer);
+  return answer.ok ? documentOf(answer) : refuse(answer);
 }
 
 export async function* stream(path, values, signal) {

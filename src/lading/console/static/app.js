@@ -108,7 +108,7 @@ async function show() {
 
 function tellConnection(error) {
   banner.hidden = !error;
-  if (error?.needsLogin) fill(banner, h("b", {}, "Logged out. "), visible(error.message), " ", loginAgain());
+  if (error?.needsLogin) fill(banner, h("b", {}, "Logged out. "), visible(error.message), " ", loginAgain(error.loginUrl));
   else if (error) fill(banner, h("b", {}, "No answer. "), visible(error.message), " – trying again");
 }
 
@@ -205,6 +205,10 @@ async function start() {
         await arrived;
         continue;
       }
+      if (error.needsLogin && error.loginUrl !== "/login") {
+        fill(main, h("div", { class: "bar" }, h("h1", {}, "This console needs a login")), errorBox(error));
+        return;
+      }
       if (error.needsLogin) {
         // nothing was typed here yet: the login leads back to this address
         location.replace(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
@@ -216,7 +220,8 @@ async function start() {
   }
   tellConnection(null);
   drawNavigation();
-  if (about.user) document.getElementById("source").after(h("span", { class: "source", title: "The user who is logged in" }, visible(about.user)), h("button", { id: "logout", class: "quiet", type: "button", onclick: logOut }, "Log out"));
+  if (about.user) document.getElementById("source").after(h("span", { class: "source", title: "The user who is logged in" }, visible(about.user)));
+  if (about.user && about.can_log_out) document.getElementById("theme").before(h("button", { id: "logout", class: "quiet", type: "button", onclick: logOut }, "Log out"));
   fill(document.getElementById("source"), about.is_read_only ? h("b", { class: "badge" }, "read only") : null, visible(about.source));
   document.getElementById("source").title = `Lading ${about.version}, ${about.source}`;
   await show();

@@ -148,13 +148,13 @@ export function errorBox(error, filter = null) {
   if (filter && error.at !== null && error.at !== undefined && !error.message.includes("\n")) {
     parts.push(h("pre", {}, visible(filter), "\n", " ".repeat(error.at), "^"));
   }
-  if (error.needsLogin) parts.push(loginAgain());
+  if (error.needsLogin) parts.push(loginAgain(error.loginUrl));
   return h("div", { class: "error", role: "alert" }, parts);
 }
 
-export function loginAgain() {
+export function loginAgain(url) {
   // in a tab of its own: what was typed here stays, and can be sent once that tab is logged in
-  return h("p", {}, h("a", { href: "/login", target: "_blank", rel: "noopener" }, "Log in in a new tab"),
+  return h("p", {}, h("a", { href: url, target: "_blank", rel: "noopener" }, "Log in in a new tab"),
     ", then go on here: nothing on this page is lost.");
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,13 +15,17 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...model.errors import LadingError, Reason, Refusal, Unreachable
+from ...runtime.log_lines import origin
 from ..changes import CHANGE_NOTER
-from ..responses import encode, json_answer
+from ..responses import encode, error_answer, json_answer
 from ..source import ConsoleSource
 from .audit import AuditFile
 from .login_page import find_goal, render_login
-from .logins import PasswordLogins, UserLogin, check_login, is_over
+from .logins import ENDED, PasswordLogins, UserLogin, check_login, is_over, open_vouched_login
+from .proxy import TrustedProxy
 from .sessions import UNKNOWN, BrowserSession, BrowserSessions
+
+log = logging.getLogger(__name__)
 
 COOKIE: Final = "__Host-lading-console"
 """Browsers take a cookie of such a name only over TLS, for the whole host, and from the host itself."""
@@ -46,6 +51,7 @@ class TeamServices:
     sessions: BrowserSessions
     audit: AuditFile
     make_app: Callable[[ConsoleSource, UserLogin], ASGIApp]
+    proxy: TrustedProxy | None
     documents: ASGIApp
     """Pages and files that are the same for all users, and for those that are not logged in."""
 
@@ -61,8 +67,17 @@ class TeamConsole:
         """Serve one request."""
         request = Request(scope, receive)
         path = scope["path"]
+        try:
+            if self._services.proxy is not None:
+                self._services.proxy.require(request)
+        except Refusal as refusal:
+            log.warning("%s", refusal, extra=origin("console", _peer_of(request)))
+            await json_answer({"error": str(refusal)}, 403)(scope, receive, send)
+            return
         if scope["method"] not in ("GET", "HEAD") and not _is_of_own_page(request):
             answer: ASGIApp = json_answer({"error": "changes are made from the pages of this console alone"}, 403)
+        elif path in ("/login", "/logout") and self._is_vouched:
+            answer = json_answer({"error": "the reverse proxy of this console logs people in and out"}, 404)
         elif path == "/login":
             answer = await self._log_in(request) if scope["method"] == "POST" else self._show_login(request)
         elif path == "/logout":
@@ -88,7 +103,7 @@ class TeamConsole:
         form = await _read_form(request)
         if form is None:
             return json_answer({"error": "send the form of the login page"}, 400)
-        user, host, goal = form.get("user", ""), _host_of(request), find_goal(form.get("next", ""))
+        user, host, goal = form.get("user", ""), self._host_of(request), find_goal(form.get("next", ""))
         show = partial(render_login, self._services.shown, goal=goal, user=user[:255])
         try:
             login = await self._services.logins.log_in(user, form.get("password", ""), host)
@@ -105,16 +120,20 @@ class TeamConsole:
 
     async def _open_session(self, login: UserLogin, host: str, goal: str) -> Response:
         """Return the response with the cookie of a new session. Raises LocalError if it cannot be written down."""
-        services, now_s = self._services, self._sessions.clock()
-        await run_in_threadpool(services.audit.require)
-        source = ConsoleSource(services.url, services.registry, login.options)
-        session = BrowserSession(login, source, services.make_app(source, login), host, now_s, now_s, now_s)
-        token = self._sessions.add(session)
-        await run_in_threadpool(services.audit.note, "log in", login.name, host, "done")
+        token = await self._add_session(login, host)
         # a reload of what follows must not send the password again
         response = RedirectResponse(goal, 303, {"cache-control": "no-store"})
         response.headers.append("set-cookie", f"{COOKIE}={token}; {_ATTRIBUTES}")
         return response
+
+    async def _add_session(self, login: UserLogin, host: str, token: str = "") -> str:
+        """Keep a new session and return its token. Raises LocalError if it cannot be written down."""
+        services, now_s = self._services, self._sessions.clock()
+        await run_in_threadpool(services.audit.require)
+        await run_in_threadpool(services.audit.note, "log in", login.name, host, "done")
+        source = ConsoleSource(services.url, services.registry, login.options)
+        session = BrowserSession(login, source, services.make_app(source, login), host, now_s, now_s, now_s)
+        return self._sessions.add(session, token)
 
     def _log_out(self, request: Request) -> Response:
         if request.method != "POST":
@@ -122,7 +141,7 @@ class TeamConsole:
         session = self._sessions.find(_token_of(request), is_used=False)
         if session is not None:
             self._sessions.end(session, "you logged out; log in again")
-            self._services.audit.note("log out", session.login.name, _host_of(request), "done")
+            self._services.audit.note("log out", session.login.name, self._host_of(request), "done")
         response = json_answer({"logged_out": True})
         response.headers.append("set-cookie", f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}")
         return response
@@ -130,16 +149,21 @@ class TeamConsole:
     # -- requests of a session
 
     async def _serve(self, request: Request, send: Send) -> None:
-        token = _token_of(request)
-        session = self._sessions.find(token, is_used=BACKGROUND_HEADER not in request.headers)
-        if session is not None:
-            await self._check(session)
-        if session is None or session.end_reason is not None:
-            reason = self._sessions.explain(token) if session is None or not session.end_reason else session.end_reason
-            await _refuse(reason)(request.scope, request.receive, send)
+        try:
+            session = await (self._find_vouched(request) if self._is_vouched else self._find_session(request))
+        except Refusal as refusal:
+            status = 401 if refusal.reason in ENDED else 403
+            document = describe_end(str(refusal), login_url="/") if status == 401 else {"error": str(refusal)}
+            await json_answer(document, status)(request.scope, request.receive, send)
+            return
+        except LadingError as error:
+            await error_answer(error)(request.scope, request.receive, send)
+            return
+        if session.end_reason is not None:
+            await self._refuse(session.end_reason)(request.scope, request.receive, send)
             return
         scope = request.scope
-        scope[CHANGE_NOTER] = _SessionNoter(self._services.audit, session, _host_of(request))
+        scope[CHANGE_NOTER] = _SessionNoter(self._services.audit, session, self._host_of(request))
         scope[REJECT] = partial(self._reject, session)
         guarded = _SessionSend(self._sessions, session, send)
         try:
@@ -148,9 +172,49 @@ class TeamConsole:
             if not guarded.is_cut:
                 raise
 
+    async def _find_session(self, request: Request) -> BrowserSession:
+        """Return the session of a request's cookie. Raises Refusal if it has none, or one that has ended."""
+        token = _token_of(request)
+        session = self._sessions.find(token, is_used=BACKGROUND_HEADER not in request.headers)
+        if session is None:
+            raise Refusal(Reason.UNAUTHENTICATED, self._sessions.explain(token))
+        await self._check(session)
+        return session
+
+    async def _find_vouched(self, request: Request) -> BrowserSession:
+        """Return the session of the user that the proxy names, a new one if it has none.
+
+        Raises Refusal if it names none or several, and the errors of the source.
+        """
+        proxy = self._services.proxy
+        assert proxy is not None
+        name, host = proxy.find_user(request), self._host_of(request)
+        token = f"user {name}"
+        session = self._sessions.find(token, is_used=BACKGROUND_HEADER not in request.headers)
+        if session is None:
+            login = await run_in_threadpool(open_vouched_login, self._services.url, name)
+            await self._add_session(login, host, token)
+            session = self._sessions.find(token, is_used=True)
+            assert session is not None
+        await self._check(session)
+        return session
+
+    @property
+    def _is_vouched(self) -> bool:
+        """Whether a proxy names the user of each request."""
+        return self._services.proxy is not None and self._services.proxy.names_users
+
+    def _host_of(self, request: Request) -> str:
+        """Return the visitor's address."""
+        proxy = self._services.proxy
+        return _peer_of(request) if proxy is None else proxy.find_host(request)
+
+    def _refuse(self, reason: str) -> Response:
+        return json_answer(describe_end(reason, login_url="/" if self._is_vouched else "/login"), 401)
+
     def _reject(self, session: BrowserSession) -> Response:
         self._sessions.end(session, REJECTED)
-        return _refuse(REJECTED)
+        return self._refuse(REJECTED)
 
     async def _check(self, session: BrowserSession) -> None:
         """End a session whose user the source no longer lets in, or whose rights are other ones."""
@@ -211,20 +275,16 @@ class _SessionSend:
         await self._send(message)
 
 
-def describe_end(reason: str) -> dict[str, Any]:
-    """Return the document by which a page learns that its session has ended."""
-    return {"error": reason, "needs_login": True}
-
-
-def _refuse(reason: str) -> Response:
-    return json_answer(describe_end(reason), 401)
+def describe_end(reason: str, login_url: str = "/login") -> dict[str, Any]:
+    """Return the document by which a page learns that its session has ended, and the address of the login."""
+    return {"error": reason, "needs_login": True, "login_url": login_url}
 
 
 def _token_of(request: Request) -> str:
     return request.cookies.get(COOKIE, "")
 
 
-def _host_of(request: Request) -> str:
+def _peer_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 

@@ -91,6 +91,32 @@ def require_users(url: str) -> None:
         raise LocalError(f"{without_options(url)} {NO_USERS}")
 
 
+def require_administrator(url: str) -> None:
+    """Raise LocalError unless this process logs in at the source as an administrator.
+
+    A source that is away may start later.
+    """
+    transport = open_transport(url)
+    try:
+        is_administrator = isinstance(transport, LadingTransport) and transport.me()["administrator"]
+    except Refusal:
+        is_administrator = False
+    except LadingError:
+        return
+    finally:
+        transport.close()
+    if not is_administrator:
+        raise LocalError(
+            f"{without_options(url)}: this console acts for users that it does not ask for a password, so it needs an "
+            "administrator's token itself; put it into a file and add ?token_file=FILE to the URL, or set LADING_TOKEN"
+        )
+
+
+def open_vouched_login(url: str, name: str) -> UserLogin:
+    """Return the login of a user for whom another program vouches. Raises Refusal if the source does not let it in."""
+    return check_login(url, name, {"login": LadingLogin(name)})
+
+
 def _wrong_login_error() -> Refusal:
     """Return what Lading's broker refuses unknown names and wrong passwords with."""
     return Refusal(Reason.INVALID_CREDENTIALS, "wrong user name or password")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
 from ...kernels import engine
@@ -22,7 +22,8 @@ from ..server import NAME, ConsolePolicy, make_document_routes, make_pages, rout
 from ..source import ConsoleSource
 from .app import TeamConsole, TeamServices, respond_rejected
 from .audit import AuditFile
-from .logins import PasswordLogins, UserLogin, require_users
+from .logins import PasswordLogins, UserLogin, require_administrator, require_users
+from .proxy import TrustedProxy
 from .sessions import BrowserSessions
 from .settings import TeamDocument
 
@@ -41,6 +42,8 @@ def run_team(
     Raises LocalError for an address that is taken, files that cannot be used, and a source that lets everybody in.
     """
     require_users(team.from_)
+    if team.proxy is not None and team.proxy.user_header is not None:
+        require_administrator(team.from_)
     tls, names = team.make_tls(), team.list_names()
     with logging_to_stderr(output):
         console = make_console(team)
@@ -64,10 +67,12 @@ def make_console(team: TeamDocument, clock: Callable[[], float] = time.monotonic
     """Return the application. ``clock`` gives the seconds by which sessions end. Raises LocalError for audit files."""
     settings = replace(team.make_console_settings(), sampled_groups_max=SAMPLED_GROUPS_MAX)
 
+    can_log_out = team.proxy is None or team.proxy.user_header is None
+
     def make_app(source: ConsoleSource, login: UserLogin) -> ASGIApp:
         # files of this machine are read with the rights of this process, which only an administrator has as well
         own = replace(settings, shows_files=login.is_administrator)
-        return make_pages(routes_of(own, source, login.name), respond_rejected)
+        return make_pages(routes_of(own, source, login.name, can_log_out=can_log_out), respond_rejected)
 
     return TeamConsole(
         TeamServices(
@@ -78,6 +83,7 @@ def make_console(team: TeamDocument, clock: Callable[[], float] = time.monotonic
             sessions=BrowserSessions(team.session, clock),
             audit=AuditFile(team.audit_file),
             make_app=make_app,
+            proxy=None if team.proxy is None else TrustedProxy(team.proxy),
             documents=make_pages(make_document_routes()),
         )
     )
@@ -88,4 +94,10 @@ def guard(console: TeamConsole, listener: socket.socket, team: TeamDocument, nam
     origins = () if team.public_url is None else (team.public_url,)
     hosts = HostNames(HttpSettings(origins=origins), names)
     hosts.bind(listener)
-    return CrossSiteGuard(ConsolePolicy(console), hosts, NAME, Metrics())
+    guarded = CrossSiteGuard(ConsolePolicy(console), hosts, NAME, Metrics())
+
+    async def serve_as_https(scope: Scope, receive: Receive, send: Send) -> None:
+        # a proxy may ask without TLS, but a page of http:// is another site
+        await guarded({**scope, "scheme": "https"}, receive, send)
+
+    return serve_as_https

@@ -52,15 +52,18 @@ class BrowserSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def add(self, session: BrowserSession) -> str:
-        """Keep a session and return its token. Ends the one used longest ago if there are too many."""
+    def add(self, session: BrowserSession, token: str = "") -> str:
+        """Keep a session and return its token, a new one if none is given.
+
+        Ends the session used longest ago if there are too many.
+        """
         self._end_late()
         own = [one for one in self._sessions.values() if one.login.name == session.login.name]
         if len(own) >= self._settings.user_max:
             self.end(own[0], "you logged in too often elsewhere, which ended this session; log in again")
         while len(self._sessions) >= self._settings.count_max:
             self.end(next(iter(self._sessions.values())), "too many others logged in since; log in again")
-        token = secrets.token_urlsafe(TOKEN_BYTES)
+        token = token or secrets.token_urlsafe(TOKEN_BYTES)
         session.digest = _digest(token)
         self._sessions[session.digest] = session
         return token

@@ -17,6 +17,7 @@ from ...model.value_faults import describe_fault
 from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
 from ...settings.toml_text import read_toml
 from ..settings import DEFAULT_ADDRESS, ConsoleSettings
+from .proxy import ProxySection
 
 KIND: Final = "console file"
 """Name of such a file in errors."""
@@ -61,6 +62,7 @@ class TeamDocument(Section):
     """File with a line of JSON for each login and change. Default: console-audit.jsonl in ``state``."""
     tls: TlsSettings = DEFAULTS
     session: SessionSection = DEFAULTS
+    proxy: ProxySection | None = None
 
     @model_validator(mode="after")
     def _require_encryption(self) -> Self:
@@ -68,8 +70,12 @@ class TeamDocument(Section):
             parts = urlsplit(self.public_url)
             if parts.scheme != "https" or not parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
                 raise ValueError("public_url is a scheme and a host, such as https://console.example")
-        if not self.tls.enabled:
+        if not self.tls.enabled and self.proxy is None:
             raise ValueError("the console asks for passwords, so it takes TLS; set tls.enabled = true")
+        if self.proxy is not None and self.public_url is None:
+            raise ValueError("with [proxy] set public_url, the address by which browsers ask the proxy")
+        if self.proxy is not None and self.proxy.user_header is not None and not self.from_.startswith("lading://"):
+            raise ValueError("proxy.user_header takes a broker of Lading, which lets an administrator act for others")
         return self
 
     @property
@@ -118,6 +124,7 @@ def parse_team(document: dict[str, Any], where: str, base: Path) -> TeamDocument
         "audit": None if team.audit is None else base / team.audit,
         "pipelines": tuple(base / one for one in team.pipelines),
         "mirrors": tuple(base / one for one in team.mirrors),
+        "proxy": _place_proxy(base, team.proxy),
         "tls": team.tls.model_copy(
             update={
                 name: base / path
@@ -134,20 +141,25 @@ def parse_team(document: dict[str, Any], where: str, base: Path) -> TeamDocument
     return team.model_copy(update=changed)
 
 
+def _place_proxy(base: Path, proxy: ProxySection | None) -> ProxySection | None:
+    if proxy is None or proxy.secret_file is None:
+        return proxy
+    return proxy.model_copy(update={"secret_file": base / proxy.secret_file})
+
+
 def _describe_invalid(error: ValidationError) -> str:
     """Return the first error in words, unknown keys first: a missing key is most often a misspelt one."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     key = ".".join(place)
     if first["type"] == "extra_forbidden":
-        section: Any = TeamDocument
-        for part in place[:-1]:
-            section = section.model_fields[part].annotation
+        sections: dict[str, Any] = {"tls": TlsSettings, "session": SessionSection, "proxy": ProxySection}
+        section: Any = sections.get(place[0], TeamDocument) if len(place) > 1 else TeamDocument
         known = sorted(field.alias or name for name, field in section.model_fields.items())
         near = get_close_matches(place[-1], known, 1, 0.6)
         return f"unknown key {key}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")
     if first["type"] == "missing":
         return f'{key} is missing; write for example from = "lading://127.0.0.1:7070"'
-    if not key:
+    if not key or first["type"] == "value_error":
         return str(first["ctx"]["error"]) if "ctx" in first else str(first["msg"])
     return f"{key} cannot be {first['input']!r}: {describe_fault(first)}"
