@@ -103,6 +103,7 @@ def test_a_broker_starts_it(full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("starts a broker and its catalog, three seconds of CPU: only with LADING_TEST_FULL=1")
     words = ["serve", "--data", str(tmp_path / "my data"), "--free-ports", "--tables", "-o", "json", "--with-parent"]
+    words.append("--console")
     with subprocess.Popen(
         [sys.executable, "-m", "lading.cli.main", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
@@ -112,4 +113,11 @@ def test_a_broker_starts_it(full: bool, tmp_path: Path) -> None:
         send(f"lading://{endpoints['admin']}", "begun", 0, 3)
         tables = httpx.get(f"http://{endpoints['tables']}/v1/lading/namespaces/default/tables", timeout=30).json()
         assert tables == {"identifiers": [{"namespace": ["default"], "name": "begun"}]}
+        shown = httpx.get(f"http://{endpoints['console']}/api/topic", params={"topic": "begun"}, timeout=30).json()
+        assert shown["table"]["name"] == "default.begun"
+        assert all(
+            f"http://{endpoints['tables']}" in block["text"]
+            for block in shown["table"]["blocks"]
+            if block["engine"] != "Spark"
+        )
         process.terminate()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..model.errors import LocalError
 from .options import DEFAULT_SERVER, AsOutput, Listener, WithParent, local_path, parse_listen_address
 from .output import Output, print_note
 
@@ -42,6 +43,13 @@ def console(
     registry: Annotated[
         str | None,
         typer.Option("--registry", metavar="URL", help="Schema registry: show payloads with a schema's id decoded."),
+    ] = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            "--tables", metavar="URL",
+            help="Catalog of `lading tables`: show each topic's table, and what to write in each engine.",
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -91,6 +99,8 @@ def console(
         end_with_parent()
     where = parse_listen_address(address, "--address")
     if config is not None or certificate is not None or key is not None:
+        if tables is not None:
+            raise LocalError("--tables is for the console of this machine; leave it out for one of several people")
         given: dict[str, Any] = {
             "from": from_,
             "address": str(where),
@@ -105,7 +115,9 @@ def console(
             given["tls"] = {name: str(file.absolute()) for name, file in files.items() if file is not None}
             given["tls"]["enabled"] = True
         raise typer.Exit(_serve_team(context, config, given, output))
-    settings = ConsoleSettings(from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry)
+    settings = ConsoleSettings(
+        from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry, tables
+    )  # fmt: skip
     bound = None if listener is None else socket.socket(fileno=listener)
     raise typer.Exit(run(settings, output=output.value, listener=bound, print_note=print_note))
 

@@ -138,9 +138,10 @@ def serve(
         loaded = load_settings(config, sets)
     exposed = [key for key, origin in sorted(loaded.origins.items()) if is_secret(key) and origin == ARGUMENT]
     companions = []
+    # the console shows the address of the tables, which are started before it
     wanted = (
-        ("console", console, console_address, CONSOLE_ADDRESS),
         ("tables", tables, tables_address, TABLES_ADDRESS),
+        ("console", console, console_address, CONSOLE_ADDRESS),
     )
     for name, _, given, usual in (row for row in wanted if row[1] or row[2] is not None):
         from ..serve.companion import Companion

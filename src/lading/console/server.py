@@ -155,7 +155,7 @@ def routes_of(
     return [
         Route("/api/about", about),
         *OverviewPage(source).routes(),
-        *TopicPages(source).routes(),
+        *TopicPages(source, settings.tables).routes(),
         *TopicChanges(source, is_read_only=settings.is_read_only).routes(),
         *MessagePages(source).routes(),
         *MessageChanges(source, is_read_only=settings.is_read_only).routes(),

@@ -17,6 +17,7 @@ from ..transports.interface import Marking, TopicMeta, Transport
 from ..transports.kafka.transactions import DECISION_GROUP_PREFIX
 from ..transports.lading.transport import LadingTransport
 from ..transports.losses import describe_damage
+from .engine_blocks import write_engine_blocks
 from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
 
@@ -29,8 +30,10 @@ GROUPS_FRESH_S: Final = 3.0
 class TopicPages:
     """Handlers."""
 
-    def __init__(self, source: ConsoleSource) -> None:
+    def __init__(self, source: ConsoleSource, tables: str | None = None) -> None:
+        """``tables`` is the URL of the catalog that serves topics as tables."""
         self._source = source
+        self._tables = tables
         self._groups: list[Document] = []
         self._groups_at_s = float("-inf")
         self._lock = threading.Lock()
@@ -82,7 +85,15 @@ class TopicPages:
                 "damage": self._damage_of(meta, health.get("damaged", {})),
                 "at_s": time.time(),
             }
+            | self._describe_table(meta)
         )
+
+    def _describe_table(self, meta: TopicMeta) -> Document:
+        """Return the address of a topic's table and what to write in each engine; nothing without a catalog."""
+        if self._tables is None:
+            return {}
+        blocks = write_engine_blocks(self._tables, meta.stream, meta.topic)
+        return {"table": {"name": f"{meta.stream}.{meta.topic}", "blocks": [block._asdict() for block in blocks]}}
 
     def _groups_of(self, transport: Transport) -> list[Document]:
         """Return groups with their positions; empty for a directory or Iggy's server, which do not list them."""

@@ -49,8 +49,11 @@ class Companion:
         self._listener = listen(address, name, f"{option}-address")
 
     @contextmanager
-    def run(self, endpoints: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-        """Run it for a broker with these ``endpoints`` until the block ends; yields its own address by name."""
+    def run(self, endpoints: Mapping[str, str], beside: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+        """Run it for a broker with these ``endpoints`` until the block ends; yields its own address by name.
+
+        ``beside`` has the addresses of companions that were started before.
+        """
         handle = self._listener.fileno()
         url = f"lading://{endpoints['admin']}"
         if (tls := self._settings.endpoints.admin.tls).enabled:
@@ -62,7 +65,7 @@ class Companion:
         # its standard input is a pipe, which closes when the broker ends, however it ends
         process = subprocess.Popen(
             [sys.executable, "-m", "lading.cli.main", self._name, "--from", url, "--address", address,
-             "--listener", str(handle), "--with-parent", *self._more],
+             "--listener", str(handle), "--with-parent", *self._more, *_name_peers(self._name, beside)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(handle,), env=self._environment,
         )  # fmt: skip
         self._listener.close()
@@ -78,11 +81,16 @@ class Companion:
                 process.stdin.close()
 
 
+def _name_peers(name: str, beside: Mapping[str, str]) -> list[str]:
+    """Return the options of a companion that name others: the console shows what is in the tables."""
+    return ["--tables", f"http://{beside['tables']}"] if name == "console" and "tables" in beside else []
+
+
 @contextmanager
 def run_all(companions: Sequence[Companion], endpoints: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     """Run companions for a broker with these ``endpoints``; yields the addresses of all by name."""
     with ExitStack() as running:
         addresses: dict[str, str] = {}
         for companion in companions:
-            addresses |= running.enter_context(companion.run(endpoints))
+            addresses |= running.enter_context(companion.run(endpoints, addresses))
         yield addresses

@@ -1,6 +1,6 @@
 // One topic: its partitions, the groups and channels that read it, its settings.
 import { get } from "../api.js";
-import { count, h, rate, redraw, size, table, visible } from "../dom.js";
+import { copy, count, h, rate, redraw, size, table, visible } from "../dom.js";
 import { pageOf } from "./groups.js";
 import { changeSettings, deleteTopic } from "./topic_changes.js";
 
@@ -30,8 +30,18 @@ export async function render(main, context) {
       found.damage.length ? h("div", { class: "warning", role: "alert" }, found.damage.map((one) => h("p", {}, visible(one)))) : null,
       h("h2", {}, "Groups and channels"), groups(found, context),
       h("h2", {}, "Partitions"), partitions(found, topic),
+      found.table ? engines(found.table) : null,
       h("h2", {}, "Settings"), changes(found, context), Object.keys(found.settings).length ? [table(["setting", "value"], Object.entries(found.settings).map(([key, value]) => [key, visible(String(value))]))] : null);
   });
+}
+
+function engines(found) {
+  // the address of the topic's table, and what to write in each engine: copied without the escapes that the page shows
+  const button = (label, text, what) => h("button", { type: "button", "aria-label": `Copy ${what}`, onclick: () => copy(text, what) }, label);
+  return [h("h2", {}, "Table"),
+    h("p", {}, "An Iceberg table of this topic: ", h("code", {}, visible(found.name)), " ", button("Copy", found.name, "the table's name")),
+    h("p", { class: "buttons-row" }, "Copy a query for ", found.blocks.map((one) => [button(one.engine, one.text, `the block for ${one.engine}`), " "])),
+    h("details", {}, h("summary", {}, "Show them"), found.blocks.map((one) => [h("h3", {}, one.engine), h("pre", {}, visible(one.text, true))]))];
 }
 
 function changes(found, context) {
