@@ -200,7 +200,7 @@ def told(spark: SparkSession, run: Any) -> str:
         ("`key.x` int", {}, r"members of a JSON key are not columns.* by option column.key.x=key.x"),
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
-        ("delay array<int>", {}, r"header 'delay', and a header cannot become array<int>; it can become string"),
+        ("delay array<int>", {}, r"cannot become array<int>; it can become string.*, decimal\(p,s\), array<string>"),
         ("delay int", {"encoding.dealy": "be"}, r"encoding.dealy names no column.*did you mean 'delay'"),
         ("delay int", {"maxRowsPerTriger": "5"}, r"unknown option 'maxRowsPerTriger'; did you mean maxRowsPerTrigger"),
         ("delay int", {"where": "dealy > 5"}, r"unknown header 'dealy'"),

@@ -27,12 +27,12 @@ from pyspark.sql.types import (
 
 from ..columns.contract import (
     TEXT_FIELDS,
-    TYPES,
     Encoding,
     HeaderColumn,
     PayloadColumn,
     Projection,
     did_you_mean,
+    list_type_words,
     parse_encoding,
     parse_header_source,
     parse_payload_source,
@@ -194,7 +194,7 @@ def _header_column(field: StructField, header: str, encoding: str | None) -> Hea
     except Exception:
         raise SettingError(
             f"column {field.name!r} would be read from the header {header!r}, and a header cannot become "
-            f"{field.dataType.simpleString()}; it can become {', '.join(TYPES)}"
+            f"{field.dataType.simpleString()}; it can become {list_type_words()}"
         ) from None
     made = Encoding.AUTO if encoding is None else parse_encoding(encoding)
     return HeaderColumn(field.name, header, type_, made, required=not field.nullable)
@@ -211,5 +211,5 @@ def _payload_column(field: StructField, path: Path, encoding: str | None) -> Pay
     except Exception:
         raise SettingError(
             f"column {field.name!r} would be read from {write_path(path)}, and a value of a payload cannot become "
-            f"{field.dataType.simpleString()}; it can become {', '.join(TYPES)}, and arrays, structs and maps of them"
+            f"{field.dataType.simpleString()}; it can become {list_type_words()}, and arrays, structs and maps of them"
         ) from None
