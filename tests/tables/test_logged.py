@@ -102,6 +102,26 @@ def test_a_data_file_that_was_deleted_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize("form", ["parquet", *(form.name for form in FORMS)])
+def test_a_data_file_that_was_cut_is_an_error_and_a_query_is_told_in_a_line(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: str
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(form, broker, topic, table)
+    [file] = [table / one.name for one in open_table(table).list_files().files]
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(
+        CorruptLog, match=rf"has lost rows, .*: table file {re.escape(str(file))} has 300 bytes instead"
+    ):
+        run(form, broker, topic, table)
+    source = QuerySource(broker.url, {"t": f"{form}:{table}"})
+    with pytest.raises(LocalError, match=r"^query: [^\n]*not a parquet file[^\n]*$") as told:  # noqa: SIM117
+        with run_query("select sum(delay) from t", source) as result:
+            result.read_all()
+    assert "Traceback" not in str(told.value)
+
+
+@pytest.mark.parametrize("form", ["parquet", *(form.name for form in FORMS)])
 def test_a_state_that_is_lost_is_told_and_mended_as_far_as_the_table_knows(
     broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: str
 ) -> None:

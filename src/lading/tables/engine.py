@@ -101,8 +101,8 @@ class RunStart(NamedTuple):
 
     last: Manifest | None
     positions: OffsetsDocument
-    missing: tuple[str, ...] = ()
-    """A sentence for each manifest of which data files no longer exist."""
+    damages: tuple[str, ...] = ()
+    """A sentence for each manifest of which data files no longer exist, or are not as they were."""
 
 
 def claim_table(run: TableRun, table: TablePath) -> None:
@@ -160,7 +160,7 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
     problems = find_changed_files(run.state, run.schemas)
     for problem in problems:
         LOG.warning("%s", problem.sentence)
-    missing = tuple(problem.sentence for problem in problems if problem.is_missing)
+    damages = tuple(problem.sentence for problem in problems if problem.loses_rows)
     state, last = run.state, run.state.manifests.last()
     if last is not None:
         for table, schema in run.schemas.items():
@@ -177,13 +177,13 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
     _note_begin(run)
     first, done = state.begin, {} if last is None else last.positions
     known = dict.fromkeys([*first, *done])
-    return RunStart(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known}, missing)
+    return RunStart(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known}, damages)
 
 
 def require_files(run: TableRun, start: RunStart) -> None:
-    """Raise CorruptLog if data files were missing when a run began, now that what is new is in the tables."""
-    if start.missing:
-        raise CorruptLog(f"{run.name} has lost rows, and what is new was added: {'; '.join(start.missing)}")
+    """Raise CorruptLog if data files were missing or damaged when a run began; what is new is in the tables by now."""
+    if start.damages:
+        raise CorruptLog(f"{run.name} has lost rows, and what is new was added: {'; '.join(start.damages)}")
 
 
 def _note_begin(run: TableRun) -> None:

@@ -53,6 +53,9 @@ _MISSING_FILE: Final = re.compile(
     r"Failed to open local file '([^']+)'.*No such file|Object at location (.+?) not found", re.DOTALL
 )
 """How Arrow's file systems and deltalake name a file that does not exist."""
+_STYLES: Final = re.compile(r"\x1b\[[0-9;]*m")
+_TRACEBACK: Final = ". Detail: Python exception: "
+"""In front of the traceback of what Python raised within a scan."""
 ROWS: Final = 10_000
 """Rows of a batch of the result."""
 
@@ -203,7 +206,7 @@ def _bytes_member_error(field: str) -> LocalError:
 
 
 def _query_error(error: Exception) -> LocalError:
-    text = str(error).strip()
+    text = _STYLES.sub("", str(error)).partition(_TRACEBACK)[0].strip()
     if found := _MISSING_FILE.search(text):
         place = found[1] or found[2]
         return LocalError(f"query: table file {place} is missing, which the table's log lists; restore it")

@@ -328,10 +328,10 @@ def recover(
 
 
 class FileProblem(NamedTuple):
-    """A sentence on published files that are not as they were, and whether one of them no longer exists."""
+    """A sentence on published files that are not as they were, and whether rows of them are lost or others."""
 
     sentence: str
-    is_missing: bool = False
+    loses_rows: bool = False
 
 
 def find_changed_files(state: PipelineStateDirectory, places: Iterable[TablePath] = ()) -> list[FileProblem]:
@@ -366,14 +366,14 @@ def find_changed_files(state: PipelineStateDirectory, places: Iterable[TablePath
             others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
             sentence = (
                 f"table file {path} {found}{others}, with {sum(one.rows for one, _, _ in changed)} rows that manifest "
-                f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
+                f"{number} of pipeline {manifest.pipeline!r} published; restore {'them' if others else 'it'}"
             )
-            problems.append(FileProblem(sentence, any(change == MISSING for _, _, change in changed)))
+            problems.append(FileProblem(sentence, loses_rows=True))
     for directory, table in tables.items():
         if missing := [name for name in table.list_missing_files() if directory / name not in told]:
             others = f" (and {len(missing) - 1} more of its files)" if len(missing) > 1 else ""
             sentence = f"table file {directory / missing[0]} {MISSING}{others}, which the table's log lists; restore it"
-            problems.insert(0, FileProblem(sentence, is_missing=True))
+            problems.insert(0, FileProblem(sentence, loses_rows=True))
     return problems[::-1]
 
 
