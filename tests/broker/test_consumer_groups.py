@@ -118,7 +118,9 @@ def test_another_epoch_fences_unless_only_the_response_was_lost(room: Room) -> N
     assert numbers(room.join("one")) == [0, 1]
 
 
-def test_a_member_that_sends_nothing_loses_its_partitions(room: Room) -> None:
+def test_a_member_that_sends_nothing_loses_its_partitions(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    """A line says so: who reads messages twice afterwards looks for the reason."""
+    caplog.set_level("INFO", "lading.broker")
     room.join("one")
     room.join("two")
     room.beat("one", 2)
@@ -132,11 +134,14 @@ def test_a_member_that_sends_nothing_loses_its_partitions(room: Room) -> None:
     room.now = joined_at + SESSION
     room.broker.tick(room.now)
     assert set(room.group.members) == {"two"}
+    silent = "group 'g': went on without members that sent no heartbeat within their session time-out: one"
+    assert caplog.messages == [silent]
     assert numbers(room.beat("two", 3)) == [0, 1, 2, 3]
     assert reason(lambda: room.beat("one", 3)) is Reason.GROUP_MEMBER_NOT_FOUND
 
 
-def test_a_member_that_keeps_what_it_is_to_give_up_is_taken_out(room: Room) -> None:
+def test_a_member_that_keeps_what_it_is_to_give_up_is_taken_out(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lading.broker")
     room.join("one")
     room.join("two")
     room.beat("one", 2)
@@ -150,6 +155,7 @@ def test_a_member_that_keeps_what_it_is_to_give_up_is_taken_out(room: Room) -> N
     room.now = begin + REBALANCE
     room.broker.tick(room.now)
     assert set(room.group.members) == {"two"}
+    assert "members that did not give up partitions within their rebalance time-out: one" in caplog.messages[-1]
     assert numbers(room.beat("two", 3)) == [0, 1, 2, 3]
 
 

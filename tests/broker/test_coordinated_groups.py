@@ -152,10 +152,14 @@ def test_who_does_not_join_again_is_out(groups: KafkaGroupCoordinator) -> None:
     assert reason(lambda: late.value) is Reason.GROUP_MEMBER_NOT_FOUND
 
 
-def test_who_is_silent_is_out(groups: KafkaGroupCoordinator) -> None:
+def test_who_is_silent_is_out(groups: KafkaGroupCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lading.broker")
     leader, follower = stable(groups, 2)
     groups.heartbeat(who(leader), now_us=NOW + SESSION)
     groups.tick(NOW + SESSION + DELAY * 2)
+    assert caplog.messages == [
+        f"group 'g': went on without members that sent no heartbeat within their session time-out: {follower.member}"
+    ]
     assert reason(lambda: groups.heartbeat(who(leader), now_us=NOW + SESSION)) is Reason.REBALANCE_IN_PROGRESS
     again = joined(groups.join(call(leader.member), now_us=NOW + SESSION))
     assert (again.generation, len(again.members)) == (2, 1)

@@ -7,7 +7,6 @@ interval, however many members come and go, and in turns.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
@@ -31,11 +30,10 @@ from .consumer_group import (
 )
 from .epoch_groups import GROUP_CONFIG_KIND, measure_subscription, require_room, reserve_epochs
 from .group import KAFKA, KafkaGroup
-from .group_time_outs import GroupTimeOuts
+from .group_time_outs import GroupTimeOuts, log_expired
 from .internal_topics import KafkaTopicView
 from .share_group import ShareGroup
 
-LOG: Final = logging.getLogger("lading.broker")
 LOOK_INTERVAL_US: Final = 1_000_000
 """How often the topics of a group are looked up again while topics change."""
 MS: Final = 1_000
@@ -332,12 +330,17 @@ class ConsumerGroupCoordinator:
         self.time_outs.expire(self._groups, ConsumerGroup, self._expire, now_us)
 
     def _expire(self, group: ConsumerGroup, now_us: int) -> None:
+        silent: list[str] = []
+        holding: list[str] = []
         for member in list(group.members.values()):
             deadline_us = min(member.deadline_us, NEVER_US if member.revoke_by_us is None else member.revoke_by_us)
             if deadline_us <= now_us:
+                (silent if member.deadline_us <= now_us else holding).append(member.id)
                 self._remove(group, member)
             else:
                 self.time_outs.watch(deadline_us)
+        log_expired(group.name, silent)
+        log_expired(group.name, holding, "did not give up partitions within their rebalance time-out")
 
 
 def unsupported_assignor_error(name: str) -> Refusal:

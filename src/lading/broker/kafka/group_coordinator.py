@@ -6,7 +6,6 @@ are completed later; ``tick`` continues without members that stay away.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -42,7 +41,6 @@ from .internal_topics import KafkaTopicView
 from .share_group import ShareGroup
 from .share_group_coordinator import ShareGroupCoordinator
 
-LOG: Final = logging.getLogger("lading.broker")
 CLASSIC_GENERATION: Final = 0
 """Generation of a classic group in the catalog: groups of the newer protocol have epochs from 1 on there."""
 RETRY_US: Final = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from ...model.errors import Reason
 from .group import GroupState, KafkaGroup, KafkaGroupMember, SyncGroupResult, no_group
-from .group_time_outs import GroupTimeOuts
+from .group_time_outs import GroupTimeOuts, log_expired
 
 
 class GroupRebalancer:
@@ -61,8 +61,10 @@ class GroupRebalancer:
 
     def _complete(self, group: KafkaGroup, now_us: int) -> None:
         """Begin the next generation with those who have joined; an instance keeps its place while it is away."""
-        for member in [one for one in group.members.values() if one.joining is None and one.call.instance is None]:
+        away = [one for one in group.members.values() if one.joining is None and one.call.instance is None]
+        for member in away:
             self._take_out(group, member)
+        log_expired(group.name, [member.id for member in away], "did not join again within the rebalance time-out")
         present = [one for one in group.members.values() if one.joining is not None]
         if group.members and not present:
             group.deadline_us = now_us + group.rebalance_timeout_us
@@ -120,10 +122,13 @@ class GroupRebalancer:
         """Go on without members that stayed away, and with what was to wait until now."""
         for member_id in [one for one, void_us in group.named.items() if void_us <= now_us]:
             del group.named[member_id]
+        silent: list[str] = []
         for member in list(group.members.values()):
             waits = member.joining is not None or member.syncing is not None
             if not waits and member.deadline_us <= now_us and member.id in group.members:
+                silent.append(member.id)
                 self.remove(group, member, now_us)
+        log_expired(group.name, silent)
         self.complete_when_ready(group, now_us)
         if group.deadline_us > now_us:
             return

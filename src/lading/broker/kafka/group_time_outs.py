@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from ..core.component import NEVER_US
@@ -12,7 +12,19 @@ LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000
 """How long after a failure the time-outs of a group are tried again."""
 
+SHOWN_MAX: Final = 3
+SILENT: Final = "sent no heartbeat within their session time-out"
+"""Why a member is taken out, unless something else is said."""
+
 Group = TypeVar("Group")
+
+
+def log_expired(name: str, members: Sequence[str], problem: str = SILENT) -> None:
+    """Log which members a group goes on without: one line for all, as there may be thousands."""
+    if members:
+        more = f" and {len(members) - SHOWN_MAX} more" if len(members) > SHOWN_MAX else ""
+        shown = ", ".join(members[:SHOWN_MAX])
+        LOG.info("group %r: went on without members that %s: %s%s", name, problem, shown, more)
 
 
 class GroupTimeOuts:

@@ -6,7 +6,6 @@ given out, and the topics that it has read: its queue of each is the channel of 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -20,7 +19,7 @@ from ..core.settings import BrokerSettings
 from ..core.topics.namespace import Namespace
 from .consumer_group_coordinator import AnyGroup
 from .epoch_groups import GROUP_CONFIG_KIND, measure_subscription, require_room, reserve_epochs
-from .group_time_outs import GroupTimeOuts
+from .group_time_outs import GroupTimeOuts, log_expired
 from .share_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -30,7 +29,6 @@ from .share_group import (
     ShareGroupMember,
 )
 
-LOG: Final = logging.getLogger("lading.broker")
 SHARE: Final = "kafka-share"
 """The protocol of a group's rows in the catalog: one without a topic, and one for each topic that it has read."""
 MS: Final = 1_000
@@ -206,12 +204,14 @@ class ShareGroupCoordinator:
         self.time_outs.expire(self._groups, ShareGroup, self._expire, now_us)
 
     def _expire(self, group: ShareGroup, now_us: int) -> None:
+        silent: list[str] = []
         for member in list(group.members.values()):
             if member.deadline_us <= now_us:
-                LOG.info("member %s of share group %r sent no heartbeat in time", member.id, group.name)
+                silent.append(member.id)
                 self._remove(group, member)
             else:
                 self.time_outs.watch(member.deadline_us)
+        log_expired(group.name, silent)
 
     # -- topics that a group has read
 
