@@ -85,7 +85,7 @@ def test_a_dry_run_of_the_quarantine_in_words(browser: Any, broker: testing.Brok
         page.get_by_role("button", name="value not allowed").click()
         page.get_by_role("button", name="Redrive these").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_text("A dry run of value not allowed").wait_for()
+        dialog.get_by_text("Dry run of value not allowed").wait_for()
         assert dialog.locator("tbody tr").all_inner_texts() == ["would be sent\t100"]
         page.close()
     finally:

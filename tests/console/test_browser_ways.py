@@ -254,12 +254,12 @@ def test_a_page_of_another_site_reads_and_changes_nothing(
 
 def test_from_the_earliest_turns_the_order_and_the_order_turns_back(open_page: Callable[..., Page]) -> None:
     page = open_page("/messages?topic=flights&at=earliest")
-    page.get_by_role("button", name="Oldest first").wait_for()
+    page.locator("button[aria-pressed=true]", has_text="Oldest first").wait_for()
     assert rows(page).first.get_attribute("data-name") == "0:0"
     page.get_by_role("button", name="Show more").click()
     page.get_by_text("100 messages").wait_for()
     assert rows(page).last.get_attribute("data-name") == "0:99"
-    page.get_by_role("button", name="Oldest first").click()
+    page.get_by_role("button", name="Newest first").click()
     page.locator("tr[data-name='0:299']").wait_for()
     assert page.get_by_label("From").input_value() == ""
     page.get_by_label("From").fill("-70")
@@ -268,3 +268,24 @@ def test_from_the_earliest_turns_the_order_and_the_order_turns_back(open_page: C
     page.get_by_role("button", name="Show more").click()
     page.get_by_text("70 messages").wait_for()
     assert page.get_by_role("button", name="Show more").is_hidden()
+
+
+def test_one_line_for_each_message_is_kept_by_the_browser(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights")
+    rows(page).nth(49).wait_for()
+    high = rows(page).first.bounding_box()
+    page.keyboard.press("c")
+    page.locator(".compact").wait_for()
+    low = rows(page).first.bounding_box()
+    assert high is not None and low is not None and low["height"] < high["height"]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}", rows(page).first.locator(".time").inner_text())
+    page.reload()
+    page.locator(".compact").wait_for()
+    page.get_by_role("button", name="One line each").click()
+    assert page.locator(".compact").count() == 0
+
+
+def test_a_header_that_no_message_has_is_named_and_the_others_can_be_picked(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights&where=dely+%3E+100")
+    page.get_by_text("(did you mean 'delay'?)").wait_for()
+    page.get_by_role("button", name="delay", exact=True).wait_for()

@@ -116,6 +116,16 @@ def test_a_search_finds_the_newest_first_and_counts_all(page: TestClient) -> Non
     assert documents(page, "/api/count", topic="flights", where=where)[-1]["found"] == len(wanted)
 
 
+def test_a_search_names_the_headers_that_no_message_has(page: TestClient) -> None:
+    end = documents(page, "/api/messages", topic="flights", where="dely > 100 AND carrier = 'AA'")[-1]
+    (sentence,) = end["unseen"]
+    assert "has a header 'dely' (did you mean 'delay'?)" in sentence
+    assert {"carrier", "delay"} <= set(end["names"])
+    # each name is there, and no message has such a value
+    assert documents(page, "/api/messages", topic="flights", where="delay > 1000000")[-1]["unseen"] == []
+    assert "unseen" not in documents(page, "/api/messages", topic="flights", where="delay > 100")[-1]
+
+
 def test_a_count_tells_how_far_it_is(
     page: TestClient, broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

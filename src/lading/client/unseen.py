@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ..columns.contract import parse_columns
 from ..columns.seen_headers import SeenHeaders, unseen_sentence
 from ..model.errors import UnseenHeaderWarning
-from ..transports.interface import Transport
+from ..transports.interface import TopicMeta, Transport
 from .read_bounds import ReadBounds
 from .reading import PartitionReader, Selection
 
@@ -20,6 +20,38 @@ if TYPE_CHECKING:
 LOOKED_AT: Final = 10_000
 """Number of messages searched for header names once a header seems to be missing."""
 _FETCH_BYTES: Final = 1 << 20
+
+
+def look_at_headers(seen: SeenHeaders, transport: Transport, selection: Selection, spans: Iterable[ReadBounds]) -> None:
+    """Add the header names of messages in ``spans`` to ``seen``, also of those that the selection's filter leaves out.
+
+    Ends with the fetch in which ``seen`` has got LOOKED_AT messages.
+    """
+    plain = replace(
+        selection, columns="headers", projection=parse_columns("headers"), where=None, filter=None, verify=False,
+        on_loss="skip",
+    )  # fmt: skip
+    for span in spans:
+        reader = PartitionReader(
+            transport, span.meta, span.partition, span.offset, end=span.end, sure=False, max_bytes=_FETCH_BYTES
+        )
+        while seen.messages < LOOKED_AT and not reader.done:
+            before = reader.position
+            for batch in reader.read(plain):
+                seen.add_headers(batch.column("headers"))
+            if reader.position == before:
+                break
+
+
+def find_seen_headers(transport: Transport, meta: TopicMeta, selection: Selection) -> SeenHeaders:
+    """Return which headers of a filter the newest messages have, and the names that they have instead."""
+    seen = SeenHeaders(selection.keys)
+    newest = (
+        ReadBounds(meta, part.number, max(part.first_offset, part.end_offset - LOOKED_AT), False, part.end_offset)
+        for part in meta.partitions
+    )
+    look_at_headers(seen, transport, selection, newest)
+    return seen
 
 
 class DeclaredHeaders:
@@ -49,20 +81,7 @@ class DeclaredHeaders:
         if not doubtful:
             return
         seen = SeenHeaders(doubtful)
-        plain = replace(
-            self._selection, columns="headers", projection=parse_columns("headers"), where=None, filter=None,
-            verify=False, on_loss="skip",
-        )  # fmt: skip
-        for span in spans:
-            reader = PartitionReader(
-                transport, span.meta, span.partition, span.offset, end=span.end, sure=False, max_bytes=_FETCH_BYTES
-            )
-            while seen.messages < LOOKED_AT and not reader.done:
-                before = reader.position
-                for batch in reader.read(plain):
-                    seen.add_headers(batch.column("headers"))
-                if reader.position == before:
-                    break
+        look_at_headers(seen, transport, self._selection, spans)
         if seen.messages:
             among = f"the {'first ' if seen.messages >= LOOKED_AT else ''}{seen.messages:,} messages of {topic!r}"
             condition = self._selection.filter

@@ -15,6 +15,7 @@ from ..client.consumer import Consumer
 from ..client.read_bounds import Bound
 from ..client.reading import PartitionReader, Selection
 from ..client.received import to_messages
+from ..client.unseen import find_seen_headers
 from ..model.errors import CorruptLog, LocalError
 from ..transports.fetched import States
 from ..transports.interface import TopicMeta, Transport
@@ -67,9 +68,10 @@ class MessagePages:
                 spans = find_spans(transport, meta, wanted)
                 until = wanted.until or (first_cursor_of(spans) if wanted.newest_first else "")
                 begun = since or cursor_of(spans, newest_first=wanted.newest_first) or ""
-                looked_at, total = 0, sum(span.left for span in spans)
+                looked_at, total, has_found = 0, sum(span.left for span in spans), False
                 for some in read_spans(transport, meta, wanted, spans):
                     if isinstance(some, list):
+                        has_found = True
                         yield {"messages": [summarize(one, columns) for one in some]}
                         continue
                     looked_at += some
@@ -84,7 +86,7 @@ class MessagePages:
                     "next": cursor_of(spans, newest_first=wanted.newest_first), "since": begun, "until": until,
                     "looked_at": looked_at, "total": total, "seconds": time.monotonic() - began_s,
                     "lost": met.describe(meta, damaged),
-                }  # fmt: skip
+                } | ({} if has_found else _describe_unseen(transport, meta, wanted.selection))  # fmt: skip
 
         return stream_answer(page)
 
@@ -155,6 +157,16 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int,
         f"topic {meta.name!r}, partition {partition}: no message at offset {offset} any more, or not yet; "
         "choose another offset"
     )
+
+
+def _describe_unseen(transport: Transport, meta: TopicMeta, selection: Selection) -> Document:
+    """Return a sentence for each header of the filter that no message has, and the names that messages have."""
+    if not selection.keys:
+        return {}
+    seen = find_seen_headers(transport, meta, selection)
+    among = f"the newest {seen.messages:,} messages of {meta.name!r}"
+    unquoted = selection.filter.unquoted if selection.filter else ()
+    return {"unseen": seen.sentences(among, unquoted) if seen.messages else [], "names": list(seen.names)}
 
 
 def _damage_of(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:

@@ -128,7 +128,7 @@ function themeButton() {
 
 function showKeys() {
   const rows = [["g", "topics"], ["/", "search, or filter what is shown"], ["j  k", "next, previous row"],
-    ["Enter", "open a row"], ["t", "live tail on and off"], ["n  o", "newest or oldest first"], ["Esc", "close a message, or cancel a search"], ["?", "this list"]];
+    ["Enter", "open a row"], ["t", "live tail on and off"], ["n  o", "newest or oldest first"], ["c", "one line for each message"], ["Esc", "close a message, or cancel a search"], ["?", "this list"]];
   const dialog = h("dialog", { class: "ask", onclick: () => dialog.close(), "aria-label": "Keyboard" },
     h("h2", {}, "Keyboard"), h("dl", { class: "keys" }, rows.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
     h("div", { class: "buttons" }, h("button", { class: "primary" }, "Close")));

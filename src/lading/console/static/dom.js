@@ -87,6 +87,12 @@ export function moment(us) {
   return date.toISOString().replace("T", " ").replace("Z", micros === "000" ? "" : micros);
 }
 
+export function shortMoment(us) {
+  // the time of the day to the millisecond, as 20:13:55.660; where the date stands in a title
+  const shown = moment(us);
+  return shown.includes(" ") && !shown.endsWith("µs") ? shown.slice(shown.indexOf(" ") + 1, shown.indexOf(" ") + 13) : shown;
+}
+
 export function rate(perSecond) {
   if (perSecond === null || perSecond === undefined) return "–";
   return `${perSecond >= 100 ? count(Math.round(perSecond)) : perSecond.toFixed(perSecond ? 1 : 0)}/s`;

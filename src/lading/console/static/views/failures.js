@@ -14,7 +14,7 @@ export async function render(main, context) {
   const found = await get("/api/failures", {}, context.signal);
   main.append(h("div", { class: "bar" }, h("h1", {}, "Failures")), h("h2", {}, "Topics of dead letters"));
   main.append(found.topics.length ? table(["topic", ["messages", "n"], "dead letters of"], found.topics.map((one) => [
-    h("a", { href: `/failures?topic=${encodeURIComponent(one.topic)}` }, visible(one.topic)), count(one.messages), one.of.length ? visible(one.of.join(", ")) : h("span", { class: "soft" }, "no topic; listed for its name")]))
+    h("a", { href: `/failures?topic=${encodeURIComponent(one.topic)}` }, visible(one.topic)), count(one.messages), one.of.length ? visible(one.of.join(", ")) : h("span", { class: "soft" }, "unknown; its name is that of a dead letter topic")]))
     : h("p", { class: "empty" }, "No topic has a dead letter topic. ", h("code", {}, "lading topic set flights dead_letter_topic=flights-dead"), " gives it one."));
   const other = h("input", { type: "text", placeholder: "topic", "aria-label": "Topic", "data-search": true });
   main.append(h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); if (other.value) context.go(`/failures?topic=${encodeURIComponent(other.value)}`); } }, h("span", { class: "soft" }, "another topic:"), other, h("button", { type: "submit" }, "Show")));
@@ -56,20 +56,20 @@ async function letters(main, context, topic) {
 
   function draw(found) {
     const most = Math.max(1, ...found.bars.map((one) => one.messages));
-    fill(facts, plural(found.letters, "dead letter"), found.strangers ? `, and ${count(found.strangers)} that no known system put here` : "");
-    redraw(place, found.bars.length ? [h("h2", {}, "Why"), table(["reason", "from topic", "put here by", ["", "barcell"], ["messages", "n"]], found.bars.map((one) => [
+    fill(facts, plural(found.letters, "dead letter"), found.strangers ? `, and ${plural(found.strangers, "message")} that no known system wrote` : "");
+    redraw(place, found.bars.length ? [h("h2", {}, "Reasons"), table(["reason", "from topic", "written by", ["", "barcell"], ["messages", "n"]], found.bars.map((one) => [
       one.convention === "Lading" ? visible(one.why) : h("button", { type: "button", class: "link", title: "Only these", onclick: () => { where.value = `exception = ${quoted(one.why)}`; context.keep({ where: where.value }, { isSearch: true }); load(); } }, visible(one.why)),
       visible(one.origin_topic), one.convention, barCell(one.messages, most, count(one.messages)), count(one.messages)])),
-    h("h2", {}, "The last ones"), rows(found.rows)] : h("p", { class: "empty" }, "Nothing here says why it failed."));
+    h("h2", {}, "Latest"), rows(found.rows)] : h("p", { class: "empty" }, "Nothing here says why it failed."));
   }
 
   function rows(found) {
     const body = h("tbody", {}, found.map((one) => {
       return openRow(`${one.partition}:${one.offset}`, (row) => open(row, one),
-        h("td", { class: "place", "data-label": "message" }, `${one.partition}:${one.offset}`), h("td", { "data-label": "reason" }, visible(one.why)), h("td", { class: "text", "data-label": "said" }, visible(one.reason ?? "")),
-        h("td", { "data-label": "was at" }, one.origin_topic ? h("a", { href: `/messages?topic=${encodeURIComponent(one.origin_topic)}&open=${one.origin_partition}:${one.origin_offset}` }, visible(`${one.origin_topic} ${one.origin_partition ?? "?"}:${one.origin_offset ?? "?"}`)) : ""));
+        h("td", { class: "place", "data-label": "message" }, `${one.partition}:${one.offset}`), h("td", { "data-label": "reason" }, visible(one.why)), h("td", { class: "text", "data-label": "error" }, visible(one.reason ?? "")),
+        h("td", { "data-label": "origin" }, one.origin_topic ? h("a", { href: `/messages?topic=${encodeURIComponent(one.origin_topic)}&open=${one.origin_partition}:${one.origin_offset}` }, visible(`${one.origin_topic} ${one.origin_partition ?? "?"}:${one.origin_offset ?? "?"}`)) : ""));
     }));
-    return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "what was said", "where it was"].map((one) => h("th", { scope: "col" }, one)))), body));
+    return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "error", "origin"].map((one) => h("th", { scope: "col" }, one)))), body));
   }
 
   function open(row, one) {
@@ -94,7 +94,7 @@ async function sendBack(path, document, selection, done) {
       await ask("Nothing to redrive", [h("p", {}, "A dry run found nothing to send."), rows.length ? table(["", ["messages", "n"]], rows) : null], "Close");
       return;
     }
-    const isSure = await ask("Redrive", [h("p", {}, "A dry run of ", selection ? h("code", {}, visible(selection)) : "all that are here", ":"), table(["", ["messages", "n"]], rows), h("p", {}, "Each goes back to its topic, as it was, and once: what was sent is remembered.")], `Send ${plural(would.sent, "message")}`);
+    const isSure = await ask("Redrive", [h("p", {}, "Dry run of ", selection ? h("code", {}, visible(selection)) : "all messages here", ":"), table(["", ["messages", "n"]], rows), h("p", {}, "Each goes back to its topic, as it was, and once: what was sent is remembered.")], `Send ${plural(would.sent, "message")}`);
     if (!isSure) return;
     const did = await post(path, { ...document, dry_run: false });
     toast(`sent ${plural(did.sent, "message")} back`);
@@ -115,7 +115,7 @@ async function quarantine(main, context, pipeline) {
     try {
       const found = await get("/api/quarantine", { pipeline, where: where.value.trim(), reason: reasons() }, context.signal);
       const most = Math.max(1, ...found.bars.map((one) => one.messages));
-      redraw(place, h("h2", {}, "Why"), table(["reason", "header", ["", "barcell"], ["messages", "n"], ["waiting", "n"], ["sent again", "n"], ["parked", "n"]], found.bars.map((one) => [
+      redraw(place, h("h2", {}, "Reasons"), table(["reason", "header", ["", "barcell"], ["messages", "n"], ["waiting", "n"], ["sent again", "n"], ["parked", "n"]], found.bars.map((one) => [
         h("button", { type: "button", class: "chip", "aria-pressed": String(reasons().includes(one.reason)), onclick: () => { context.keep({ reason: reasons().includes(one.reason) ? reasons().filter((other) => other !== one.reason) : [...reasons(), one.reason] }); load(); } }, wordsOf(one.reason)),
         visible(one.header ?? ""), barCell(one.messages, most, count(one.messages)), count(one.messages), count(one.waiting), count(one.replayed), count(one.parked)])),
       h("h2", {}, "Messages"), list(found.rows));

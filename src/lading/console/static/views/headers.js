@@ -44,7 +44,7 @@ export async function render(main, context) {
 
 function profile(found, topic) {
   const most = Math.max(1, ...found.headers.map((one) => one.bytes));
-  const cards = [["messages", count(found.messages)], ["headers", found.other_occurrences ? `more than ${count(found.headers_count)}` : count(found.headers_count)], ["bytes of headers", size(found.header_bytes)], ["bytes of payloads", size(found.payload_bytes)], ["bytes of keys", size(found.key_bytes)]];
+  const cards = [["messages", count(found.messages)], ["headers", found.other_occurrences ? `more than ${count(found.headers_count)}` : count(found.headers_count)], ["header bytes", size(found.header_bytes)], ["payload bytes", size(found.payload_bytes)], ["key bytes", size(found.key_bytes)]];
   const intervals = found.intervals;
   return [
     found.lost ? h("div", { class: "warning", role: "alert" }, h("p", {}, found.lost)) : null,
@@ -63,7 +63,7 @@ function profile(found, topic) {
     columns("messages over time", "from (UTC)", intervals.map((one) => [at(one.begin), [["messages", one.messages, "routed"]]])),
     intervals.length ? h("p", { class: "soft" }, `${at(intervals[0].begin)} to ${at(intervals.at(-1).begin, intervals.at(-1).seconds)} UTC, intervals of ${count(intervals[0].seconds)} s`) : null,
     h("div", { class: "two" },
-      h("section", {}, h("h2", {}, "Heaviest messages"), table(["message", ["headers", "n"], ["bytes of headers", "n"], ["payload", "n"]], found.heaviest.map((one) => [
+      h("section", {}, h("h2", {}, "Heaviest messages"), table(["message", ["headers", "n"], ["header bytes", "n"], ["payload", "n"]], found.heaviest.map((one) => [
         h("a", { href: `/messages?topic=${encodeURIComponent(topic)}&open=${one.partition}:${one.offset}` }, `${one.partition}:${one.offset}`), count(one.headers), size(one.header_bytes), size(one.payload_bytes)]))),
       h("section", {}, h("div", { class: "bar small" }, h("h2", {}, "Proposed contract"), h("span", { class: "grow" }), h("button", { type: "button", class: "mini", onclick: () => copy(found.contract, "the contract") }, "copy")), h("pre", { class: "code" }, visible(found.contract, true)))),
   ];

@@ -1,12 +1,15 @@
 // Messages: browse by offset and time, search with a filter, follow what arrives, headers as columns that one picks.
 import { get, stream } from "../api.js";
-import { closeDetail, count, errorBox, fill, h, moment, openRow, plural, redraw, toggleDetail, visible, visibleOrEmpty } from "../dom.js";
+import { closeDetail, count, errorBox, fill, h, moment, openRow, plural, redraw, shortMoment, toggleDetail, visible, visibleOrEmpty } from "../dom.js";
 import { detail, markAll } from "./message.js";
 import { tabs } from "./topic.js";
 
 export const title = (params) => `${params.get("topic") ?? ""} messages`;
 const PAGE = 50;
 const TAIL_ROWS_MAX = 500;
+const COMPACT = "lading-compact";
+const PAIRS_MAX = 12; // headers of a message in a list, and in a list of one line each
+const PAIRS_COMPACT_MAX = 3;
 const EXAMPLE = "carrier = 'UA' AND delay > 15";
 
 export async function render(main, context) {
@@ -29,11 +32,12 @@ export async function render(main, context) {
 
   const search = h("input", { class: "search", type: "text", "data-search": true, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
     "aria-label": "Filter", placeholder: `Filter: ${EXAMPLE}`, value: params.get("where") ?? "" });
-  const at = h("input", { type: "text", size: 20, spellcheck: "false", "aria-label": "From", placeholder: "offset, time, earliest, latest", value: params.get("at") ?? "", title: "An offset, -100 for the last 100, a time such as 2026-01-31T12:00, earliest or latest" });
+  const at = h("input", { type: "text", size: 20, spellcheck: "false", "aria-label": "From", placeholder: "offset, time, latest", value: params.get("at") ?? "", title: "An offset, -100 for the last 100, a time such as 2026-01-31T12:00, earliest or latest" });
   const partition = h("input", { type: "number", min: 0, "aria-label": "Partition", placeholder: "all", value: params.get("partition") ?? "" });
-  const states = h("input", { type: "checkbox", checked: params.get("states") === "all" });
-  const order = h("button", { type: "button", title: "n: newest first, o: oldest first" });
-  const tail = h("button", { type: "button", title: "t", "aria-pressed": "false" }, "Live tail");
+  const states = h("input", { type: "checkbox", title: "Messages that are poisoned, unavailable or about to expire", checked: params.get("states") === "all" });
+  const orders = [["Newest first", true, "n"], ["Oldest first", false, "o"]].map(([words, isNewest, key]) => h("button", { type: "button", title: key, dataset: { newest: isNewest }, onclick: () => setOrder(isNewest) }, words));
+  const compact = h("button", { type: "button", class: "mini", title: "c", "aria-pressed": "false", onclick: () => setCompact(!isCompact()) }, "One line each");
+  const tail = h("button", { type: "button", class: "mini", title: "t", "aria-pressed": "false" }, "Live tail");
   const submit = h("button", { type: "submit", class: "primary" }, "Search");
   const facts = h("p", { class: "soft facts", role: "status" });
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress" });
@@ -45,13 +49,19 @@ export async function render(main, context) {
   const problem = h("div");
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "Show more");
   const form = h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); restart(true); } },
-    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, tail);
-  main.append(tabs(topic, "/messages", context), form, problem, h("div", { class: "chipbar" }, chips, others), h("div", { class: "factbar" }, facts, bar, stop), place, h("div", { class: "center" }, more));
+    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "include hidden"), h("span", { class: "switch", role: "group", "aria-label": "Order" }, orders), submit);
+  main.append(tabs(topic, "/messages", context), form, problem, h("div", { class: "chipbar" }, chips, others), h("div", { class: "factbar" }, facts, bar, stop, h("span", { class: "grow" }), tail, compact), place, h("div", { class: "center" }, more));
 
-  order.addEventListener("click", () => setOrder(!newest()));
   tail.addEventListener("click", () => setTail(!tailing()));
   states.addEventListener("change", () => restart());
-  context.onKeys({ t: () => setTail(!tailing()), n: () => setOrder(true), o: () => setOrder(false), Escape: cancel });
+  context.onKeys({ t: () => setTail(!tailing()), n: () => setOrder(true), o: () => setOrder(false), c: () => setCompact(!isCompact()), Escape: cancel });
+
+  function setCompact(on) {
+    // this browser keeps it: who reads many messages reads all topics so
+    try { localStorage.setItem(COMPACT, on ? "1" : ""); } catch { /* a browser that stores nothing */ }
+    drawControls();
+    draw();
+  }
 
   function setOrder(isNewest) {
     // these words have one order alone
@@ -98,8 +108,12 @@ export async function render(main, context) {
   }
 
   function drawControls() {
-    order.textContent = newest() ? "Newest first" : "Oldest first";
-    order.disabled = tailing();
+    for (const one of orders) {
+      one.disabled = tailing();
+      one.setAttribute("aria-pressed", String((one.dataset.newest === "true") === newest()));
+    }
+    compact.setAttribute("aria-pressed", String(isCompact()));
+    place.classList.toggle("compact", isCompact());
     tail.setAttribute("aria-pressed", String(tailing()));
     tail.classList.toggle("live", tailing());
   }
@@ -138,6 +152,9 @@ export async function render(main, context) {
           range = { since: found.since, until: found.until };
           turn(found.order);
           ended = true;
+          // a name that no message has: those that there are can be picked, and the sentence says which is near
+          for (const name of found.names ?? []) if (!seen.has(name)) seen.set(name, 0);
+          fill(problem, found.unseen?.length ? h("div", { class: "warning", role: "status" }, found.unseen.map((sentence) => h("p", {}, visible(sentence)))) : null);
           tellEnd(found);
         } else if (found.looked_at) {
           looked = `, looked at ${count(found.looked_at)} of ${count(found.total)}`;
@@ -246,7 +263,7 @@ export async function render(main, context) {
     const body = h("tbody");
     for (const one of rows) {
       const name = `${one.partition}:${one.offset}`;
-      const row = openRow(name, (at) => toggle(at, one), cells(one, columns, heads));
+      const row = openRow(name, (at) => toggle(at, one), cells(one, columns, heads, isCompact()));
       body.append(row);
       if (open === name) expand(row, one);
     }
@@ -289,18 +306,23 @@ export async function render(main, context) {
 // the server's sentence about messages that are damaged
 const lost = (sentence) => (sentence ? ["; ", h("b", { class: "bad" }, sentence)] : null);
 
-function cells(one, columns, labels) {
+function isCompact() {
+  try { return Boolean(localStorage.getItem(COMPACT)); } catch { return false; }
+}
+
+function cells(one, columns, labels, isShort) {
   const text = (value, label) => h("td", { class: "text", "data-label": label }, value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visibleOrEmpty(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);
   const made = [h("td", { class: "n place", "data-label": labels[0] }, h("span", { class: "soft" }, `${one.partition}:`), one.offset, one.state === "available" ? null : h("span", { class: "badge bad" }, one.state.replaceAll("_", " "))),
-    h("td", { class: "time", "data-label": labels[1] }, moment(one.timestamp_us)), text(one.key, "key")];
+    h("td", { class: "time", "data-label": labels[1], title: isShort ? moment(one.timestamp_us) : null }, isShort ? shortMoment(one.timestamp_us) : moment(one.timestamp_us)), text(one.key, "key")];
   if (columns.length) {
     for (const key of columns) {
       const member = one.members[key];
       made.push(member ? text(member, key) : h("td", { class: "text", "data-label": key }, one.headers.filter((header) => header[0] === key).map(value)));
     }
   } else {
-    const left = one.headers_count - Math.min(12, one.headers.length);
-    made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, 12).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visibleOrEmpty(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
+    const most = isShort ? PAIRS_COMPACT_MAX : PAIRS_MAX;
+    const left = one.headers_count - Math.min(most, one.headers.length);
+    made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, most).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visibleOrEmpty(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
   }
   made.push(text(one.payload, "payload"));
   return made;

@@ -18,7 +18,7 @@ function mirror(one) {
   const head = h("h2", {}, visible(one.source ?? "?"), " → ", visible(one.target ?? "?"), one.running ? h("span", { class: "badge" }, "running") : null, one.report ? h("span", { class: "badge" }, "report") : null);
   const facts = h("p", { class: "soft" }, visible(one.name), one.messages === undefined ? "" : `; ${count(one.messages)} messages in ${one.seconds} s, carrier ${one.carrier}`);
   const columns = one.topics?.length ? Object.keys(one.topics[0]).filter((key) => typeof one.topics[0][key] !== "object") : [];
-  const named = { topic: "topic", messages: one.report ? "messages" : "source offsets passed" };
+  const named = { topic: "topic", messages: one.report ? "messages" : "copied up to" };
   return [head, facts,
     columns.length ? table(columns.map((key) => [named[key] ?? key.replaceAll("_", " "), typeof one.topics[0][key] === "number" ? "n" : ""]), one.topics.map((topic) => columns.map((key) => (typeof topic[key] === "number" ? count(topic[key]) : visible(String(topic[key])))))) : h("p", { class: "empty" }, "Nothing has been copied yet."),
     one.fidelity ? [h("h3", {}, "Fidelity"), table(["fact", ["messages", "n"], ["exact", "n"], ["by carrier", "n"], ["lost", "n"], "what is counted"], one.fidelity.map((row) => [visible(row.fact), count(row.messages), count(row.exact), count(row.rebuilt), row.lost ? h("b", { class: "bad" }, count(row.lost)) : count(row.lost), h("span", { class: "soft" }, visible(row.counted))]))] : null];
