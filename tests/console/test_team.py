@@ -332,6 +332,27 @@ def test_changes_come_from_pages_of_this_console(team: Team, headers: dict[str, 
         assert browser.get("/api/about", headers={"origin": URL}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "mode", "destination", "status"),
+    [
+        ("/topic?topic=mine", "navigate", "document", 200),
+        ("/login", "navigate", "document", 200),
+        ("/topic?topic=mine", "navigate", "iframe", 403),
+        ("/static/app.js", "no-cors", "script", 403),
+        ("/api/topics", "navigate", "document", 403),
+        ("/api/topics", "cors", "empty", 403),
+    ],
+)
+def test_a_link_on_another_site_leads_to_a_page_and_to_nothing_else(
+    team: Team, path: str, mode: str, destination: str, status: int
+) -> None:
+    browser = team.log_in("ann")
+    del browser.headers["origin"]
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": destination}
+    assert browser.get(path, headers=headers).status_code == status
+    assert browser.post("/login", headers=headers).status_code == 403
+
+
 def test_a_name_of_another_host_is_refused(team: Team) -> None:
     assert team.browser(host="192.0.2.1").get("/login", headers={"host": "evil.test"}).status_code == 403
 

@@ -1,4 +1,4 @@
-"""One GET over HTTP/1.1 from the event loop, whose caller bounds the time for all of it by ``asyncio.timeout``.
+"""One request over HTTP/1.1 from the event loop, whose caller bounds the time for all of it by ``asyncio.timeout``.
 
 http.client and urllib bound each read alone: a server that sends a byte now and then keeps a thread for as long as it
 likes. Here the end of the time closes the connection, whatever is being waited for.
@@ -17,8 +17,10 @@ HEAD_BYTES_MAX: Final = 64 << 10
 _READ_BYTES: Final = 64 << 10
 
 
-async def fetch_document(url: str, bytes_max: int) -> bytes:
-    """Return the body of the response to a GET.
+async def fetch_document(
+    url: str, bytes_max: int, *, form: bytes | None = None, authorization: str | None = None
+) -> bytes:
+    """Return the body of the response to a GET, or to a POST of a ``form``.
 
     Raises OSError if no complete response with status 200 arrives (redirects are not followed: only the address of the
     settings is trusted), ValueError if its body is longer than ``bytes_max``.
@@ -32,16 +34,19 @@ async def fetch_document(url: str, bytes_max: int) -> bytes:
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         authority = parts.netloc.rpartition("@")[2]
-        lines = (
-            f"GET {target} HTTP/1.1",
+        lines = [
+            f"{'GET' if form is None else 'POST'} {target} HTTP/1.1",
             f"Host: {authority}",
             "Accept: application/json",
             "Accept-Encoding: identity",
             "User-Agent: lading",
             "Connection: close",
-            "\r\n",
-        )
-        writer.write("\r\n".join(lines).encode("ascii"))
+        ]
+        if authorization is not None:
+            lines.append(f"Authorization: {authorization}")
+        if form is not None:
+            lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(form)}"]
+        writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + (form or b""))
         return await _read_response(reader, bytes_max)
     finally:
         # not awaited: the server decides how long an orderly end of TLS takes

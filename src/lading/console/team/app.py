@@ -20,8 +20,10 @@ from ..changes import CHANGE_NOTER
 from ..responses import encode, error_answer, json_answer
 from ..source import ConsoleSource
 from .audit import AuditFile
-from .login_page import find_goal, render_login
+from .login_page import LoginWays, find_goal, render_continuation, render_login
 from .logins import ENDED, PasswordLogins, UserLogin, check_login, is_over, open_vouched_login
+from .oidc import ATTRIBUTES, BEGIN, CALLBACK, LOGIN_S, OidcLogins
+from .oidc import COOKIE as OIDC_COOKIE
 from .proxy import TrustedProxy
 from .sessions import UNKNOWN, BrowserSession, BrowserSessions
 
@@ -45,13 +47,14 @@ class TeamServices:
     """Parts of the application. ``make_app`` returns the pages over a source for an administrator, or another user."""
 
     url: str
-    shown: str
+    ways: LoginWays
     registry: str | None
     logins: PasswordLogins
     sessions: BrowserSessions
     audit: AuditFile
     make_app: Callable[[ConsoleSource, UserLogin], ASGIApp]
     proxy: TrustedProxy | None
+    provider: OidcLogins | None
     documents: ASGIApp
     """Pages and files that are the same for all users, and for those that are not logged in."""
 
@@ -76,12 +79,16 @@ class TeamConsole:
             return
         if scope["method"] not in ("GET", "HEAD") and not _is_of_own_page(request):
             answer: ASGIApp = json_answer({"error": "changes are made from the pages of this console alone"}, 403)
-        elif path in ("/login", "/logout") and self._is_vouched:
+        elif (path in ("/login", "/logout") or path.startswith("/login/")) and self._is_vouched:
             answer = json_answer({"error": "the reverse proxy of this console logs people in and out"}, 404)
         elif path == "/login":
             answer = await self._log_in(request) if scope["method"] == "POST" else self._show_login(request)
         elif path == "/logout":
             answer = self._log_out(request)
+        elif path == BEGIN:
+            answer = await self._begin_at_provider(request)
+        elif path == CALLBACK:
+            answer = await self._finish_at_provider(request)
         elif path.startswith("/api/"):
             await self._serve(request, send)
             return
@@ -97,14 +104,14 @@ class TeamConsole:
     # -- logging in and out
 
     def _show_login(self, request: Request) -> Response:
-        return render_login(self._services.shown, goal=find_goal(request.query_params.get("next", "")))
+        return render_login(self._services.ways, goal=find_goal(request.query_params.get("next", "")))
 
     async def _log_in(self, request: Request) -> Response:
-        form = await _read_form(request)
+        form = await _read_form(request) if self._services.ways.has_passwords else None
         if form is None:
             return json_answer({"error": "send the form of the login page"}, 400)
         user, host, goal = form.get("user", ""), self._host_of(request), find_goal(form.get("next", ""))
-        show = partial(render_login, self._services.shown, goal=goal, user=user[:255])
+        show = partial(render_login, self._services.ways, goal=goal, user=user[:255])
         try:
             login = await self._services.logins.log_in(user, form.get("password", ""), host)
             return await self._open_session(login, host, goal)
@@ -124,6 +131,41 @@ class TeamConsole:
         # a reload of what follows must not send the password again
         response = RedirectResponse(goal, 303, {"cache-control": "no-store"})
         response.headers.append("set-cookie", f"{COOKIE}={token}; {_ATTRIBUTES}")
+        return response
+
+    # -- logging in at an identity provider
+
+    async def _begin_at_provider(self, request: Request) -> Response:
+        provider, goal = self._services.provider, find_goal(request.query_params.get("next", ""))
+        if provider is None:
+            return json_answer({"error": "this console has no identity provider"}, 404)
+        try:
+            begun = await provider.begin(goal)
+        except Unreachable as error:
+            return render_login(self._services.ways, goal=goal, problem=str(error), status=502)
+        response = RedirectResponse(begun.url, 303, {"cache-control": "no-store"})
+        response.headers.append("set-cookie", f"{OIDC_COOKIE}={begun.cookie}; Max-Age={LOGIN_S}; {ATTRIBUTES}")
+        return response
+
+    async def _finish_at_provider(self, request: Request) -> Response:
+        """Return the page after a login at the provider, by what it sent the browser back with."""
+        services, host = self._services, self._host_of(request)
+        if services.provider is None:
+            return json_answer({"error": "this console has no identity provider"}, 404)
+        name = ""
+        try:
+            begun = request.cookies.get(OIDC_COOKIE, "")
+            name, goal = await services.provider.finish(begun, request.query_params, host)
+            login = await run_in_threadpool(open_vouched_login, services.url, name)
+            token = await self._add_session(login, host)
+        except Refusal as refusal:
+            await run_in_threadpool(services.audit.note, "log in", name, host, f"refused: {refusal}")
+            return render_login(services.ways, problem=str(refusal), status=401)
+        except LadingError as error:
+            return render_login(services.ways, problem=str(error), status=502)
+        response = render_continuation(find_goal(goal))
+        response.headers.append("set-cookie", f"{COOKIE}={token}; {_ATTRIBUTES}")
+        response.headers.append("set-cookie", f"{OIDC_COOKIE}=; Max-Age=0; {ATTRIBUTES}")
         return response
 
     async def _add_session(self, login: UserLogin, host: str, token: str = "") -> str:

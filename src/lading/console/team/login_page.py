@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -13,6 +14,19 @@ POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 HOME: Final = "/"
+# with no-referrer Chromium (156) sends "Origin: null" with a form, as if another site's page had sent it
+_HEADERS: Final = {"content-security-policy": POLICY, "cache-control": "no-store", "referrer-policy": "same-origin"}
+_CONTINUATION: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Logged in · Lading</title>
+<meta http-equiv="refresh" content="0;url={goal}">
+<meta name="color-scheme" content="light dark">
+</head>
+<body><p>You are logged in. <a href="{goal}">Go on</a></p></body>
+</html>
+"""
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -28,28 +42,53 @@ _PAGE: Final = """<!doctype html>
 <span class="source">{source}</span></header>
 <main id="main" class="login">
 <div class="bar"><h1>Log in</h1></div>
-{problem}<form method="post" action="/login" class="login">
+{problem}{provider}{form}</main>
+</body>
+</html>
+"""
+_FORM: Final = """<form method="post" action="/login" class="login">
 <input type="hidden" name="next" value="{next}">
 <label>User <input name="user" value="{user}" autocomplete="username" autocapitalize="none" spellcheck="false" maxlength="255" required{focus_user}></label>
 <label>Password <input name="password" type="password" autocomplete="current-password" maxlength="4096" required{focus_password}></label>
 <button class="primary" type="submit">Log in</button>
 </form>
-</main>
-</body>
-</html>
 """  # noqa: E501 - lines of HTML
 
 
-def render_login(source: str, *, goal: str = HOME, user: str = "", problem: str = "", status: int = 200) -> Response:
+class LoginWays(NamedTuple):
+    """The logins that a page offers: the name of the identity provider, if there is one, and passwords."""
+
+    source: str
+    provider: str | None = None
+    has_passwords: bool = True
+
+
+def render_login(
+    ways: LoginWays, *, goal: str = HOME, user: str = "", problem: str = "", status: int = 200
+) -> Response:
     """Return the page. ``goal`` is the path to show after the login, ``problem`` why the last one failed."""
     shown = f'<div class="error" role="alert"><p>{escape(escape_unseen(problem))}</p></div>\n' if problem else ""
-    text = _PAGE.format(
-        source=escape(escape_unseen(source)), problem=shown, next=escape(goal), user=escape(user),
-        focus_user="" if user else " autofocus", focus_password=" autofocus" if user else "",
-    )  # fmt: skip
-    # with no-referrer Chromium (156) sends "Origin: null" with a form, as if another site's page had sent it
-    headers = {"content-security-policy": POLICY, "cache-control": "no-store", "referrer-policy": "same-origin"}
-    return Response(text, status, headers, "text/html; charset=utf-8")
+    provider = form = ""
+    if ways.provider is not None:
+        link = f"/login/oidc?{urlencode({'next': goal})}"
+        label = escape(escape_unseen(ways.provider))
+        provider = f'<p><a class="button primary" href="{escape(link)}">Log in with {label}</a></p>\n'
+    if ways.has_passwords:
+        form = _FORM.format(
+            next=escape(goal), user=escape(user), focus_user="" if user else " autofocus",
+            focus_password=" autofocus" if user else "",
+        )  # fmt: skip
+    text = _PAGE.format(source=escape(escape_unseen(ways.source)), problem=shown, provider=provider, form=form)
+    return Response(text, status, _HEADERS, "text/html; charset=utf-8")
+
+
+def render_continuation(goal: str) -> Response:
+    """Return a page that goes on to ``goal`` by itself.
+
+    After a redirect browsers still say that another site sent them, and leave cookies of ``SameSite=Strict`` out.
+    """
+    text = _CONTINUATION.format(goal=escape(goal))
+    return Response(text, 200, _HEADERS, "text/html; charset=utf-8")
 
 
 def find_goal(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -22,7 +22,9 @@ from ..server import NAME, ConsolePolicy, make_document_routes, make_pages, rout
 from ..source import ConsoleSource
 from .app import TeamConsole, TeamServices, respond_rejected
 from .audit import AuditFile
+from .login_page import LoginWays
 from .logins import PasswordLogins, UserLogin, require_administrator, require_users
+from .oidc import OidcLogins
 from .proxy import TrustedProxy
 from .sessions import BrowserSessions
 from .settings import TeamDocument
@@ -42,7 +44,7 @@ def run_team(
     Raises LocalError for an address that is taken, files that cannot be used, and a source that lets everybody in.
     """
     require_users(team.from_)
-    if team.proxy is not None and team.proxy.user_header is not None:
+    if team.acts_for_users:
         require_administrator(team.from_)
     tls, names = team.make_tls(), team.list_names()
     with logging_to_stderr(output):
@@ -77,12 +79,13 @@ def make_console(team: TeamDocument, clock: Callable[[], float] = time.monotonic
     return TeamConsole(
         TeamServices(
             url=team.from_,
-            shown=without_options(team.from_),
+            ways=LoginWays(without_options(team.from_), None if team.oidc is None else team.oidc.shown, team.passwords),
             registry=team.registry,
             logins=PasswordLogins(team.from_),
             sessions=BrowserSessions(team.session, clock),
             audit=AuditFile(team.audit_file),
             make_app=make_app,
+            provider=None if team.oidc is None else OidcLogins(team.oidc, team.public_url or ""),
             proxy=None if team.proxy is None else TrustedProxy(team.proxy),
             documents=make_pages(make_document_routes()),
         )
@@ -98,6 +101,24 @@ def guard(console: TeamConsole, listener: socket.socket, team: TeamDocument, nam
 
     async def serve_as_https(scope: Scope, receive: Receive, send: Send) -> None:
         # a proxy may ask without TLS, but a page of http:// is another site
-        await guarded({**scope, "scheme": "https"}, receive, send)
+        headers = list(_drop_site(scope)) if scope["type"] == "http" else []
+        await guarded({**scope, "scheme": "https", "headers": headers}, receive, send)
 
     return serve_as_https
+
+
+def _drop_site(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers of a request, without the site that sent it if a person followed a link to a page.
+
+    A page holds nothing of the source before it asks for it itself, and an identity provider sends people back.
+    """
+    headers = dict(scope["headers"])
+    is_link = (
+        scope["method"] == "GET"
+        and not scope["path"].startswith("/api/")
+        and headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest") == b"document"
+    )
+    for name, value in scope["headers"]:
+        if not (is_link and name == b"sec-fetch-site"):
+            yield name, value

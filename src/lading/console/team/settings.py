@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
@@ -17,6 +17,7 @@ from ...model.value_faults import describe_fault
 from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
 from ...settings.toml_text import read_toml
 from ..settings import DEFAULT_ADDRESS, ConsoleSettings
+from .oidc import OidcSection
 from .proxy import ProxySection
 
 KIND: Final = "console file"
@@ -24,6 +25,7 @@ KIND: Final = "console file"
 AUDIT_FILE: Final = "console-audit.jsonl"
 
 Text = Annotated[str, Field(min_length=1)]
+AnySection = TypeVar("AnySection", bound=Section | None)
 
 
 class SessionSection(Section):
@@ -63,6 +65,9 @@ class TeamDocument(Section):
     tls: TlsSettings = DEFAULTS
     session: SessionSection = DEFAULTS
     proxy: ProxySection | None = None
+    oidc: OidcSection | None = None
+    passwords: bool = True
+    """Whether people may log in by a name and a password of the source; off with an identity provider alone."""
 
     @model_validator(mode="after")
     def _require_encryption(self) -> Self:
@@ -76,7 +81,24 @@ class TeamDocument(Section):
             raise ValueError("with [proxy] set public_url, the address by which browsers ask the proxy")
         if self.proxy is not None and self.proxy.user_header is not None and not self.from_.startswith("lading://"):
             raise ValueError("proxy.user_header takes a broker of Lading, which lets an administrator act for others")
+        if self.oidc is not None:
+            self._require_provider()
+        if not self.passwords and self.oidc is None:
+            raise ValueError("passwords is false, and there is no other login; add [oidc]")
         return self
+
+    def _require_provider(self) -> None:
+        if self.public_url is None:
+            raise ValueError("with [oidc] set public_url, to which the provider sends browsers back")
+        if self.proxy is not None and self.proxy.user_header is not None:
+            raise ValueError("[oidc] and proxy.user_header are two ways to log in; leave one out")
+        if not self.from_.startswith("lading://"):
+            raise ValueError("[oidc] takes a broker of Lading, which lets an administrator act for others")
+
+    @property
+    def acts_for_users(self) -> bool:
+        """Whether this process acts for users that show no password, by its own login at the source."""
+        return self.oidc is not None or (self.proxy is not None and self.proxy.user_header is not None)
 
     @property
     def audit_file(self) -> Path:
@@ -124,7 +146,8 @@ def parse_team(document: dict[str, Any], where: str, base: Path) -> TeamDocument
         "audit": None if team.audit is None else base / team.audit,
         "pipelines": tuple(base / one for one in team.pipelines),
         "mirrors": tuple(base / one for one in team.mirrors),
-        "proxy": _place_proxy(base, team.proxy),
+        "proxy": _place_file(base, team.proxy, "secret_file"),
+        "oidc": _place_file(base, team.oidc, "client_secret_file"),
         "tls": team.tls.model_copy(
             update={
                 name: base / path
@@ -141,10 +164,10 @@ def parse_team(document: dict[str, Any], where: str, base: Path) -> TeamDocument
     return team.model_copy(update=changed)
 
 
-def _place_proxy(base: Path, proxy: ProxySection | None) -> ProxySection | None:
-    if proxy is None or proxy.secret_file is None:
-        return proxy
-    return proxy.model_copy(update={"secret_file": base / proxy.secret_file})
+def _place_file(base: Path, section: AnySection, name: str) -> AnySection:
+    """Return a section whose file is relative to ``base``."""
+    file = None if section is None else getattr(section, name)
+    return section if section is None or file is None else section.model_copy(update={name: base / file})
 
 
 def _describe_invalid(error: ValidationError) -> str:
@@ -153,7 +176,12 @@ def _describe_invalid(error: ValidationError) -> str:
     place = [str(part) for part in first["loc"]]
     key = ".".join(place)
     if first["type"] == "extra_forbidden":
-        sections: dict[str, Any] = {"tls": TlsSettings, "session": SessionSection, "proxy": ProxySection}
+        sections: dict[str, Any] = {
+            "tls": TlsSettings,
+            "session": SessionSection,
+            "proxy": ProxySection,
+            "oidc": OidcSection,
+        }
         section: Any = sections.get(place[0], TeamDocument) if len(place) > 1 else TeamDocument
         known = sorted(field.alias or name for name, field in section.model_fields.items())
         near = get_close_matches(place[-1], known, 1, 0.6)

@@ -87,6 +87,12 @@ class TokenIssuer:
 
     async def verify(self, token: str, now_us: int) -> IssuedLogin:
         """Return what a token says. Raises Refusal, INVALID_TOKEN or TOKEN_EXPIRED, if it says nothing here."""
+        claims = await self.read_claims(token, now_us)
+        ends_s = float(claims["exp"]) + self._settings.clock_skew_s
+        return IssuedLogin(claims[self._settings.user_claim], int(ends_s * 1e6))
+
+    async def read_claims(self, token: str, now_us: int) -> dict[str, Any]:
+        """Return the claims of a token that is valid now, among them its user. Raises Refusal as ``verify`` does."""
         import jwt
 
         now_s, settings = now_us / 1e6, self._settings
@@ -98,7 +104,7 @@ class TokenIssuer:
             # dates are checked below, by the clock that is passed
             options: Any = {"require": ["exp", "iss", "aud"], "verify_exp": False, "verify_nbf": False,
                             "verify_iat": False}  # fmt: skip
-            claims = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token, key, ALGORITHMS, options=options, issuer=settings.issuer, audience=settings.audience
             )
             name, ends_s = claims[settings.user_claim], float(claims["exp"])
@@ -109,7 +115,7 @@ class TokenIssuer:
             raise invalid_token_error("is not valid here, or not yet")
         if not now_s < ends_s + settings.clock_skew_s:
             raise Refusal(Reason.TOKEN_EXPIRED, "this token has expired; ask its issuer for another")
-        return IssuedLogin(name, int((ends_s + settings.clock_skew_s) * 1e6))
+        return claims
 
     async def _refresh(self) -> None:
         while True:
