@@ -7,8 +7,11 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+
+from ..model.errors import RemoteError
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -156,3 +159,12 @@ def read_content(response: HTTPResponse, bytes_max: int) -> bytes | None:
         return response.read() if announced <= bytes_max else None
     content = response.read(bytes_max + 1)
     return content if len(content) <= bytes_max else None
+
+
+@contextmanager
+def reading_response(remedy: str) -> Iterator[None]:
+    """Raise RemoteError, with ``remedy``, for a response that has not the form that is read: another server sent it."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise RemoteError(f"a response of the server has another form than is known; {remedy}") from None

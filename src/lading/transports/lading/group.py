@@ -65,6 +65,6 @@ class LadingMembership:
 
     def _call(self, what: str) -> None:
         body = {"member": self._member, "topics": self._topics}
-        answer = self._http.request("POST", "groups", self._group, what, again=True, document=body).json()
+        answer = self._http.request("POST", "groups", self._group, what, again=True, document=body).fields()
         self.generation = answer.get("generation", self.generation)
         self.partitions = [(flat_name(stream, topic), number) for stream, topic, number in answer.get("partitions", [])]

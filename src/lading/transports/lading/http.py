@@ -12,7 +12,8 @@ import select
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from email.message import Message
 from http.client import (
     BadStatusLine,
@@ -23,12 +24,12 @@ from http.client import (
     RemoteDisconnected,
 )
 from textwrap import shorten
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 from urllib.parse import quote, urlencode
 
 from ...model.errors import CorruptError, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ..client_tls import NAME_CA_FILE, ClientTls, explain_failure
-from ..network import DeadlineSocket, read_content
+from ..network import DeadlineSocket, read_content, reading_response
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"
@@ -37,7 +38,7 @@ LONGEST_PAUSE_S = 2.0
 ERROR_TEXT_MAX: Final = 200
 RESPONSE_BYTES_MAX: Final = 512 << 20
 """As long as those of a Kafka broker may be."""
-_NAME_ADMIN: Final = "name the address of its admin endpoint (Lading prints it as admin when it starts)"
+NAME_ADMIN: Final = "name the address of its admin endpoint (Lading prints it as admin when it starts)"
 PASSING = (Reason.STOPPING,)
 """Refusals that a repeated request may not meet again: the broker restarts."""
 
@@ -50,8 +51,45 @@ class HttpResponse(NamedTuple):
     content: bytes
 
     def json(self) -> Any:
-        """Return the content as JSON. Raises ValueError if it is not."""
-        return json.loads(self.content)
+        """Return the content as JSON. Raises RemoteError if it is not, and for a member that an object lacks."""
+        with reading_document():
+            return json.loads(self.content, object_hook=_Fields)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the content as an object of JSON. Raises RemoteError, also for a member that it lacks."""
+        return require_fields(self.json())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the content as a list of objects of JSON. Raises RemoteError, also for a member that one lacks."""
+        with reading_document():
+            return [require_fields(row) for row in _require_list(self.json())]
+
+
+@contextmanager
+def reading_document() -> Iterator[None]:
+    """Raise RemoteError for a document that has not the form of Lading's."""
+    with reading_response(NAME_ADMIN):
+        yield
+
+
+class _Fields(dict[str, Any]):
+    """An object of a response: one without a member that is read is of another server."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise RemoteError(f"a response of the server has no {name!r}; {NAME_ADMIN}")
+
+
+def require_fields(value: Any) -> dict[str, Any]:
+    """Return an object of a response. Raises RemoteError if it is something else."""
+    if not isinstance(value, dict):
+        raise RemoteError(f"a response of the server has a {type(value).__name__} for an object; {NAME_ADMIN}")
+    return value
+
+
+def _require_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
 
 
 class AdminHttp:
@@ -177,7 +215,7 @@ class AdminHttp:
             return content
         self._connection.close()
         raise CorruptError(
-            f"the server at {self.place} sends a response of more than {RESPONSE_BYTES_MAX} bytes; {_NAME_ADMIN}"
+            f"the server at {self.place} sends a response of more than {RESPONSE_BYTES_MAX} bytes; {NAME_ADMIN}"
         )
 
     def _unreachable(self, failure: Exception) -> Unreachable:
@@ -189,21 +227,21 @@ class AdminHttp:
                 f"({explain_failure(failure)})"
             )
         if isinstance(failure, BadStatusLine) and not isinstance(failure, RemoteDisconnected):
-            return Unreachable(f"the server at {self.place} does not speak HTTP; {_NAME_ADMIN}")
+            return Unreachable(f"the server at {self.place} does not speak HTTP; {NAME_ADMIN}")
         if isinstance(failure, ssl.SSLError):
             return Unreachable(f"the broker at {self.place}: TLS failed: {explain_failure(failure)}")
         return Unreachable(
             f"no broker is reachable at {self.place} ({explain_failure(failure)}); "
-            f"start one with `lading serve --data DIR`, or {_NAME_ADMIN}"
+            f"start one with `lading serve --data DIR`, or {NAME_ADMIN}"
         )
 
 
 def refusal(answer: HttpResponse, request: str) -> Refusal | RemoteError:
     """Return the error that a response with an error status stands for."""
     try:
-        document = answer.json()
+        document = json.loads(answer.content)
         return Refusal(Reason(document["reason"]), str(document["message"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         text = shorten(answer.content.decode(errors="replace"), ERROR_TEXT_MAX, placeholder=" …")
         return RemoteError(
             f"{request} was answered with status {answer.status}" + (f": {text}" if text else ""), code=answer.status

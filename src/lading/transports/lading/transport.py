@@ -24,7 +24,7 @@ from ..secrets import read_secret
 from ..topics import split_new_name, unknown_topic_error
 from .blocks import BlockWriter, Compression
 from .group import LadingMembership
-from .http import AdminHttp, HttpResponse
+from .http import AdminHttp, HttpResponse, reading_document, require_fields
 from .users import UserAdministration
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class LadingTransport(UserAdministration):
         # an nsqlookupd has a page of this name, too
         if not isinstance(rows, list):
             raise self._other_server_error()
-        return [read_topic(row) for row in rows if wanted is None or wanted(row["name"])]
+        return [read_topic(row) for row in map(require_fields, rows) if wanted is None or wanted(row["name"])]
 
     def _other_server_error(self) -> LocalError:
         return LocalError(
@@ -119,7 +119,7 @@ class LadingTransport(UserAdministration):
         tried = [self._places[name]] if name in self._places else []
         for stream, topic in [*tried, *spellings(name)]:
             try:
-                meta = read_topic(self._http.get("topics", stream, topic).json())
+                meta = read_topic(self._http.get("topics", stream, topic).fields())
             except Refusal as error:
                 if error.reason not in _NOT_FOUND:
                     raise
@@ -157,7 +157,7 @@ class LadingTransport(UserAdministration):
 
     def streams(self) -> list[dict[str, Any]]:
         """Return the ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages`` of each stream."""
-        rows: list[dict[str, Any]] = self._http.get("streams").json()
+        rows: list[dict[str, Any]] = self._http.get("streams").rows()
         return rows
 
     def create_stream(self, name: str, stream_id: int | None = None) -> None:
@@ -235,13 +235,13 @@ class LadingTransport(UserAdministration):
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``."""
-        return int(self._partition_get(topic, partition, "offset", timestamp_us=timestamp_us).json()["offset"])
+        return int(self._partition_get(topic, partition, "offset", timestamp_us=timestamp_us).fields()["offset"])
 
     def states(
         self, topic: str, partition: int, *, first: int = 0, end: int | None = None
     ) -> list[tuple[int, int, State]]:
         """Ranges (first, end, state) of messages that are not available."""
-        rows = self._partition_get(topic, partition, "states", first=first, end=end).json()
+        rows = self._partition_get(topic, partition, "states", first=first, end=end).rows()
         return [(row["first"], row["end"], STATE_BY_WORD[row["state"]]) for row in rows]
 
     # writing
@@ -282,25 +282,25 @@ class LadingTransport(UserAdministration):
         See docs/reference/http-states.
         """
         path = ("topics", *self._place(topic)) if partition is None else self._path(topic, partition)
-        answer: dict[str, Any] = self._http.request("PUT", *path, "states", again=True, document=document).json()
+        answer: dict[str, Any] = self._http.request("PUT", *path, "states", again=True, document=document).fields()
         return answer
 
     def state_counts(self, topic: str) -> list[dict[str, Any]]:
         """Per ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of messages."""
-        rows: list[dict[str, Any]] = self._http.get("topics", *self._place(topic), "states").json()
+        rows: list[dict[str, Any]] = self._http.get("topics", *self._place(topic), "states").rows()
         return rows
 
     def retention(self, topic: str, within_ms: int) -> dict[str, Any]:
         """Return what retention will delete within this time, and by which rule (docs/reference/admin-api)."""
         document: dict[str, Any] = self._http.get(
             "topics", *self._place(topic), "retention", within_ms=within_ms
-        ).json()
+        ).fields()
         return document
 
     def alter_topic(self, name: str, settings: dict[str, Any]) -> TopicMeta:
         """Change the settings of a topic that are named; None takes one back."""
         path = ("topics", *self._place(name), "settings")
-        return read_topic(self._http.request("PUT", *path, again=True, document=settings).json())
+        return read_topic(self._http.request("PUT", *path, again=True, document=settings).fields())
 
     def begin(self, scope: str = "") -> int:
         """Open a transaction; blocks that name its id stay unread until it is committed.
@@ -308,7 +308,7 @@ class LadingTransport(UserAdministration):
         Those of one ``scope`` are attempts at the same work: a commit aborts what it does not name of it.
         """
         answer = self._http.request("POST", "transactions", again=True, document={"scope": scope})
-        return int(answer.json()["transaction_id"])
+        return int(answer.fields()["transaction_id"])
 
     def commit(self, key: str, transactions: Sequence[int]) -> None:
         """Commit the transactions under ``key``; a key that was committed before makes it a no-op."""
@@ -324,12 +324,12 @@ class LadingTransport(UserAdministration):
 
     def groups(self) -> list[dict[str, Any]]:
         """Groups of all protocols: ``protocol``, ``group``, ``state``, ``generation``, ``members``, ``lag``."""
-        rows: list[dict[str, Any]] = self._http.get("groups").json()
+        rows: list[dict[str, Any]] = self._http.get("groups").rows()
         return rows
 
     def group(self, protocol: str, name: str) -> dict[str, Any]:
         """Return one group as ``groups`` describes it, with the names of its ``members`` and its ``partitions``."""
-        group: dict[str, Any] = self._http.get("groups", protocol, name).json()
+        group: dict[str, Any] = self._http.get("groups", protocol, name).fields()
         return group
 
     def describe_groups(self, limit: int) -> list[dict[str, Any]]:
@@ -348,14 +348,14 @@ class LadingTransport(UserAdministration):
 
     def find_group_filter(self, protocol: str, name: str) -> dict[str, Any] | None:
         """Return the filter of a group as ``group`` does, or None; one of Kafka need not have had a member."""
-        found: dict[str, Any] = self._http.get("groups", protocol, name, "filter").json()
+        found: dict[str, Any] = self._http.get("groups", protocol, name, "filter").fields()
         return found.get("filter")
 
     def set_group_filter(self, protocol: str, name: str, where: str, client_ids: Sequence[str]) -> dict[str, Any]:
         """Have members of a group get only messages that meet a condition; return the filter."""
         document = {"where": where, "client_ids": list(client_ids)}
         response = self._http.request("PUT", "groups", protocol, name, "filter", again=True, document=document)
-        found: dict[str, Any] = response.json()["filter"]
+        found: dict[str, Any] = response.fields()["filter"]
         return found
 
     def remove_group_filter(self, protocol: str, name: str) -> None:
@@ -369,7 +369,7 @@ class LadingTransport(UserAdministration):
         document = {"where": where, "topics": list(topics), "messages": messages}
         path = ("groups", protocol, name, "filter", "preview")
         response = self._http.request("POST", *path, again=True, document=document)
-        rows: list[dict[str, Any]] = response.json()
+        rows: list[dict[str, Any]] = response.rows()
         return rows
 
     def delete_group(self, protocol: str, name: str) -> None:
@@ -382,12 +382,12 @@ class LadingTransport(UserAdministration):
 
     def health(self) -> dict[str, Any]:
         """Return the ``status``, and what is ``refusing``, ``damaged`` or a problem, if the caller may see that."""
-        document: dict[str, Any] = self._http.get("health").json()
+        document: dict[str, Any] = self._http.get("health").fields()
         return document
 
     def overview(self) -> dict[str, Any]:
         """Return uptime, disk, totals since the start, and when certificates expire, to those who may ``describe``."""
-        document: dict[str, Any] = self._http.get("overview").json()
+        document: dict[str, Any] = self._http.get("overview").fields()
         return document
 
     # tests
@@ -428,10 +428,11 @@ class LadingTransport(UserAdministration):
             raise
 
     def _post(self, topic: str, partition: int, block: bytes) -> SendResult:
-        answer = self._http.request("POST", *self._path(topic, partition), "chunks", again=True, content=block).json()
+        answer = self._http.request("POST", *self._path(topic, partition), "chunks", again=True, content=block).fields()
         return SendResult(answer["count"], answer["base_offset"], answer["duplicate"])
 
 
+@reading_document()
 def read_topic(row: dict[str, Any]) -> TopicMeta:
     """Return the topic that a row of ``GET /topics`` describes."""
     return TopicMeta(
@@ -464,6 +465,7 @@ class PartitionFacts(NamedTuple):
     epochs: tuple[tuple[int, int], ...]
 
 
+@reading_document()
 def read_facts(answer: HttpResponse) -> PartitionFacts:
     """Return what the headers of a response say of its partition."""
     headers = answer.headers
@@ -477,11 +479,13 @@ def read_facts(answer: HttpResponse) -> PartitionFacts:
     )
 
 
+@reading_document()
 def read_pairs(answer: HttpResponse, header: str) -> list[tuple[int, int]]:
     """Return the pairs of numbers in a header, such as the ranges of aborted transactions."""
     return [(one, other) for one, other in json.loads(answer.headers[header])]
 
 
+@reading_document()
 def read_fetched(topic: str, partition: int, offset: int, answer: HttpResponse) -> FetchResult:
     """Return what was read of a partition from ``offset`` on."""
     facts = read_facts(answer)

@@ -24,12 +24,12 @@ class UserAdministration:
 
     def me(self) -> dict[str, Any]:
         """Return the caller's ``name``, whether it is an ``administrator``, and whether the broker ``has_users``."""
-        document: dict[str, Any] = self._http.get("me").json()
+        document: dict[str, Any] = self._http.get("me").fields()
         return document
 
     def users(self) -> list[dict[str, Any]]:
         """Return the ``id``, ``name``, ``administrator``, ``active`` and ``created_us`` of each user."""
-        rows: list[dict[str, Any]] = self._http.get("users").json()
+        rows: list[dict[str, Any]] = self._http.get("users").rows()
         return rows
 
     def add_user(self, name: str, password: str, *, administrator: bool = False) -> None:
@@ -47,13 +47,13 @@ class UserAdministration:
 
     def tokens(self, user: str) -> list[dict[str, Any]]:
         """Return the ``name``, ``created_us`` and ``ends_us`` of each access token of a user."""
-        rows: list[dict[str, Any]] = self._http.get("users", user, "tokens").json()
+        rows: list[dict[str, Any]] = self._http.get("users", user, "tokens").rows()
         return rows
 
     def add_token(self, user: str, name: str, days: float | None = None) -> str:
         """Add an access token, which is not shown again; it expires after ``days``, or never."""
         answer = self._http.request("POST", "users", user, "tokens", name, again=False, document={"days": days})
-        return str(answer.json()["token"])
+        return str(answer.fields()["token"])
 
     def delete_token(self, user: str, name: str) -> None:
         """Delete an access token."""
@@ -61,7 +61,7 @@ class UserAdministration:
 
     def rules(self) -> list[dict[str, Any]]:
         """Return the ``user``, ``kind``, ``pattern``, ``name``, ``operation`` and ``denies`` of each rule."""
-        rows: list[dict[str, Any]] = self._http.get("rules").json()
+        rows: list[dict[str, Any]] = self._http.get("rules").rows()
         return rows
 
     def change_rules(self, add: Sequence[dict[str, Any]] = (), delete: Sequence[dict[str, Any]] = ()) -> None:
@@ -70,7 +70,7 @@ class UserAdministration:
 
     def quotas(self) -> list[dict[str, Any]]:
         """Return the ``user`` of each quota, ``*`` for that of all others, and what it bounds."""
-        rows: list[dict[str, Any]] = self._http.get("quotas").json()
+        rows: list[dict[str, Any]] = self._http.get("quotas").rows()
         return rows
 
     def set_quota(self, user: str, quota: dict[str, float]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
 from ...model.errors import MalformedMessage, RemoteError, SettingError, Unreachable
 from ..client_tls import ClientTls, explain_failure
-from ..network import recognise_protocol
+from ..network import reading_response, recognise_protocol
 from .compressed import DEFLATE_LEVEL, ClientCompression, CompressedStream
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 1 << 18
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
+READY_MAX: Final = 2_500
+"""The most of an nsqd that does not say it, which is nsqd's default."""
 NAME_NSQD: Final = (
     "name the address of an nsqd or nsqlookupd (Lading prints nsqd_tcp and nsqlookupd_http when it starts)"
 )
@@ -117,7 +119,10 @@ class NsqConnection:
         try:
             document = identity.document(tls=tls is not None, compression=compression)
             answer = self._ask_alone(MAGIC + write("IDENTIFY", body=document))
-            self.facts: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
+            with reading_response(NAME_NSQD):
+                self.facts: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
+                self.ready_max = int(self.facts.get("max_rdy_count") or READY_MAX)
+                """The most that may be in flight at once."""
             if tls is not None:
                 self._start_tls(tls, host)
             if compression is not None:
@@ -201,11 +206,6 @@ class NsqConnection:
     def knows_ext(self) -> bool:
         """Whether the server knows ext headers."""
         return WITH_EXT in str(self.facts.get("version", ""))
-
-    @property
-    def ready_max(self) -> int:
-        """The most that may be in flight at once."""
-        return int(self.facts.get("max_rdy_count") or 2500)
 
     def fileno(self) -> int:
         """Return the descriptor by which to wait for what arrives."""

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from ...model.errors import CorruptError, RemoteError, Unreachable
 from ..client_tls import ClientTls, explain_failure, has_no_tls
-from ..network import DeadlineSocket, read_content
+from ..network import DeadlineSocket, read_content, reading_response
 from .connection import NAME_NSQD
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
@@ -66,10 +66,12 @@ class Discovery:
                     f"{NAME_NSQD}",
                     code=error.code,
                 ) from None
+            with reading_response(NAME_NSQD):
+                port = int(facts.get("tcp_port") or 0)
             self._speaks_http = True
-            self._is_lookup = not facts.get("tcp_port")
+            self._is_lookup = not port
             if not self._is_lookup:
-                self._direct = NsqdAddress(self._host, int(facts["tcp_port"]))
+                self._direct = NsqdAddress(self._host, port)
         return self._is_lookup
 
     def of_topic(self, topic: str) -> LookupResult:
@@ -82,20 +84,27 @@ class Discovery:
             if error.code == 404:
                 return LookupResult([])
             raise
-        meta = found.get("meta") or {}
-        nodes = {_node(one, self._host): None for one in found.get("producers") or ()}
-        nodes |= {_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
-        return LookupResult(list(nodes), meta.get("extend_support"))
+        with reading_response(NAME_NSQD):
+            meta = found.get("meta") or {}
+            nodes = {_node(one, self._host): None for one in found.get("producers") or ()}
+            nodes |= {_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
+            return LookupResult(list(nodes), meta.get("extend_support"))
 
     def all(self) -> list[NsqdAddress]:
         """Return every node that is up."""
         if not self.lookup():
             return [self._direct]
-        return [_node(one, self._host) for one in self._get("/nodes", {}).get("producers") or ()]
+        found = self._get("/nodes", {})
+        with reading_response(NAME_NSQD):
+            return [_node(one, self._host) for one in found.get("producers") or ()]
 
     def topics(self) -> list[str] | None:
         """Return all topics, or None if only an nsqlookupd could say."""
-        return sorted(self._get("/topics", {}).get("topics") or ()) if self.lookup() else None
+        if not self.lookup():
+            return None
+        found = self._get("/topics", {})
+        with reading_response(NAME_NSQD):
+            return sorted(map(_require_text, found.get("topics") or ()))
 
     def create_extended(self, topic: str, partitions: int) -> None:
         """Have an ext topic made. Raises RemoteError if the nsqlookupd refuses; upstream's makes a plain one."""
@@ -119,7 +128,8 @@ class Discovery:
     def _get(self, path: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         found = self._ask("GET", path, parameters)
         # servers before 1.0 wrap every response
-        return dict(found.get("data") or {}) if "status_code" in found else found
+        with reading_response(NAME_NSQD):
+            return dict(found.get("data") or {}) if "status_code" in found else found
 
     def _connection(self) -> HTTPConnection:
         if self._tls is None:
@@ -160,13 +170,19 @@ class Discovery:
             raise RemoteError(f"{place} answered {path} with {answer.status} {text}", code=answer.status)
         try:
             found = json.loads(content or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             found = {}
         return found if isinstance(found, dict) else {}
 
 
 class _NotHttp(Exception):
     """The server there does not speak HTTP: it is an nsqd."""
+
+
+def _require_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def _node(one: Mapping[str, Any], host: str) -> NsqdAddress:
