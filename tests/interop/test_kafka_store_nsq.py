@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -145,6 +146,106 @@ def test_gateways_that_are_killed_lose_no_message(
     )
 
 
+def test_a_paused_channel_gets_nothing_at_any_gateway(gateways: list[BrokerProcess]) -> None:
+    name = next(_names)
+    one, other = NsqClient(gateways[0]), NsqClient(gateways[1])
+    assert one.publish(name, b"first") == b"OK"
+    other.send(b"SUB %s ch\nRDY 5\n" % name.encode())
+    assert other.receive() == (0, b"OK")
+    assert other.receive_message() == b"first"
+    wait_until(lambda: is_known(gateways[0], name))
+    for what, verb in ((f"channel/pause?topic={name}&channel=ch", "channel"), (f"topic/pause?topic={name}", "topic")):
+        # the gateway that the reader is not at
+        assert change(gateways[0], what) == 200
+        wait_until(partial(is_paused, gateways[1], name, verb))
+        assert one.publish(name, verb.encode()) == b"OK"
+        assert not other.has_more(1.5)
+        assert change(gateways[1], what.replace("pause", "unpause")) == 200
+        assert other.receive_message() == verb.encode()
+    for client in (one, other):
+        client.close()
+
+
+def test_an_emptied_channel_delivers_what_comes_afterwards(gateways: list[BrokerProcess]) -> None:
+    name = next(_names)
+    one, other = NsqClient(gateways[0]), NsqClient(gateways[1])
+    for number in range(5):
+        assert one.publish(name, b"%d" % number) == b"OK"
+    # before it has a channel the topic has them, and its first channel would
+    assert change(gateways[0], f"topic/empty?topic={name}") == 200
+    assert change(gateways[0], f"channel/create?topic={name}&channel=ch") == 200
+    assert one.publish(name, b"5") == b"OK"
+    wait_until(lambda: is_known(gateways[1], name))
+    assert change(gateways[1], f"channel/empty?topic={name}&channel=ch") == 200
+    assert one.publish(name, b"6") == b"OK"
+    other.send(b"SUB %s ch\nRDY 5\n" % name.encode())
+    assert other.receive() == (0, b"OK")
+    assert other.receive_message() == b"6"
+    for client in (one, other):
+        client.close()
+
+
+def test_a_deleted_channel_is_gone_from_all_gateways(gateways: list[BrokerProcess]) -> None:
+    name = next(_names)
+    one, other = NsqClient(gateways[0]), NsqClient(gateways[1])
+    assert one.publish(name, b"first") == b"OK"
+    other.send(b"SUB %s ch\nRDY 1\n" % name.encode())
+    assert other.receive() == (0, b"OK")
+    assert other.receive_message() == b"first"
+    wait_until(lambda: is_known(gateways[0], name))
+    assert change(gateways[0], f"channel/delete?topic={name}&channel=ch") == 200
+    with pytest.raises(OSError):
+        while True:
+            other.receive()
+    wait_until(lambda: change(gateways[1], f"channel/pause?topic={name}&channel=ch") == 404)
+    one.close()
+
+
+def test_a_delayed_message_comes_at_its_time_and_outlives_its_gateway(
+    gateways: list[BrokerProcess], kafka: RunningKafka
+) -> None:
+    name = next(_names)
+    one, other = NsqClient(gateways[0]), NsqClient(gateways[1])
+    delay_s = 5.0
+    with testing.broker(settings={"store": kafka.url}) as killed:
+        lost = NsqClient(killed)
+        began_s = time.monotonic()
+        assert one.publish(name, b"late", delay_ms=int(delay_s * 1000)) == b"OK"
+        assert one.publish(name, b"now") == b"OK"
+        lost.send(b"SUB %s ch\nRDY 5\n" % name.encode())
+        assert lost.receive() == (0, b"OK")
+        assert lost.receive_message() == b"now"
+        os.kill(killed.pid, signal.SIGKILL)
+        lost.close()
+    other.send(b"SUB %s ch\nRDY 5\n" % name.encode())
+    assert other.receive() == (0, b"OK")
+    # the other message comes again if its FIN had not gone out
+    received = other.receive_message()
+    assert (received if received != b"now" else other.receive_message()) == b"late"
+    assert time.monotonic() - began_s >= delay_s
+    for client in (one, other):
+        client.close()
+
+
+def change(gateway: BrokerProcess, what: str) -> int:
+    return httpx.post(f"http://{gateway.endpoints['nsqd_http']}/{what}", timeout=60).status_code
+
+
+def read_stats(gateway: BrokerProcess, topic: str) -> dict[str, Any]:
+    url = f"http://{gateway.endpoints['nsqd_http']}/stats?format=json&topic={topic}"
+    topics = httpx.get(url, timeout=10).json()["topics"]
+    return topics[0] if topics else {"paused": False, "channels": []}
+
+
+def is_paused(gateway: BrokerProcess, topic: str, verb: str) -> bool:
+    found = read_stats(gateway, topic)
+    return bool(found["paused"] if verb == "topic" else found["channels"][0]["paused"])
+
+
+def is_known(gateway: BrokerProcess, topic: str) -> bool:
+    return bool(read_stats(gateway, topic)["channels"])
+
+
 class NsqClient:
     """A client of nsqd's TCP protocol, as it is written in its specification."""
 
@@ -172,8 +273,16 @@ class NsqClient:
         data = self._socket.recv(size - 4, socket.MSG_WAITALL) if size > 4 else b""
         return kind, data
 
-    def publish(self, topic: str, body: bytes) -> bytes:
-        self.send(b"PUB %s\n" % topic.encode() + struct.pack(">i", len(body)) + body)
+    def receive_message(self) -> bytes:
+        """Return the body of the next message, and finish it."""
+        kind, data = self.receive()
+        assert kind == 2, data
+        self.send(b"FIN " + data[10:26] + b"\n")
+        return data[26:]
+
+    def publish(self, topic: str, body: bytes, delay_ms: int | None = None) -> bytes:
+        command = b"PUB %s\n" % topic.encode() if delay_ms is None else b"DPUB %s %d\n" % (topic.encode(), delay_ms)
+        self.send(command + struct.pack(">i", len(body)) + body)
         return self.receive()[1]
 
     def has_more(self, wait_s: float) -> bool:

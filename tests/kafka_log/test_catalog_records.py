@@ -15,13 +15,16 @@ from lading.kafka_log.catalog_records import (
     ChannelRecord,
     GatewayRecord,
     GroupRecord,
+    QueueRecord,
     StreamRecord,
     TopicRecord,
 )
 from lading.model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
 
 
-def apply(records: CatalogRecords, *written: StreamRecord | TopicRecord | ChannelRecord | GatewayRecord) -> None:
+def apply(
+    records: CatalogRecords, *written: StreamRecord | TopicRecord | ChannelRecord | QueueRecord | GatewayRecord
+) -> None:
     for one in written:
         records.apply(one.key.encode(), one.pack())
 
@@ -49,9 +52,19 @@ def test_the_first_of_two_gateways_gets_the_id_and_the_other_one_the_next() -> N
 def test_channels_are_names_of_a_topic(caplog: pytest.LogCaptureFixture) -> None:
     records = CatalogRecords()
     apply(records, ChannelRecord("air.legs", "a", 5), ChannelRecord("air.legs", "b", 5), ChannelRecord("hops", "a", 5))
-    assert records.channels == {"air.legs": {"a", "b"}, "hops": {"a"}}
+    assert {topic: set(channels) for topic, channels in records.channels.items()} == {
+        "air.legs": {"a", "b"},
+        "hops": {"a"},
+    }
+    paused = ChannelRecord("hops", "a", 5, True, "aa", (7, 9))
+    apply(records, paused, QueueRecord("hops", "aa", True, (3,)))
+    assert records.channels["hops"]["a"] == paused
+    assert records.copy().queues == {"hops": QueueRecord("hops", "aa", True, (3,))}
+    # as an earlier gateway wrote it
+    records.apply(b"channel:hops/a", b'{"version": 1, "created_us": 5}')
+    assert records.channels["hops"]["a"] == ChannelRecord("hops", "a", 5)
     records.apply(ChannelRecord("air.legs", "a", 0).key.encode(), None)
-    assert records.copy().channels["air.legs"] == {"b"}
+    assert set(records.copy().channels["air.legs"]) == {"b"}
     with caplog.at_level(logging.WARNING, "lading.store"):
         records.apply(b"channel:hops", b"{}")
     assert "its key is not TOPIC/CHANNEL" in caplog.text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from lading.broker.channels import Delivery, Subscriber
 from lading.dialects.kafka.encode import ProducerSequence
 from lading.dialects.kafka.messages import CODE
 from lading.kafka_log import share_channels
+from lading.kafka_log.catalog_records import ChannelRecord, QueueRecord
 from lading.kafka_log.share_channels import DELIVERIES_MAX, ClusterChannel
 from lading.model.errors import Reason, Refusal
 from lading.transports.fitting import fill_missing_columns
@@ -21,6 +23,8 @@ from lading.transports.kafka.sizes import encode_records
 from tests.kafka_log.test_cuts import make_batch
 
 SECOND_US = 1_000_000
+UUID = bytes(16)
+RECORD = ChannelRecord("legs", "ch", 5)
 PARTITION = 0
 
 
@@ -50,12 +54,24 @@ class NotedReader:
 class Owner:
     def __init__(self, reader: NotedReader) -> None:
         self.reader = reader
+        self.is_topic_paused = False
+        self.woken = 0
+        self.changed: list[ChannelRecord] = []
+
+    def is_paused(self, topic: object) -> bool:
+        return self.is_topic_paused
+
+    def find_date(self, now_us: int) -> int:
+        return now_us
+
+    def change_channel(self, channel: ClusterChannel, change: Callable[[ChannelRecord], ChannelRecord]) -> None:
+        self.changed.append(change(RECORD))
 
     def start_reader(self, channel: ClusterChannel) -> NotedReader:
         return self.reader
 
     def wake(self, channel: ClusterChannel) -> None:
-        return None
+        self.woken += 1
 
     def count_out(self, count: int) -> None:
         return None
@@ -68,7 +84,7 @@ def reader() -> NotedReader:
 
 @pytest.fixture
 def channel(reader: NotedReader) -> ClusterChannel:
-    topic: Any = SimpleNamespace(flat_name="legs", partitions=[SimpleNamespace(number=PARTITION)])
+    topic: Any = SimpleNamespace(flat_name="legs", uuid=UUID, partitions=[SimpleNamespace(number=PARTITION)])
     return ClusterChannel(cast("Any", Owner(reader)), topic, "ch", ephemeral=False)
 
 
@@ -80,13 +96,16 @@ def subscribe(channel: ClusterChannel, ready: int) -> tuple[Subscriber, list[Del
     return subscriber, taken
 
 
-def acquire(channel: ClusterChannel, *ranges: tuple[int, int, int], count: int = 10) -> None:
-    """Take ranges of (first, last, deliveries) of a batch of ``count`` messages."""
+def acquire(
+    channel: ClusterChannel, *ranges: tuple[int, int, int], count: int = 10, due_us: dict[int, int] | None = None
+) -> None:
+    """Take ranges of (first, last, deliveries) of a batch of ``count`` messages, some of which are due later."""
     ready = fill_missing_columns(make_batch([b"%d" % number for number in range(count)]))
     records = bytes(encode_records(ready, 1_000).encode(0, count, ProducerSequence(1, 0, 0), None))
     run = to_run("legs", PARTITION, records)
     assert run.dialect == CODE
-    channel.on_acquired(cast("Any", channel)._reader, [AcquiredMessages(PARTITION, run, ranges, 30.0)])
+    due_dates = {(PARTITION, offset): at_us for offset, at_us in (due_us or {}).items()}
+    channel.on_acquired(cast("Any", channel)._reader, [AcquiredMessages(PARTITION, run, ranges, 30.0)], due_dates)
 
 
 def list_taken(taken: list[Delivery]) -> list[tuple[int, int]]:
@@ -206,7 +225,7 @@ def test_the_messages_of_a_subscriber_that_leaves_go_to_others(channel: ClusterC
     late = cast("Any", reader)
     _, taken = subscribe(channel, 5)
     cast("Any", channel)._reader = NotedReader()
-    channel.on_acquired(late, [])
+    channel.on_acquired(late, [], {})
     channel.on_lost(late, [PARTITION])
     channel.pump(0)
     assert taken == []
@@ -218,5 +237,71 @@ def test_what_a_share_group_cannot_do_is_refused(channel: ClusterChannel) -> Non
         with pytest.raises(Refusal, match="not supported on a store of kafka://"):
             channel.subscribe(subscriber, **more)
     with pytest.raises(Refusal, match="share group"):
-        channel.pause()
+        channel.skip()
     assert share_channels.group_of("air.legs", "ch") == "nsq.air.legs.ch"
+
+
+def test_a_paused_channel_keeps_what_it_has(channel: ClusterChannel, reader: NotedReader) -> None:
+    owner = cast("Any", channel)._channels
+    _, taken = subscribe(channel, 5)
+    channel.pause()
+    assert owner.changed == [replace(RECORD, is_paused=True)] and not channel.paused, "others decide it as well"
+    channel.take_over(owner.changed[0], None)
+    assert channel.paused
+    acquire(channel, (0, 1, 1))
+    channel.pump(0)
+    assert taken == [] and reader.wanted == 0
+    channel.expire(cast("Any", channel)._lock_us)
+    assert reader.take() == [(0, RENEW), (1, RENEW)]
+    channel.take_over(RECORD, None)
+    owner.is_topic_paused = True
+    channel.pump(0)
+    assert taken == []
+    owner.is_topic_paused = False
+    channel.pump(0)
+    assert list_taken(taken) == [(0, 1), (1, 1)]
+
+
+def test_a_channel_that_nobody_reads_waits_for_no_pump(channel: ClusterChannel) -> None:
+    """At the start of a gateway nothing pumps yet, and what waits then would keep all channels from being pumped."""
+    channel.take_over(RECORD, None)
+    assert cast("Any", channel)._channels.woken == 0
+
+
+def test_an_emptied_channel_finishes_what_it_had(channel: ClusterChannel, reader: NotedReader) -> None:
+    subscriber, taken = subscribe(channel, 2)
+    acquire(channel, (0, 3, 1))
+    channel.pump(0)
+    assert list_taken(taken) == [(0, 1), (1, 1)]
+    channel.take_over(replace(RECORD, topic_id=UUID.hex(), emptied=(3,)), None)
+    assert sorted(reader.take()) == [(0, ACCEPT), (1, ACCEPT), (2, ACCEPT)]
+    assert subscriber.in_flight == 0 and finish(channel, subscriber, 0) == 0
+    channel.pump(0)
+    assert list_taken(taken) == [(3, 1)]
+    # also what comes later, at any gateway
+    acquire(channel, (1, 2, 1), (4, 4, 1))
+    assert sorted(reader.take()) == [(1, ACCEPT), (2, ACCEPT)]
+    assert channel.statistics().skipped == 5
+    # offsets of a topic that was deleted say nothing of the one that has its name now
+    channel.take_over(replace(RECORD, topic_id="aa", emptied=(9,)), QueueRecord("legs", "aa", False, (9,)))
+    acquire(channel, (5, 5, 1))
+    assert reader.take() == []
+
+
+def test_a_delayed_publication_waits_for_its_date(
+    channel: ClusterChannel, reader: NotedReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_channels, "wall_us", lambda: SECOND_US)
+    _, taken = subscribe(channel, 5)
+    acquire(channel, (0, 2, 1), due_us={1: 3 * SECOND_US, 2: SECOND_US})
+    channel.pump(SECOND_US)
+    # one is due, and another was due before
+    assert list_taken(taken) == [(0, 1), (2, 1)] and channel.statistics().deferred == 1
+    channel.expire(2 * SECOND_US)
+    channel.pump(2 * SECOND_US)
+    assert taken == []
+    channel.expire(3 * SECOND_US)
+    channel.pump(3 * SECOND_US)
+    # it was not delivered before: its attempt is the first, and the cluster has not had it back
+    assert list_taken(taken) == [(1, 1)] and channel.statistics().deferred == 0
+    assert [kind for _, kind in reader.take() if kind == RELEASE] == []

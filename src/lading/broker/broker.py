@@ -82,6 +82,7 @@ class BrokerParts(NamedTuple):
     make_positions: Callable[[Catalog, Counters, int, Callable[[Callable[[], None]], None]], Positions] = Positions
     make_iggy_groups: type[IggyGroups] = IggyGroups
     make_channels: type[Channels] = Channels
+    make_delayed: type[DelayedMessages] = DelayedMessages
 
 
 CHANNEL_RULES: Final = ChannelRules(
@@ -170,7 +171,7 @@ class Broker:
         )  # fmt: skip
         self.states = States(self.dead_letters, self.commit, self.counters, mark_active)
         self.damages = Damages()
-        self.postponed = DelayedMessages(
+        self.postponed = parts.make_delayed(
             self.catalog, self.appender, directory, self._open_log, self._on_synced, self.damages.watch
         )
         self.channels = parts.make_channels(

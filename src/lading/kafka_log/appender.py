@@ -38,9 +38,20 @@ class ClusterAppender(Appender):
         self._lines: dict[Partition, _Line] = {}
 
     def append(
-        self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object = None
+        self,
+        partition: Partition,
+        dialect: int,
+        flags: int,
+        room_bytes: int,
+        write: Write,
+        source: object = None,
+        *,
+        due_date_us: int = 0,
     ) -> Append:
-        """Take what ``write`` writes; what it raises is raised, and nothing is sent."""
+        """Take what ``write`` writes; what it raises is raised, and nothing is sent.
+
+        Channels keep the messages back until ``due_date_us``, if it is not 0.
+        """
         refusal = partition.log.refusal
         if refusal is not None:
             raise Refusal(refusal.reason, str(refusal))
@@ -51,7 +62,9 @@ class ClusterAppender(Appender):
         else:
             array = np.empty(room_bytes, np.uint8)
             size_bytes, count, low_us, high_us = write(array, 0, line.next)
-        line.outgoing.append(OutgoingMessages(dialect, flags, array, 0, size_bytes, line.next, count, low_us, high_us))
+        line.outgoing.append(
+            OutgoingMessages(dialect, flags, array, 0, size_bytes, line.next, count, low_us, high_us, due_date_us)
+        )
         append = self._pending(partition, Append(line.next, line.next + count, count, size_bytes))
         line.next += count
         if not partition.dirty:

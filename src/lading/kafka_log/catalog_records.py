@@ -27,6 +27,7 @@ TOPIC: Final = "topic:"
 CHANNEL: Final = "channel:"
 GATEWAY: Final = "gateway:"
 GROUP: Final = "group:"
+QUEUE: Final = "queue:"
 GATEWAY_S: Final = 30.0
 """A gateway whose record is older does not run."""
 
@@ -77,12 +78,17 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord:
-    """A channel of NSQ: that it exists. Its messages and settings are those of its share group."""
+    """A channel of NSQ: that it exists, and what an operator set. Its messages are those of its share group."""
 
     topic: str
     """The flat name."""
     channel: str
     created_us: int
+    is_paused: bool = False
+    topic_id: str = ""
+    """The cluster's id of the topic of which ``emptied`` are the ends, in hexadecimal."""
+    emptied: tuple[int, ...] = ()
+    """The end of each partition at the time at which the channel was emptied: messages before it are finished."""
 
     @property
     def key(self) -> str:
@@ -91,7 +97,30 @@ class ChannelRecord:
 
     def pack(self) -> bytes:
         """Return the value."""
-        return json.dumps({"version": VERSION, "created_us": self.created_us}).encode()
+        document = {"version": VERSION, "created_us": self.created_us, "is_paused": self.is_paused}
+        return json.dumps({**document, "topic_id": self.topic_id, "emptied": self.emptied}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """The queue of a topic before its channels of NSQ: whether it is paused, and where the first of them begins."""
+
+    topic: str
+    """The flat name."""
+    topic_id: str
+    is_paused: bool = False
+    emptied: tuple[int, ...] = ()
+    """As of a channel."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return QUEUE + self.topic
+
+    def pack(self) -> bytes:
+        """Return the value."""
+        document = {"version": VERSION, "topic_id": self.topic_id, "is_paused": self.is_paused}
+        return json.dumps({**document, "emptied": self.emptied}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +174,12 @@ class CatalogRecords:
     streams: dict[str, StreamRecord] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
     """By flat name."""
-    channels: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Names by flat name of the topic."""
-    groups: dict[str, dict[str, GroupRecord]] = field(default_factory=dict)
+    channels: dict[str, dict[str, ChannelRecord]] = field(default_factory=dict)
     """By flat name of the topic and name; each inner dictionary is replaced as a whole."""
+    queues: dict[str, QueueRecord] = field(default_factory=dict)
+    """By flat name of the topic."""
+    groups: dict[str, dict[str, GroupRecord]] = field(default_factory=dict)
+    """As ``channels``."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
     """By id, with the time of this machine at which the last record of each was read."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
@@ -158,7 +189,12 @@ class CatalogRecords:
     def copy(self) -> CatalogRecords:
         """Return the same streams and topics, for a reader in another thread; it takes no more records."""
         return CatalogRecords(
-            dict(self.streams), dict(self.topics), dict(self.channels), dict(self.groups), dict(self.gateways)
+            dict(self.streams),
+            dict(self.topics),
+            dict(self.channels),
+            dict(self.queues),
+            dict(self.groups),
+            dict(self.gateways),
         )
 
     def list_topic_ids(self, stream: str) -> Mapping[int, str]:
@@ -175,6 +211,8 @@ class CatalogRecords:
                 self._apply_topic(name.removeprefix(TOPIC), value)
             elif name.startswith(CHANNEL):
                 self._apply_channel(name.removeprefix(CHANNEL), value)
+            elif name.startswith(QUEUE):
+                self._apply_queue(name.removeprefix(QUEUE), value)
             elif name.startswith(GROUP):
                 self._apply_group(name.removeprefix(GROUP), value)
             elif name.startswith(GATEWAY):
@@ -229,12 +267,23 @@ class CatalogRecords:
         topic, slash, channel = name.partition("/")
         if not (topic and slash and channel):
             raise ValueError("its key is not TOPIC/CHANNEL")
-        known = self.channels.get(topic, frozenset())
+        known = {one: record for one, record in self.channels.get(topic, {}).items() if one != channel}
+        if value is not None:
+            document = _parse(value)
+            known[channel] = ChannelRecord(
+                topic, channel, int(document["created_us"]), bool(document.get("is_paused", False)),
+                str(document.get("topic_id", "")), tuple(map(int, document.get("emptied", ()))),
+            )  # fmt: skip
+        self.channels[topic] = known
+
+    def _apply_queue(self, topic: str, value: bytes | None) -> None:
         if value is None:
-            self.channels[topic] = known - {channel}
-        else:
-            _parse(value)
-            self.channels[topic] = known | {channel}
+            self.queues.pop(topic, None)
+            return
+        document = _parse(value)
+        self.queues[topic] = QueueRecord(
+            topic, str(document["topic_id"]), bool(document["is_paused"]), tuple(map(int, document["emptied"]))
+        )
 
     def _apply_group(self, name: str, value: bytes | None) -> None:
         topic, slash, group = name.partition("/")

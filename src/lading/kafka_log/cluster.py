@@ -29,6 +29,7 @@ from .catalog_records import (
     ChannelRecord,
     GatewayRecord,
     GroupRecord,
+    QueueRecord,
     StreamRecord,
     TopicRecord,
 )
@@ -174,8 +175,10 @@ class ClusterTopics:
         with self._lock:
             self._transport.delete_topic(name)
             self._write(_make_record(name, 0).key, None)
-            for channel in self._records.channels.get(name, ()):
-                self._write(ChannelRecord(name, channel, 0).key, None)
+            for channel in self._records.channels.get(name, {}).values():
+                self._write(channel.key, None)
+            if (queue := self._records.queues.get(name)) is not None:
+                self._write(queue.key, None)
             # the cluster forgets their positions with the topic
             for group in self._records.groups.get(name, {}).values():
                 self._write(group.key, None)
@@ -187,13 +190,56 @@ class ClusterTopics:
         it is the topic's first channel. Refusal if the cluster has no share groups."""
         with self._lock:
             self._read_catalog()
-            names = self._records.channels.get(topic, frozenset())
+            names = self._records.channels.get(topic, {})
             if name not in names:
                 require_share_groups(self._cluster, group)
                 set_group_configs(self._cluster, group, find_configs(not names))
                 record = ChannelRecord(topic, name, now_us)
                 self._write(record.key, record.pack())
                 self._read_catalog()
+
+    def change_channel(self, topic: str, name: str, change: Callable[[ChannelRecord], ChannelRecord]) -> None:
+        """Have a channel with other settings; does nothing if it was deleted meanwhile."""
+        with self._lock:
+            self._read_catalog()
+            record = self._records.channels.get(topic, {}).get(name)
+            if record is not None:
+                self._write(record.key, change(record).pack())
+
+    def change_queue(self, topic: str, topic_id: str, change: Callable[[QueueRecord], QueueRecord]) -> None:
+        """Have the queue of a topic with other settings."""
+        with self._lock:
+            self._read_catalog()
+            record = self._records.queues.get(topic)
+            if record is None or record.topic_id != topic_id:
+                record = QueueRecord(topic, topic_id)
+            self._write(record.key, change(record).pack())
+
+    def delete_channel(self, topic: str, name: str) -> None:
+        """Have a channel exist no more, so that its readers leave its share group."""
+        with self._lock:
+            self._write(ChannelRecord(topic, name, 0).key, None)
+
+    def finish_channel_deletion(self, topic: str, name: str, group: str) -> None:
+        """Delete the share group of a deleted channel when its members have left. Refusal if they do not leave."""
+        for _ in range(LEAVE_LOOKS_MAX):
+            with self._lock:
+                self._read_catalog()
+                if name in self._records.channels.get(topic, {}) or self._try_to_delete(group):
+                    return
+            time.sleep(LEAVE_LOOK_S)
+        raise Refusal(
+            Reason.GROUP_NOT_EMPTY,
+            f"channel {name!r} of topic {topic!r}: it is deleted, but the cluster still has a reader of a gateway that "
+            f"ended; a new channel of that name goes on with its messages unless group {group!r} is deleted in Kafka",
+        )
+
+    def list_ends(self, topic: str, partitions_count: int) -> tuple[int, ...]:
+        """Return the end of each partition now."""
+        with self._lock:
+            places = [(topic, number) for number in range(partitions_count)]
+            found = list_offsets(self._cluster, places, LATEST)
+            return tuple(found[place].offset for place in places)
 
     def put_group(
         self, topic: str, topic_id: bytes, ident: int | None, name: str | None, now_us: int, name_in_kafka: NameGroup

@@ -27,6 +27,7 @@ from .appender import ClusterAppender
 from .catalog_records import GatewayRecord
 from .changes import ClusterChanges
 from .cluster import ClusterTopics, ClusterView
+from .delayed_messages import ClusterDelayedMessages
 from .ends import AwaitedPlaces, Ends, EndsWatcher, Places
 from .group_members import GroupMembers
 from .group_offsets import GroupOffsets
@@ -35,7 +36,7 @@ from .loader import Loader
 from .log import StretchCache
 from .positions import ClusterPositions
 from .producers import Producers
-from .refusals import GatewayAccessFile, GatewayCatalog, RefusedRenames, refuse
+from .refusals import GatewayAccessFile, GatewayCatalog, RefusedRenames
 from .share_channels import ClusterChannels
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ class ClusterStore:
         self.catalog = GatewayCatalog(data / FILE_NAME, disk, self.dates)
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
-        """Refuse."""
-        # topics come from the cluster with their logs: only messages that a publisher delays would have a log besides
-        refuse("delays")
+        """Raise: topics come from the cluster with their logs."""
+        raise NotImplementedError(f"{path}: a gateway opens no log")
 
 
 @contextmanager
@@ -121,6 +121,7 @@ class Gateway:
                 ),
                 ClusterIggyGroups,
                 ClusterChannels,
+                ClusterDelayedMessages,
             ),
         )  # fmt: skip
         store.catalog.is_guarded = True
@@ -226,7 +227,10 @@ class Gateway:
     def _take_records(self, view: ClusterView) -> None:
         for topic in self.broker.topology.topics():
             self._groups.take_over(topic, view.records.groups.get(topic.flat_name, {}))
-            self._channels.take_over(topic, view.records.channels.get(topic.flat_name, frozenset()))
+            records = view.records
+            self._channels.take_over(
+                topic, records.channels.get(topic.flat_name, {}), records.queues.get(topic.flat_name)
+            )
 
     def _beat(self) -> None:
         """Write that this gateway runs, with its address for clients of NSQ."""

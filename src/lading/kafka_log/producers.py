@@ -23,6 +23,7 @@ from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from ..transports.fitting import MessageRefused
 from ..transports.kafka.writer import KafkaWriter
+from .due_dates import add_due_date
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +48,8 @@ class OutgoingMessages(NamedTuple):
     messages_count: int
     min_timestamp_us: int
     max_timestamp_us: int
+    due_date_us: int = 0
+    """Until when channels keep the messages back, microseconds since 1970; 0: not at all."""
 
 
 class ProduceOutcome(Protocol):
@@ -187,7 +190,8 @@ def to_batch(messages: Sequence[OutgoingMessages]) -> pa.RecordBatch:
         last = one.first + one.messages_count - 1
         times_us = one.min_timestamp_us, one.max_timestamp_us
         chunk[0] = (one.start, one.end, one.first, one.messages_count, last, *times_us, one.flags)
-        parts += [registry.to_batch(part) for part in registry.decode(Run(one.dialect, one.array, chunk), request)]
+        some = [registry.to_batch(part) for part in registry.decode(Run(one.dialect, one.array, chunk), request)]
+        parts += [add_due_date(part, one.due_date_us) for part in some] if one.due_date_us else some
     if len(parts) == 1:
         return parts[0]
     # some have origin times, others do not

@@ -39,13 +39,16 @@ REFUSED: Final[Mapping[str, str]] = {
     "schemas": f"the schema registry is not supported on a store of kafka://; {_BROKER}",
     "channels": "positions of channels in files are not supported on a store of kafka://; share groups have them",
     "channel settings": (
-        "channels cannot be paused, emptied, moved or deleted through a store of kafka://; use Kafka's tools for the "
-        "share group nsq.TOPIC.CHANNEL"
+        "channels cannot skip, be ordered, or be moved to an offset through a store of kafka://; use Kafka's tools for "
+        "the share group nsq.TOPIC.CHANNEL"
+    ),
+    "paused queues": (
+        "a paused topic that has channels cannot be emptied on a store of kafka://: it keeps no messages apart from "
+        "theirs; empty its channels"
     ),
     "channel filters": f"tags, filters and samples are not supported on a store of kafka://; {_BROKER}",
     "ordered channels": f"channels in order, or of one partition, are not supported on a store of kafka://; {_BROKER}",
     "ephemeral channels": "ephemeral channels are not supported on a store of kafka://; use a name without #ephemeral",
-    "delays": f"publications with a delay are not supported on a store of kafka://; {_BROKER}",
 }
 """Refused features, with the sentence that clients and the log get."""
 

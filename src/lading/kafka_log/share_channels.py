@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
+from threading import Thread
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
 from ..broker.channels import Channel, Channels, ChannelStart, Delivery, Page, Subscriber
+from ..broker.core.pending_result import PendingResult
 from ..broker.core.read import message_offsets
-from ..model.errors import Reason, Refusal
+from ..dialects.nsq.limits import REQUEUE_MS_MAX
+from ..model.errors import LadingError, Reason, Refusal
 from ..runtime.clock import now_us as wall_us
 from ..transports.kafka.share import ACCEPT, GAP, RELEASE, RENEW, Acknowledgement, AcquiredMessages
 from .refusals import refuse
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
     from ..broker.core.change import Change
     from ..broker.core.topology import Partition, Topic
     from ..transports.kafka.transport import KafkaTransport
+    from .catalog_records import ChannelRecord, QueueRecord
     from .cluster import ClusterTopics
+    from .due_dates import DueDates
 
 LOG: Final = logging.getLogger("lading.store")
 DELIVERIES_MAX: Final = 10
@@ -61,6 +67,8 @@ class _Held:
     delivered_us: int = 0
     due_us: int = 0
     """When the owner's time, or the delay, is over; 0 while it waits."""
+    is_new: bool = False
+    """Whether its publisher has delayed it, and no subscriber had it here."""
 
 
 def group_of(topic: str, channel: str) -> str:
@@ -81,6 +89,8 @@ class ClusterChannel(Channel):
         self._renewed_us = 0
         self._lock_us = LOCK_MS * 1000
         self._next = 0
+        self._emptied: Sequence[int] = ()
+        """The offset of each partition before which messages are finished, and not delivered."""
 
     # -- subscribers
 
@@ -127,12 +137,12 @@ class ClusterChannel(Channel):
 
     # -- what the cluster gives
 
-    def on_acquired(self, reader: ShareGroupReader, found: Sequence[AcquiredMessages]) -> None:
+    def on_acquired(self, reader: ShareGroupReader, found: Sequence[AcquiredMessages], due_dates: DueDates) -> None:
         """Take messages; those that have gone from their batches are acknowledged as gaps."""
         if reader is not self._reader:
             # an earlier one, which gave back what it had
             return
-        gaps: list[Acknowledgement] = []
+        settled: list[Acknowledgement] = []
         for acquired in found:
             if acquired.partition >= len(self.topic.partitions):
                 continue
@@ -144,26 +154,50 @@ class ClusterChannel(Channel):
                 present = offsets.tolist()
                 if len(present) <= last - first:
                     missing = sorted(set(range(first, last + 1)) - set(present))
-                    gaps += [Acknowledgement(acquired.partition, one, one, GAP) for one in missing]
+                    settled += [Acknowledgement(acquired.partition, one, one, GAP) for one in missing]
                 for offset in present:
+                    if self._is_emptied(acquired.partition, offset):
+                        settled.append(Acknowledgement(acquired.partition, offset, offset, ACCEPT))
+                        self._counts.skipped += 1
+                        continue
                     held = _Held(partition, page, offset, deliveries)
                     self._held[acquired.partition, offset] = held
-                    self._ready.append(held)
-        if gaps:
-            self._settle(gaps)
+                    if (acquired.partition, offset) not in due_dates:
+                        self._ready.append(held)
+                    else:
+                        self._keep_back(held, due_dates[acquired.partition, offset])
+        if settled:
+            self._settle(settled)
         self.wake()
+
+    def _keep_back(self, held: _Held, due_date_us: int) -> None:
+        """Keep a message that its publisher has delayed, as long as nsqd's longest delay at most."""
+        now_us = wall_us()
+        left_us = min(due_date_us - self._channels.find_date(now_us), REQUEUE_MS_MAX * 1000)
+        if left_us <= 0:
+            self._ready.append(held)
+            return
+        held.due_us, held.is_new = now_us + left_us, True
+        self._soonest_us = min(self._soonest_us, held.due_us)
+        self._counts.deferred += 1
+
+    def _is_emptied(self, partition: int, offset: int) -> bool:
+        return partition < len(self._emptied) and offset < self._emptied[partition]
 
     def on_lost(self, reader: ShareGroupReader, partitions: Sequence[int]) -> None:
         """Forget messages that the cluster gives to others now; a FIN of one is refused as not in flight."""
         if reader is not self._reader:
             return
         lost = set(partitions)
-        self._ready = deque(one for one in self._ready if one.partition.number not in lost)
-        for key, one in list(self._held.items()):
-            if key[0] in lost:
-                self._release(one)
-                del self._held[key]
+        self._forget([key for key in self._held if key[0] in lost])
         self.wake()
+
+    def _forget(self, keys: Collection[tuple[int, int]]) -> None:
+        """Have messages no more: a FIN of one is refused as not in flight."""
+        gone = {id(self._held[key]) for key in keys}
+        self._ready = deque(one for one in self._ready if id(one) not in gone)
+        for key in keys:
+            self._release(self._held.pop(key))
 
     def _settle(self, settled: Sequence[Acknowledgement]) -> None:
         if self._reader is not None:
@@ -230,7 +264,7 @@ class ClusterChannel(Channel):
             one.owner = None
         elif one.due_us:
             self._counts.deferred -= 1
-        one.due_us = 0
+        one.due_us, one.is_new = 0, False
 
     def _give_back(self, one: _Held) -> None:
         """Have a message delivered again: by the cluster, or here if the cluster would give it up after that."""
@@ -245,6 +279,11 @@ class ClusterChannel(Channel):
     def pump(self, now_us: int) -> int | None:
         """Deliver what is here, and ask the cluster for what subscribers take beyond it."""
         if self.deleted:
+            return None
+        if self.paused or self._channels.is_paused(self.topic):
+            # what is here stays here by renewing
+            if self._reader is not None:
+                self._reader.want(0)
             return None
         while self._ready and (subscriber := self._find_subscriber()) is not None:
             self._deliver(subscriber, now_us)
@@ -305,8 +344,12 @@ class ClusterChannel(Channel):
                 if one.owner is not None:
                     one.owner.timed_out += 1
                     self._counts.timed_out += 1
+                is_new = one.is_new
                 self._release(one)
-                self._give_back(one)
+                if is_new:
+                    self._ready.append(one)
+                else:
+                    self._give_back(one)
             self.wake()
         if self._held and now_us - self._renewed_us >= self._lock_us // _RENEWALS_A_LOCK:
             self._renewed_us = now_us
@@ -319,14 +362,31 @@ class ClusterChannel(Channel):
 
     # -- what operators ask
 
-    def _set(
-        self, *, paused: bool | None = None, skipping: bool | None = None, ordered: bool | None = None
-    ) -> NoReturn:
-        refuse("channel settings")
+    def take_over(self, record: ChannelRecord, queue: QueueRecord | None) -> None:
+        """Be as the catalog topic has the channel, and finish what it was emptied of."""
+        self.paused = record.is_paused
+        topic_id = self.topic.uuid.hex()
+        bounds = [one.emptied for one in (record, queue) if one is not None and one.topic_id == topic_id]
+        emptied = [max(ends) for ends in zip_longest(*bounds, fillvalue=0)]
+        if emptied != self._emptied:
+            self._emptied = emptied
+            keys = [key for key in self._held if self._is_emptied(*key)]
+            self._forget(keys)
+            self._counts.skipped += len(keys)
+            self._settle([Acknowledgement(number, offset, offset, ACCEPT) for number, offset in keys])
+        if self.subscribers:
+            # not at the start: a channel that waits before the endpoints pump would have none of them pumped later
+            self.wake()
 
-    def empty(self) -> NoReturn:
-        """Refuse."""
-        refuse("channel settings")
+    def _set(self, *, paused: bool | None = None, skipping: bool | None = None, ordered: bool | None = None) -> None:
+        if paused is None:
+            refuse("channel settings")
+        self._channels.change_channel(self, lambda record: replace(record, is_paused=paused))
+
+    def empty(self) -> int:
+        """Finish all messages that the cluster has now, at all gateways; returns 0, as it is not known how many."""
+        self._channels.empty_channel(self)
+        return 0
 
     def seek(self, partition: int, offset: int) -> NoReturn:
         """Refuse."""
@@ -341,6 +401,8 @@ class ClusterChannels(Channels):
     post: Callable[[Callable[[], None]], None]
     look_again: Callable[[], None]
     _readers: list[ShareGroupReader]
+    _paused: set[Topic]
+    _unconfirmed: list[PendingResult[None]]
 
     def bind(
         self,
@@ -352,6 +414,11 @@ class ClusterChannels(Channels):
         """Take what channels need; called before the first."""
         self.cluster, self.open_transport, self.post, self.look_again = cluster, open_transport, post, look_again
         self._readers = []
+        self._paused, self._unconfirmed = set(), []
+
+    def find_date(self, now_us: int) -> int:
+        """Return the date of a time of the event loop."""
+        return self._catalog.dates.of(now_us)
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load nothing: channels come with the catalog topic."""
@@ -383,13 +450,20 @@ class ClusterChannels(Channels):
             )
         return found
 
-    def take_over(self, topic: Topic, names: Collection[str]) -> None:
+    def take_over(self, topic: Topic, records: Mapping[str, ChannelRecord], queue: QueueRecord | None = None) -> None:
         """Have the channels of a topic as the catalog topic has them."""
+        if queue is not None and queue.is_paused and queue.topic_id == topic.uuid.hex():
+            self._paused.add(topic)
+        else:
+            self._paused.discard(topic)
         channels = self._channels.setdefault(topic, {})
-        for name in names:
-            if name not in channels:
-                channels[name] = ClusterChannel(self, topic, name, ephemeral=False)
-        for name in [name for name in channels if name not in names]:
+        for name, record in records.items():
+            channel = channels.get(name)
+            if channel is None:
+                channel = channels[name] = ClusterChannel(self, topic, name, ephemeral=False)
+            assert isinstance(channel, ClusterChannel), "all are made here"
+            channel.take_over(record, queue)
+        for name in [name for name in channels if name not in records]:
             self._close(channels.pop(name), f"channel {name!r} of topic {topic.flat_name!r} was deleted")
 
     def start_reader(self, channel: ClusterChannel) -> ShareGroupReader:
@@ -407,12 +481,64 @@ class ClusterChannels(Channels):
         """Count messages that go to subscribers."""
         self._counters.messages_out += count
 
+    # -- what operators change: in the cluster, and here when it is taken over
+
+    def take_unconfirmed(self) -> list[PendingResult[None]]:
+        """Return the changes of which the cluster has not all, each once."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        return unconfirmed
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Make a change of the cluster in a thread, and take it over."""
+        pending: PendingResult[None] = PendingResult()
+        self._unconfirmed.append(pending)
+
+        def make() -> None:
+            try:
+                change()
+                self.look_again()
+            except LadingError as error:
+                refusal = error if isinstance(error, Refusal) else Refusal(Reason.STOPPING, f"{error}; retry later")
+                self.post(partial(pending.refuse, refusal))
+            except Exception as error:
+                LOG.exception("a change of a channel failed")
+                self.post(partial(pending.refuse, Refusal(Reason.STOPPING, f"{error!r}; retry later")))
+            else:
+                self.post(partial(pending.finish, None))
+
+        Thread(target=make, name="lading-channel", daemon=True).start()
+
+    def change_channel(self, channel: Channel, change: Callable[[ChannelRecord], ChannelRecord]) -> None:
+        """Have the channel with other settings at all gateways."""
+        self._change(partial(self.cluster.change_channel, channel.topic.flat_name, channel.name, change))
+
+    def empty_channel(self, channel: Channel) -> None:
+        """Have all messages finished for a channel that its topic has now."""
+        topic = channel.topic
+
+        def empty() -> None:
+            ends = self.cluster.list_ends(topic.flat_name, len(topic.partitions))
+            self.cluster.change_channel(
+                topic.flat_name, channel.name,
+                lambda record: replace(record, topic_id=topic.uuid.hex(), emptied=ends),
+            )  # fmt: skip
+
+        self._change(empty)
+
     def delete(self, channel: Channel) -> None:
-        """Refuse."""
-        refuse("channel settings")
+        """Delete the channel with its share group; its subscribers are closed."""
+        topic, name = channel.topic.flat_name, channel.name
+
+        def delete() -> None:
+            self.cluster.delete_channel(topic, name)
+            self.look_again()
+            self.cluster.finish_channel_deletion(topic, name, group_of(topic, name))
+
+        self._change(delete)
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """Close the channels of a topic."""
+        self._paused.discard(topic)
         for channel in self._channels.pop(topic, {}).values():
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
@@ -425,16 +551,28 @@ class ClusterChannels(Channels):
         """Do nothing: the group's coordinator assigns the new partitions."""
 
     def is_paused(self, topic: Topic) -> bool:
-        """Return False."""
-        return False
+        """Return whether the channels of the topic deliver nothing."""
+        return topic in self._paused
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Refuse."""
-        refuse("channel settings")
+        """Have all channels of a topic deliver nothing, or go on."""
+        self._change_queue(topic, lambda record: replace(record, is_paused=paused))
+
+    def _change_queue(self, topic: Topic, change: Callable[[QueueRecord], QueueRecord]) -> None:
+        self._change(partial(self.cluster.change_queue, topic.flat_name, topic.uuid.hex(), change))
 
     def empty_topic(self, topic: Topic) -> None:
-        """Refuse."""
-        refuse("channel settings")
+        """Have a topic's first channel pass over what the topic has now. With channels the topic itself has nothing."""
+        if self._channels.get(topic):
+            if topic in self._paused:
+                refuse("paused queues")
+            return
+
+        def empty() -> None:
+            ends = self.cluster.list_ends(topic.flat_name, len(topic.partitions))
+            self.cluster.change_queue(topic.flat_name, topic.uuid.hex(), lambda record: replace(record, emptied=ends))
+
+        self._change(empty)
 
     def topic_depth(self, topic: Topic) -> int:
         """Return 0: the cluster keeps messages for channels, however many there are."""

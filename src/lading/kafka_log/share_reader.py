@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ..model.errors import LadingError
 from ..transports.kafka.share import RENEW, Acknowledgement, AcquiredMessages, ShareMember
+from .due_dates import DueDates, find_due_dates
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -26,8 +27,8 @@ RETRY_S: Final = 0.5
 class ShareOutcome(Protocol):
     """The event loop's view of a channel."""
 
-    def on_acquired(self, reader: ShareGroupReader, found: Sequence[AcquiredMessages]) -> None:
-        """Take messages that a reader has acquired."""
+    def on_acquired(self, reader: ShareGroupReader, found: Sequence[AcquiredMessages], due_dates: DueDates) -> None:
+        """Take messages that a reader has acquired, some of which are kept back until a date."""
 
     def on_lost(self, reader: ShareGroupReader, partitions: Sequence[int]) -> None:
         """Forget messages of these that a reader had acquired before: the cluster delivers them again."""
@@ -114,7 +115,7 @@ class ShareGroupReader(Thread):
                 with self._changed:
                     # the event loop says how many more it takes once it has these
                     self._wanted = 0
-                self._post(partial(self._outcome.on_acquired, self, found))
+                self._post(partial(self._outcome.on_acquired, self, found, find_due_dates(found)))
         elif done:
             member.acknowledge(done)
         if renewed:

@@ -17,6 +17,7 @@ from ..core.change import Change
 from ..core.component import NEVER_US, SOON_US, Component
 from ..core.counters import Counters
 from ..core.pending_append import Append
+from ..core.pending_result import PendingResult
 from ..core.topology import Partition, Topic
 from .channel import Channel
 from .in_flight import GivenUp
@@ -326,6 +327,10 @@ class Channels(Component):
                 self._add_lane(channel, partition, partition.log.first_offset)
             self.confirm(channel)
             channel.wake()
+
+    def take_unconfirmed(self) -> list[PendingResult[None]]:
+        """Return what the clients of changes wait for, each once: nothing, except on other stores."""
+        return []
 
     # -- the queues of topics
 

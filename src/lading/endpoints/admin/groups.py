@@ -138,6 +138,8 @@ class AdminGroups:
         self._broker.access.require(principal_of(request), Right.ADMINISTRATE, find_resource(view))
         changes = self._broker.changes
         await self._services.changes.make(changes.write_all_to_catalog(self._broker.group_changes.delete(view)))
+        for pending in self._broker.channels.take_unconfirmed():
+            await wait_for_result(pending)
         return Response(status_code=204)
 
     async def _find(self, request: Request, path: Parameters) -> GroupView:

@@ -174,4 +174,5 @@ class LookupHttp:
                 return
             raise HttpFault("CHANNEL_NOT_FOUND") from None
         self._node.channels.delete(channel)
+        await self._node.confirm_channels()
         self._node.record_deletion(channel.topic.flat_name, channel.name)

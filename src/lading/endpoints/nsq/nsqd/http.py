@@ -302,9 +302,11 @@ class NsqdHttp:
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, require_parameter(request, "topic")))
+        await self._node.confirm_channels()
 
     async def _topic_empty(self, request: Request, path: Parameters) -> None:
         self._node.channels.empty_topic(topic_of(self._node, topic_name(request, "INVALID_TOPIC")))
+        await self._node.confirm_channels()
 
     async def _topic_delete(self, request: Request, path: Parameters) -> None:
         name = require_parameter(request, "topic")
@@ -318,9 +320,11 @@ class NsqdHttp:
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
         if not self._node.was_deleted(topic_name(request), channel_name(request)):
             self._node.channels.delete(channel_of(self._node, request))
+            await self._node.confirm_channels()
 
     async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
         work(channel_of(self._node, request))
+        await self._node.confirm_channels()
 
     async def _channel_order(self, request: Request, path: Parameters) -> None:
         """SUB_ORDERED turns a channel to one message at a time; only this turns it back (nsq.md 4.3)."""

@@ -19,6 +19,7 @@ from ....dialects.nsq.errors import NsqProtocolError
 from ....model.errors import LadingError, Reason, Refusal
 from ....model.names import DEFAULT_STREAM
 from ....settings.settings import Address
+from ...base.append_wait import wait_for_result
 from ...base.services import Services, now_us
 from ...base.topic_creation import MISSING, find_or_create_topic
 from ..fork import EXTENDED, YOUZAN, takes_ext
@@ -309,6 +310,11 @@ class Node:
     def find_channel(self, topic: Topic, name: str) -> Channel | None:
         """Return the channel, if there is one."""
         return self.channels.find(topic, name)
+
+    async def confirm_channels(self) -> None:
+        """Return when the store has the last changes of channels and topics. Raises Refusal."""
+        for pending in self.channels.take_unconfirmed():
+            await wait_for_result(pending)
 
     async def delete(self, topic: Topic) -> None:
         """Delete the topic with its channels; their clients are disconnected."""
