@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..broker.core.access.users import AccessTable
 from ..broker.core.siblings import SiblingAddress
+from ..model.errors import Refusal
 from ..model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
 
 LOG: Final = logging.getLogger("lading.store")
@@ -28,6 +30,8 @@ CHANNEL: Final = "channel:"
 GATEWAY: Final = "gateway:"
 GROUP: Final = "group:"
 QUEUE: Final = "queue:"
+ACCESS: Final = "access"
+"""The key of the one record of users and rights."""
 GATEWAY_S: Final = 30.0
 """A gateway whose record is older does not run."""
 
@@ -103,7 +107,7 @@ class ChannelRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
-    """The queue of a topic before its channels of NSQ: whether it is paused, and where the first of them begins."""
+    """The queue of a topic before its channels of NSQ: whether it is paused, and the beginning of the first."""
 
     topic: str
     """The flat name."""
@@ -167,6 +171,27 @@ class GatewayRecord:
         return json.dumps(document).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class AccessTableRecord:
+    """Users and rights of all gateways, as one document. Of two with the same number the first counts."""
+
+    serial: int
+    """The number of its change."""
+    document: Mapping[str, Any]
+    table: AccessTable = field(default_factory=AccessTable, compare=False)
+    """The content of the document; parsed in the thread that reads the record, as 10,000 users take 0.1 s."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return ACCESS
+
+    def pack(self) -> bytes:
+        """Return the value."""
+        document = {"version": VERSION, "serial": self.serial, "document": dict(self.document)}
+        return json.dumps(document).encode()
+
+
 @dataclass(slots=True)
 class CatalogRecords:
     """The streams, topics, groups and channels of the catalog topic's records, up to one offset."""
@@ -180,6 +205,8 @@ class CatalogRecords:
     """By flat name of the topic."""
     groups: dict[str, dict[str, GroupRecord]] = field(default_factory=dict)
     """As ``channels``."""
+    access: AccessTableRecord | None = None
+    """Users and rights; None before the first change."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
     """By id, with the time of this machine at which the last record of each was read."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
@@ -194,6 +221,7 @@ class CatalogRecords:
             dict(self.channels),
             dict(self.queues),
             dict(self.groups),
+            self.access,
             dict(self.gateways),
         )
 
@@ -215,6 +243,8 @@ class CatalogRecords:
                 self._apply_queue(name.removeprefix(QUEUE), value)
             elif name.startswith(GROUP):
                 self._apply_group(name.removeprefix(GROUP), value)
+            elif name == ACCESS:
+                self._apply_access(value)
             elif name.startswith(GATEWAY):
                 self._apply_gateway(name.removeprefix(GATEWAY), value)
             else:
@@ -303,6 +333,20 @@ class CatalogRecords:
             self.groups[topic] = others
         else:
             self.groups.pop(topic, None)
+
+    def _apply_access(self, value: bytes | None) -> None:
+        if value is None:
+            # users that are deleted all at once would let everybody in
+            raise ValueError("users and rights are never deleted")
+        parsed = _parse(value)
+        document = dict(parsed["document"])
+        try:
+            table = AccessTable.parse(document)
+        except (AttributeError, Refusal) as error:
+            raise ValueError(f"users and rights: {error}") from None
+        record = AccessTableRecord(int(parsed["serial"]), document, table)
+        if self.access is None or record.serial > self.access.serial:
+            self.access = record
 
     def _apply_gateway(self, ident: str, value: bytes | None) -> None:
         if value is None:

@@ -25,6 +25,7 @@ from ..transports.kafka.transport import TOPICS_WAIT
 from .catalog_records import (
     CATALOG_TOPIC,
     GATEWAY,
+    AccessTableRecord,
     CatalogRecords,
     ChannelRecord,
     GatewayRecord,
@@ -316,6 +317,31 @@ class ClusterTopics:
         """Return the partitions of each member of a Kafka group by its id."""
         with self._lock:
             return describe_members(self._cluster, group)
+
+    def read_access(self) -> AccessTableRecord | None:
+        """Return users and rights as they are now."""
+        with self._lock:
+            self._read_catalog()
+            return self._records.access
+
+    def put_access(self, record: AccessTableRecord) -> None:
+        """Replace users and rights. Refusal if another gateway has changed them since."""
+        with self._lock:
+            self._read_catalog()
+            before = 0 if self._records.access is None else self._records.access.serial
+            if before == record.serial - 1:
+                self._write(record.key, record.pack())
+                self._read_catalog()
+                first = self._records.access
+                if first == record:
+                    return
+                if first is not None:
+                    # compaction keeps the last record of a key: let it be one that counts
+                    self._write(first.key, replace(first, serial=first.serial + 1).pack())
+                    self._read_catalog()
+        raise Refusal(
+            Reason.STOPPING, "users and rights were changed through another gateway a moment ago; look, and try again"
+        )
 
     def add_partitions(self, name: str, count: int) -> None:
         """Have a topic grow to ``count`` partitions."""

@@ -23,6 +23,7 @@ from ..log.interface import PartitionLog
 from ..model.errors import LadingError, Reason, Refusal
 from ..runtime.clock import Dates, now_us
 from ..transports.open import open_transport
+from .access import GatewayAccessFile
 from .appender import ClusterAppender
 from .catalog_records import GatewayRecord
 from .changes import ClusterChanges
@@ -36,7 +37,7 @@ from .loader import Loader
 from .log import StretchCache
 from .positions import ClusterPositions
 from .producers import Producers
-from .refusals import GatewayAccessFile, GatewayCatalog, RefusedRenames
+from .refusals import GatewayCatalog, RefusedRenames
 from .share_channels import ClusterChannels
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ BEAT_S: Final = 5.0
 class ClusterStore:
     """The storage of a gateway: all that lasts is in the cluster, and ``data`` ends with the process."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, cluster: ClusterTopics) -> None:
         disk = UnsyncedDisk()
         self.dates = Dates()
         self.commit = WriteOnly()
         self.directory = DataDirectory(data, disk)
-        self.access_file: AccessFile = GatewayAccessFile(data, disk)
+        self.access_file: AccessFile = GatewayAccessFile(data, disk, cluster)
         self.catalog = GatewayCatalog(data / FILE_NAME, disk, self.dates)
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
@@ -110,7 +111,8 @@ class Gateway:
         self._producers = Producers(self._open_transport, self._post, PRODUCERS_COUNT)
         self._members = GroupMembers(self._open_members_transport, self._post, MEMBERS_COUNT)
         self._offsets = GroupOffsets(self._open_transport, self._post, OFFSETS_COUNT, self._members.find_identity)
-        store = ClusterStore(data)
+        store = ClusterStore(data, self._cluster)
+        self._access_file = store.access_file
         self.broker = Broker(
             store, settings, now_us=now_us(),
             parts=BrokerParts(
@@ -225,6 +227,10 @@ class Gateway:
         return transport
 
     def _take_records(self, view: ClusterView) -> None:
+        access = view.records.access
+        if access is not None and access.serial > self._access_file.serial:
+            self._access_file.serial = access.serial
+            self.broker.access.take_over(access.table)
         for topic in self.broker.topology.topics():
             self._groups.take_over(topic, view.records.groups.get(topic.flat_name, {}))
             records = view.records

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from sqlite3 import Connection
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from ..broker.core.change import Change
 from ..broker.core.topics.renames import Renames
 from ..broker.core.topology import Stream, Topic
-from ..log.access_file import AccessFile
 from ..log.catalog import Catalog
 from ..log.catalog_schema import CatalogRecordKind
 from ..model.errors import Reason, Refusal
@@ -34,7 +33,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "settings": "settings of a topic cannot be changed through a store of kafka://; change its configs in Kafka",
     "partitions": "partitions cannot be deleted on a store of kafka://; Kafka cannot either",
     "renames": "streams and topics cannot be renamed on a store of kafka://; Kafka cannot rename a topic",
-    "users": f"users and rights are not supported on a store of kafka://; {_BROKER}",
     "producers": f"producer ids are not supported on a store of kafka://; {_BROKER}",
     "schemas": f"the schema registry is not supported on a store of kafka://; {_BROKER}",
     "channels": "positions of channels in files are not supported on a store of kafka://; share groups have them",
@@ -52,8 +50,10 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Refused features, with the sentence that clients and the log get."""
 
-KEPT: Final = frozenset({CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC, CatalogRecordKind.WRITER})
-"""Kinds that a gateway's own catalog may hold: the cluster has the first two, and a gateway the third while it runs."""
+KEPT: Final = frozenset(
+    {CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC, CatalogRecordKind.ACCESS, CatalogRecordKind.WRITER}
+)
+"""Kinds that a gateway's own catalog may hold: the cluster has all but the last, and a gateway that while it runs."""
 _REFUSED_KINDS: Final[Mapping[CatalogRecordKind, str]] = {
     CatalogRecordKind.GROUP: "groups",
     CatalogRecordKind.COORDINATED_GROUP: "groups",
@@ -65,7 +65,6 @@ _REFUSED_KINDS: Final[Mapping[CatalogRecordKind, str]] = {
     CatalogRecordKind.MARKING: "states",
     CatalogRecordKind.MARKING_PROGRESS: "states",
     CatalogRecordKind.PRODUCER: "producers",
-    CatalogRecordKind.ACCESS: "users",
     CatalogRecordKind.SCHEMA: "schemas",
     CatalogRecordKind.KAFKA_CONFIG: "settings",
 }
@@ -88,14 +87,6 @@ class GatewayCatalog(Catalog):
             if kind not in KEPT:
                 refuse(_REFUSED_KINDS[kind])
         return super().write(*kinds)
-
-
-class GatewayAccessFile(AccessFile):
-    """Users and rights of a gateway: none, so that everybody may do everything."""
-
-    def save(self, document: Mapping[str, Any]) -> None:
-        """Refuse."""
-        refuse("users")
 
 
 class RefusedRenames(Renames):

@@ -468,6 +468,15 @@ class AccessControl(Component):
             # the document of 10,000 users takes 0.1 s to make: in a worker, as a table never changes
             yield lambda: self._file.save(table.document())
         self._on_saved(self._file.serial)
+        self._use(table, indexes)
+
+    def take_over(self, table: AccessTable) -> None:
+        """Use a table that was stored by another process, as after a change here."""
+        indexes = dict(self._rule_indexes)
+        self._index_changes(indexes, table)
+        self._use(table, indexes)
+
+    def _use(self, table: AccessTable, indexes: dict[str, RuleIndex]) -> None:
         self.table, self._rule_indexes = table, indexes
         self._tokens = {token.hash: token for token in table.tokens.values()}
         self.version += 1
