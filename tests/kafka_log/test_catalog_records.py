@@ -137,3 +137,40 @@ def test_groups_have_numbers_of_their_topic() -> None:
     for record in (first, second):
         records.apply(record.key.encode(), None)
     assert records.groups == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"[" * 200_000,
+        b'{"version": 1, "a": ' * 50_000,
+        b'{"version": 1, "id": 1e999, "created_us": 1}',
+        b'{"version": 1, "id": 4294967296, "created_us": 1}',
+        b'{"version": 1, "id": -1, "created_us": 1}',
+        b'{"version": 1, "id": true, "created_us": 1}',
+        b'{"version": 1, "id": "1", "created_us": 1}',
+        b'{"version": 1, "id": 2, "created_us": 9223372036854775808}',
+        b'{"version": 1, "id": 2, "created_us": null}',
+        b'{"version": 1, "written_us": 1, "nsqd": ["a", "b", 65536, 1]}',
+        b'{"version": 1, "written_us": 1, "nsqd": ["a", "b", 1]}',
+        b'{"version": 1, "written_us": 1e999, "nsqd": ["a", "b", 1, 1]}',
+        b'{"version": 1, "written_us": 1, "nsqd": null}',
+        b'{"version": 1, "topic_id": "", "is_paused": 0, "emptied": [1e999]}',
+        b'{"version": 1, "serial": 1e999, "document": {}}',
+        b"\xff\xfe",
+        b"null",
+    ],
+    ids=lambda value: value[:60].decode(errors="replace"),
+)
+@pytest.mark.parametrize("key", ["stream:sea", "topic:sea.hops", "group:legs/g", "gateway:g", "queue:legs", "access"])
+def test_a_record_that_another_program_wrote_is_left_out(
+    key: str, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record of 200 kB of brackets, or an id of 1e999, ended the thread that follows the cluster, at each start."""
+    records = CatalogRecords()
+    apply(records, StreamRecord("air", 3, 4), topic("legs", 1))
+    with caplog.at_level(logging.WARNING, "lading.store"):
+        records.apply(key.encode(), value)
+    assert "and is left out" in caplog.text
+    assert records.streams == {"air": StreamRecord("air", 3, 4)} and set(records.topics) == {"air.legs"}
+    assert not records.groups and not records.gateways and not records.queues and records.access is None

@@ -32,6 +32,9 @@ GROUP: Final = "group:"
 QUEUE: Final = "queue:"
 ACCESS: Final = "access"
 """The key of the one record of users and rights."""
+ID_MAX: Final = 0xFFFF_FFFF
+PORT_MAX: Final = 0xFFFF
+NUMBER_MAX: Final = (1 << 63) - 1
 GATEWAY_S: Final = 30.0
 """A gateway whose record is older does not run."""
 
@@ -260,7 +263,7 @@ class CatalogRecords:
             self._forget_stream(name)
             return
         document = _parse(value)
-        record = StreamRecord(name, int(document["id"]), int(document["created_us"]))
+        record = StreamRecord(name, _read_number(document, "id", ID_MAX), _read_number(document, "created_us"))
         if record.id != DEFAULT_STREAM_ID and self._stream_of_id.get(record.id, name) == name:
             self._forget_stream(name)
             self.streams[name] = record
@@ -276,7 +279,8 @@ class CatalogRecords:
             return
         document = _parse(value)
         record = TopicRecord(
-            str(document["stream"]), str(document["topic"]), int(document["id"]), int(document["created_us"]),
+            str(document["stream"]), str(document["topic"]), _read_number(document, "id", ID_MAX),
+            _read_number(document, "created_us"),
             dict(document["settings"]),
         )  # fmt: skip
         if record.name != name:
@@ -301,7 +305,7 @@ class CatalogRecords:
         if value is not None:
             document = _parse(value)
             known[channel] = ChannelRecord(
-                topic, channel, int(document["created_us"]), bool(document.get("is_paused", False)),
+                topic, channel, _read_number(document, "created_us"), bool(document.get("is_paused", False)),
                 str(document.get("topic_id", "")), tuple(map(int, document.get("emptied", ()))),
             )  # fmt: skip
         self.channels[topic] = known
@@ -312,7 +316,10 @@ class CatalogRecords:
             return
         document = _parse(value)
         self.queues[topic] = QueueRecord(
-            topic, str(document["topic_id"]), bool(document["is_paused"]), tuple(map(int, document["emptied"]))
+            topic,
+            str(document["topic_id"]),
+            bool(document["is_paused"]),
+            tuple(_require_number("emptied", offset, NUMBER_MAX) for offset in document["emptied"]),
         )
 
     def _apply_group(self, name: str, value: bytes | None) -> None:
@@ -323,8 +330,8 @@ class CatalogRecords:
         if value is not None:
             document = _parse(value)
             record = GroupRecord(
-                topic, str(document["topic_id"]), group, int(document["id"]), int(document["created_us"]),
-                bool(document["is_deleted"]),
+                topic, str(document["topic_id"]), group, _read_number(document, "id", ID_MAX),
+                _read_number(document, "created_us"), bool(document["is_deleted"]),
             )  # fmt: skip
             if any((one.topic_id, one.id) == (record.topic_id, record.id) for one in others.values()):
                 return
@@ -344,7 +351,7 @@ class CatalogRecords:
             table = AccessTable.parse(document)
         except (AttributeError, Refusal) as error:
             raise ValueError(f"users and rights: {error}") from None
-        record = AccessTableRecord(int(parsed["serial"]), document, table)
+        record = AccessTableRecord(_read_number(parsed, "serial"), document, table)
         if self.access is None or record.serial > self.access.serial:
             self.access = record
 
@@ -354,8 +361,9 @@ class CatalogRecords:
             return
         document = _parse(value)
         hostname, host, tcp_port, http_port = document["nsqd"]
-        address = SiblingAddress(str(hostname), str(host), int(tcp_port), int(http_port))
-        is_old = time.time() - int(document["written_us"]) / 1e6 > GATEWAY_S
+        ports = [_require_number("port", port, PORT_MAX) for port in (tcp_port, http_port)]
+        address = SiblingAddress(str(hostname), str(host), *ports)
+        is_old = time.time() - _read_number(document, "written_us") / 1e6 > GATEWAY_S
         # clocks may be apart: by the first record it may be over, by the next ones, which come as they are written, not
         read_s = -math.inf if is_old and ident not in self.gateways else time.monotonic()
         self.gateways[ident] = address, read_s
@@ -373,8 +381,22 @@ class CatalogRecords:
         return None if record is None else record.id
 
 
+def _read_number(document: Mapping[str, Any], name: str, number_max: int = NUMBER_MAX) -> int:
+    return _require_number(name, document[name], number_max)
+
+
+def _require_number(name: str, value: Any, number_max: int) -> int:
+    """Return a number that Iggy's clients, and the files of a gateway, have room for."""
+    if type(value) is not int or not 0 <= value <= number_max:
+        raise ValueError(f"its {name} is not a number from 0 to {number_max}")
+    return value
+
+
 def _parse(value: bytes) -> dict[str, Any]:
-    document = json.loads(value)
+    try:
+        document = json.loads(value)
+    except RecursionError:
+        raise ValueError("its value is nested too deeply") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
         raise ValueError("its value has another version")
     return document
