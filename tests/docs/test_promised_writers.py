@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.crashes.command_lines import COMMANDS
-from tests.crashes.writers import AT_LEAST_ONCE, MARKED, ONCE, ONCE_IN_A_PROCESS, WHOLE, WRITERS
+from tests.crashes.writers import AT_LEAST_ONCE, MARKED, ONCE, ONCE_IN_A_PROCESS, WHOLE, WRITERS, Writer
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 TARGETS: Final = ("lading", "kafka", "iggy", "nsq")
@@ -26,6 +27,7 @@ ROWS: Final = {
         "redrive of dead letters", "redrive of a quarantine",
         "lading dead-letters redrive", "lading quarantine redrive",
     ),
+    "`send_once` of `lading.client.delivery`": ("send_once",),
     "`lading message send --lines`, `--json`, run again from its first line": ("lading message send",),
 }  # fmt: skip
 """Rows of the table in promises.md, and the writers of the matrix."""
@@ -88,3 +90,41 @@ def test_the_page_of_redrive_names_the_targets_of_which_it_promises_less() -> No
     for target in TARGETS:
         less = PROMISES["redrive of a quarantine"][target] == AT_LEAST_ONCE
         assert (f"`{target}://`" in sentence[0]) == less, (target, sentence[0])
+
+
+SHORT_WORDS: Final = {
+    "once": ONCE, "whole": WHOLE, "marked": MARKED, "at least once": AT_LEAST_ONCE,
+}  # fmt: skip
+"""Promises as the tables of reliability.md have them."""
+PLACES: Final = {"directory": "directory", "a table": "table"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "end", "writers"),
+    [
+        ("\n## Writers that end anywhere", "### Command lines", WRITERS),
+        ("### Command lines", "### Into Apache", COMMANDS),
+    ],
+)
+def test_the_last_whole_run_has_every_writer_and_adds_up(heading: str, end: str, writers: Sequence[Writer]) -> None:
+    text = (DOCS / "explanation" / "reliability.md").read_text()
+    text = text[text.index(heading) :]
+    text = text[: text.index(end)]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    measured, ends_count, once_count = dict[str, dict[str, str]](), 0, 0
+    for name, targets, promise, ends, lost, doubled in rows[2:]:
+        assert lost == "0" and (promise != "once" or doubled == "0"), (name, targets)
+        ends_count += int(ends)
+        once_count += int(ends) * (promise == "once")
+        for target in targets.split(", "):
+            # the table has an option more of some commands
+            writer = next((one.name for one in writers if one.name == name or name.startswith(f"`{one.name}")), name)
+            measured.setdefault(writer, {})[PLACES.get(target, target)] = SHORT_WORDS[promise]
+    plain = " ".join(text.replace("**", "").split())
+    assert f"{ends_count:,} points" in plain
+    assert re.search(rf"lost 0; doubled 0 at the {once_count} where once is promised", plain)
+    promises = {writer.name: dict(writer.promises) for writer in writers}
+    for of_writer in promises.values():
+        # into Apache Kafka: a section of its own
+        of_writer.pop("apache", None)
+    assert measured == promises
