@@ -223,7 +223,8 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         super().__init__(lambda: _InterruptibleConsumer(*arguments, **settings), "consumer")
         self._timeout_s = settings.get("timeout_s")
         self._late: tuple[object, pa.RecordBatch] | None = None
-        """Batch that the thread has read for ``batches`` of these columns, and that no task has received yet."""
+        """The columns of a call of ``batches``, and a batch that the thread has read for it and no task has received
+        yet."""
 
     def __aiter__(self) -> Self:
         return self

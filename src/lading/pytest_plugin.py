@@ -36,13 +36,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """End what was prepared for tests that were not selected."""
+    """End the prepared broker if no selected test needs one."""
     if is_prepared in session.config.stash and not any(_needs_broker(item) for item in session.items):
         _forget()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End what no test asked for, as in a run that stops at its first failure."""
+    """End a prepared broker that no test has used, as in a run that stops at its first failure."""
     if is_prepared in config.stash:
         _forget()
 

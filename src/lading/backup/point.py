@@ -42,7 +42,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class BackupPoint:
-    """A finished backup, taken at ``at_us``; ``opening`` is the number of the broker's start that it is of."""
+    """A finished backup, taken at ``at_us``; ``opening`` is the number of the broker's start before it was taken."""
 
     name: str
     at_us: int

@@ -29,7 +29,7 @@ STAGING_SUFFIX: Final = ".restoring"
 MARK: Final = ".lading-restore"
 """A mark in the directory that a restore fills and may delete; it is deleted last."""
 FILLED: Final = "data"
-"""The directory that a restore fills there, and renames when it is complete."""
+"""The directory, next to the mark, that a restore fills, and renames when it is complete."""
 DISPENSABLE: Final = (".log", ".index", ".snapshot")
 """Files without which a broker starts: it reports the lost messages, or finds their contents again."""
 SHOWN: Final = 5
@@ -63,8 +63,9 @@ def restore(
 ) -> RestoreReport:
     """Restore a backup, by default the newest, to ``data``, which then exists completely or not at all.
 
-    ``keep_damaged`` restores segments of which a checksum does not match too: the broker finds what can be read.
-    Logs begin a new epoch, so that no position of a reader that saw later messages counts for others.
+    ``keep_damaged`` restores segments of which a checksum does not match too: the broker finds what can be read. Logs
+    begin a new epoch: a position that a reader stored after messages that the backup lacks is recognised, and not
+    applied to the messages that get the same offsets later.
 
     Raises LocalError if ``data`` exists and is not empty, CorruptLog if something is damaged. OSError if a disk fails.
     """

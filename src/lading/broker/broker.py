@@ -246,7 +246,7 @@ class Broker:
     ) -> Self:
         """Open or create a directory of this machine; only one process may do so at a time (``serve`` holds the lock).
 
-        ``found`` is the result of the format gate since the directory was locked, if it has run already. Raises
+        ``found`` is the result of the format gate, if the gate has already run on the locked directory. Raises
         CorruptLog if the catalog or the directory of a topic is inconsistent.
         """
         settings = settings or BrokerSettings()
@@ -269,7 +269,7 @@ class Broker:
         log.on_opened = partial(self._idle_logs.add, log, 0)
 
     def _make_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
-        """Create a log as ``_open_log`` does, from any thread: nothing of this broker knows of it yet."""
+        """Create a log as ``_open_log`` does, but do not add it to this broker yet. Callable from any thread."""
         return self._store.open_log(path, topic_id, first_epoch, self._now_us)
 
     def _load(self) -> None:
@@ -356,7 +356,7 @@ class Broker:
                 partition.notify_readers()
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Go on with other settings, as far as the parts take them while they run."""
+        """Apply other settings, as far as the components can change them while they run."""
         self.settings = settings
         for component in self._components:
             component.on_settings_changed(settings)

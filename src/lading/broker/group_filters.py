@@ -50,7 +50,7 @@ class GroupFilter:
     client_ids: tuple[str, ...] = ()
     """The client ids of a Kafka group's members, besides the group's name."""
     suspended_by: str | None = None
-    """Another Kafka group, a member of which has a client.id of this one's."""
+    """Another Kafka group that has a member with a client.id of this filter; the filter is suspended meanwhile."""
 
     @property
     def document(self) -> dict[str, object]:
@@ -68,7 +68,7 @@ class _GroupKind(NamedTuple):
     require_client_ids: Callable[[GroupFilterKey, Sequence[str]], None]
     """Raises SettingError if the filter of a group must not have these client ids."""
     list_client_ids: Callable[[GroupFilterKey, Sequence[str]], Sequence[str]]
-    """Returns the client ids that the filter of a group with these client ids claims."""
+    """Returns the client ids to which the filter of a group applies, if these client ids are set for it."""
     apply: Callable[[GroupFilterKey, Sequence[Topic]], None]
     """Has the readers of a group follow its present filter, or none."""
 
@@ -208,7 +208,7 @@ class GroupFilters(Component):
         return found
 
     def find_for_client(self, client_id: str) -> GroupFilter | None:
-        """Return the filter of what a client fetches, or None. Members of share groups send no Fetch."""
+        """Return the filter for a client's Fetch requests, or None. Members of share groups send no Fetch."""
         found = self.find_claim(client_id)
         if found is None or found.suspended_by is not None or self._share.groups.find(found.key.name) is not None:
             return None

@@ -36,7 +36,10 @@ class PartitionLag(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group or a channel; ``name`` is unique within its protocol (Iggy, NSQ: topic/name), ``state`` its own word."""
+    """A group or a channel.
+
+    ``name`` is unique within its protocol (Iggy, NSQ: topic/name), ``state`` is the protocol's word.
+    """
 
     protocol: str
     name: str

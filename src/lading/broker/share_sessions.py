@@ -81,7 +81,7 @@ class ShareSubscriber(Subscriber):
         self.lane = lane
         self.locks_max = NO_LIMIT
         self.wait: ShareWait | None = None
-        """The wait for which it takes messages, if it is one: none after its end."""
+        """The wait on whose behalf it takes messages, if there is one; after the end of the wait it takes none."""
 
     @property
     def credit(self) -> int:

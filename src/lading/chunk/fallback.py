@@ -30,7 +30,7 @@ def seal(
     min_timestamp_us: int,
     max_timestamp_us: int,
 ) -> bool:
-    """Write the envelope in front of the body that lies at ``array[at + 48 : end]``; False if that cannot be."""
+    """Write the envelope before the body at ``array[at + 48 : end]``; return False if a value does not fit."""
     fits = (
         0 <= at <= end - ENVELOPE_BYTES
         and end <= array.size

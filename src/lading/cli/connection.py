@@ -124,11 +124,11 @@ def absent_headers(
     from_: str, topic: str | Sequence[str], where: str, states: States = "available", *, found: bool = False,
     reads_json: bool = True,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a message for each header that a filter names and no message has, with the nearest one that exists.
+    """Yield a hint for each header that a filter names but no message has, with the most similar existing name.
 
     If the filter ``found`` messages, only names that may be texts without quotes are checked. Only the first LOOKED_AT
-    messages are read, and none of a queue, because reading would consume them. With ``reads_json`` a message says so if
-    a condition on payloads found nothing because they are not JSON.
+    messages are read, and none of a queue, because reading would consume them. With ``reads_json`` there is a hint if a
+    condition on payloads found nothing because they are not JSON.
     """
     from ..filter.parse import parse
     from ..filter.tree import PayloadRef, operands

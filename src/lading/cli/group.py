@@ -208,7 +208,7 @@ def filter_group(
 
 
 def print_filter(protocol: str, name: str, found: dict[str, Any]) -> None:
-    """Print what a group's filter is, what it reads, and whom it is for."""
+    """Print a group's filter, the parts of a message that it reads, and the members to which it applies."""
     print_note(f"filter of {protocol} group {name}: {found['where']}")
     read = [*(f"header {key!r}" for key in found["headers"]), *(f"field {key!r}" for key in found["fields"])]
     print_note(f"it reads {', '.join(read) or 'nothing'} of a message")
@@ -250,7 +250,10 @@ def delete(
 def _find(
     transport: GroupAdministration, name: str, protocol: str | None, *, must_be_one: bool = False
 ) -> dict[str, Any]:
-    """Return a group by name; if several protocols have one, that of the first, or LocalError if it ``must_be_one``."""
+    """Return a group by name, of the first protocol that has one.
+
+    Raises LocalError if several have and ``must_be_one``.
+    """
     if protocol is None:
         protocol = _find_protocol(transport, name, must_be_one=must_be_one)
     return transport.group(protocol, name)

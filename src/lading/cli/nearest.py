@@ -38,7 +38,8 @@ SHOWN_MAX: Final = 4
 NEAR_SIMILARITY: Final = 0.75
 """From this similarity on an option of the command is meant, not one of the same name of a neighbouring command."""
 MISTYPED_SIMILARITY: Final = 0.6
-"""From this similarity on a word of a group with a default command is one of its commands, mistyped."""
+"""A word at least this similar to a command of the group is a mistyped command, not an argument of the default
+command."""
 
 
 class NearestGroup(TyperGroup):

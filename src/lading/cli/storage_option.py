@@ -34,7 +34,7 @@ def parse_storage(texts: Sequence[str] | None) -> StorageReferences | None:
 
 
 def parse_options(texts: Sequence[str], name: str = "--storage") -> StorageReferences:
-    """Return what the option ``name`` says, given once or more. See ``parse_storage`` for errors."""
+    """Return the references in all values of the option ``name``. Raises as ``parse_storage``."""
     from ..tables.storage.storage import REFERENCES, StorageReferences
     from ..transports.secrets import is_clear_secret
 

@@ -162,7 +162,7 @@ def _write_object(batch: pa.RecordBatch, tree: Mapping[str, Any], nulls: Nulls) 
 
 
 def _enclose(opener: str, members: Any, closer: str) -> Any:
-    """Return texts that begin with a comma, or are empty, without it and between brackets."""
+    """Return each text in brackets, without its first character, the comma before the first member."""
     return _join(opener, pc.utf8_slice_codeunits(members, 1), closer)
 
 

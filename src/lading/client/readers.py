@@ -111,10 +111,10 @@ class Readers:
         on_round: Callable[[], None],
         endless: bool,
     ) -> PartitionBatches | None:
-        """Return batches of the next partition that has some; None if time is up, or all is read and not ``endless``.
+        """Return batches of the next partition that has some; None at the time-out, or at the end if not ``endless``.
 
         ``passed`` is called with partitions whose position moved without a message for the caller; ``on_round`` before
-        each round, at least every half second. Without ``timeout_s`` an unreachable server is waited for.
+        each round, at least every half second. Without ``timeout_s`` the call waits for an unreachable server.
         """  # fmt: skip
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._wait_ms = 0

@@ -31,7 +31,7 @@ class ColumnBuilders(NamedTuple):
 
 
 class Assembled(NamedTuple):
-    """A batch in the projection's schema, and per column with any, which rows were present but unreadable.
+    """A batch in the projection's schema, and for each column with unreadable values the rows that have them.
 
     A message's own time outside the years 1 to 9999 is unreadable too.
     """

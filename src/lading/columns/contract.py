@@ -79,7 +79,7 @@ class ColumnConstraint(Protocol):
 
     @property
     def rules(self) -> Sequence[tuple[str, str]]:
-        """The reason of each breach there can be, and what it asks, in words."""
+        """Each rule as the reason of a message that breaks it, and the rule in words."""
         ...
 
     def find_breaches(self, column: pa.Array[Any]) -> Iterator[NDArray[np.bool_] | None]:

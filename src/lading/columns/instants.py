@@ -41,7 +41,7 @@ def drop_unreadable_times(times: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Boole
 
 
 def unreadable_times_sentence(messages: int, holder: str) -> str:
-    """Return a sentence about messages whose time is null in ``holder``, and how to read the numbers."""
+    """Return a sentence: how many times are out of range and null in ``holder``, and how to see their numbers."""
     have = "1 message has a time" if messages == 1 else f"{messages:,} messages have a time"
     return (
         f"{have} outside the years 1 to 9999, which is null in {holder}; `lading message poll --output json` shows its "

@@ -18,7 +18,7 @@ HeaderRow = tuple[str, int, bytes | None]
 
 
 class ProbeMessage(NamedTuple):
-    """A message to send; each message of a check has another payload."""
+    """A message to send; the messages of a check have different payloads."""
 
     headers: Sequence[HeaderRow] = ()
     key: bytes | None = None

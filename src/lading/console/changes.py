@@ -101,7 +101,7 @@ class MessageChanges:
         ]
 
     def _send(self, document: Document) -> Document:
-        """Send one message; with ``dry_run`` only return what it would be, and refuse what can be refused by then."""
+        """Send one message. With ``dry_run`` only check it, and return how it would be sent."""
         topic, partition = field_of(document, "topic", str), field_of(document, "partition", int, None)
         message = parse_document(document.get("message"))
         shown = [[key, int(kind), None if data is None else data.hex()] for key, kind, data in message.headers]

@@ -50,7 +50,7 @@ def find_dead_letter_topics(metas: Iterable[TopicMeta]) -> dict[str, list[str]]:
 
 
 class FailurePages:
-    """Handlers."""
+    """Handlers of the pages of dead letters and quarantined messages."""
 
     def __init__(self, source: ConsoleSource, settings: ConsoleSettings) -> None:
         self._source = source

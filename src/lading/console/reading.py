@@ -105,7 +105,7 @@ def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> l
 def read_spans(
     transport: Transport, meta: TopicMeta, request: PageRequest, spans: Sequence[PageSpan]
 ) -> Iterator[list[Message] | int]:
-    """Yield lists of messages in order, and between them how many offsets were read since; ends with the page.
+    """Yield the messages of a page as lists, in order, and between them the number of offsets read since.
 
     The spans hold the start of the next page afterwards.
     """

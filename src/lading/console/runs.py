@@ -85,7 +85,7 @@ def _pipeline(file: Path) -> Document:
 
 
 def _own_mirrors() -> Iterator[Path]:
-    """Yield the state directories that ``lading mirror`` chose itself, those that ran last first."""
+    """Yield the state directories that ``lading mirror`` uses by default, the most recently used first."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "lading" / "mirrors"
     databases = sorted(home.glob(f"*/{DATABASE}"), key=lambda path: -path.stat().st_mtime)
     yield from (path.parent for path in databases[:BATCHES_MAX])

@@ -110,9 +110,9 @@ class TopicPages:
             return self._groups
 
     def _damage_of(self, meta: TopicMeta, damaged: dict[str, str]) -> list[str]:
-        """Return the sentences about partitions of a topic: the broker's, and what this console met itself.
+        """Return a sentence for each damaged partition of a topic: from the broker, or from the console's own reads.
 
-        The keys of the broker's are TOPIC/PARTITION.
+        ``damaged`` has the broker's sentences, by TOPIC/PARTITION.
         """
         # a restarted broker has forgotten the damage that it met before, and a directory has no broker
         met = self._source.met_damage.of(meta)

@@ -25,7 +25,7 @@ _from_buffers: Callable[..., pa.Array[Any]] = pa.Array.from_buffers
 
 
 class StoredColumn(Protocol):
-    """A column that a kernel writes: the sizes of its buffers, in the kernel's order, and the array around them."""
+    """A column that a kernel writes: the sizes of its buffers, in the kernel's order, and the Arrow array of them."""
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]: ...
@@ -63,7 +63,7 @@ class BinaryColumn:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Sizes of the buffers: which values are not null, if the kernel writes that, then ends and bytes."""
+        """Sizes of the buffers: the validity bitmap, if the kernel writes one, then ends and bytes of values."""
         ends_and_bytes = 4 * self.count + 4, self.size_bytes
         if self.nullable is None:
             return ends_and_bytes

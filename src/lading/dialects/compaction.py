@@ -26,7 +26,7 @@ class CompactableDialect(Protocol):
     """A dialect whose chunks can be compacted."""
 
     has_offsets_in_body: bool
-    """Whether a body says which offset each message has; else they follow one another from that of the chunk on."""
+    """Whether a body has the offset of each message; else offsets are consecutive from the chunk's base offset on."""
 
     def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
         """Yield what is left of a Run of one chunk if it keeps only the messages in these offset ranges.

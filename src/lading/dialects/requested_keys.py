@@ -1,4 +1,4 @@
-"""Header keys that are to be located: as bytes for a dialect's kernel, and back to the texts they were asked by."""
+"""Header keys to locate: as bytes for a dialect's kernel, whose results are returned by the requested texts."""
 
 from __future__ import annotations
 

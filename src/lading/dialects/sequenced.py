@@ -12,9 +12,9 @@ class SequencedBatch(NamedTuple):
     """One batch or block of a chunk.
 
     ``writer`` is empty if it has none; the batch takes the writer's numbers ``sequence`` and ``numbers - 1`` more.
-    ``transaction`` is the id it was written under, 0 for none. ``transactional``: it belongs to what its writer has
-    open. ``outcome``: a control record that ends what its writer has open in this partition, committed or not.
-    ``digest`` is that of the content; 0 if the dialect keeps none.
+    ``transaction`` is the id it was written under, 0 for none. ``transactional``: it belongs to its writer's open
+    transaction. ``outcome``: it is a control record, which ends its writer's transaction in this partition, and whether
+    that is committed. ``digest`` is the digest of the content; 0 if the dialect keeps none.
     """
 
     writer: bytes

@@ -159,7 +159,7 @@ def _place_token(kind: TokenType, text: str, start: int, end: int) -> Token:
 
 
 def _check_depth(text: str, tokens: list[Token]) -> None:
-    """Bound how deep the recursive parser goes: open parentheses, and NOT and minus signs that wait for an operand."""
+    """Raise FilterError if a filter is too deep for the recursive parser. Parentheses, NOT and minus signs nest."""
     waiting = [0]
     for token in tokens:
         if token.token_type is TokenType.L_PAREN:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 PATTERN_CHARACTERS_MAX: Final = 4096
 ARROW_CHARACTERS_MAX: Final = 64
-"""Longer patterns with wildcards are matched here."""
+"""Longer patterns with wildcards are matched by this module, shorter ones by Arrow."""
 
 _Segment = tuple[str | None, ...]
 """Characters between two ``%``; None is any one character."""

@@ -313,7 +313,7 @@ class _Reader:
 
     @contextmanager
     def _place_errors(self, node: exp.Expr) -> Iterator[None]:
-        """Give an error of the typing rules its place in the text."""
+        """Raise an error of the typing rules as a FilterError that shows its place in the filter's text."""
         try:
             yield
         except FilterError:

@@ -178,7 +178,7 @@ Condition = Predicate | Not | And | Or
 
 
 def operands(condition: Condition) -> list[Operand]:
-    """Every operand of a condition, casts and what is inside them both included."""
+    """Return every operand of a condition: a cast, and also the operand inside it."""
     found: list[Operand] = []
     todo: list[Condition | Operand] = [condition]
     while todo:

@@ -39,7 +39,7 @@ class TopicDataset(ds.Dataset):
     def scanner(  # type: ignore[override]
         self, columns: Any = None, filter: Any = None, **options: Any
     ) -> ds.Scanner:
-        """Return a scanner of the columns and rows; other options of pyarrow, which are of files, change nothing."""
+        """Return a scanner of the columns and rows. Other options of pyarrow are for files, and are ignored."""
         names = columns if isinstance(columns, list | tuple) else None
         scan = self._scan.push_down(None if filter is None else to_condition(filter, self.schema))
         if names is not None:
@@ -60,7 +60,7 @@ def _list_fields(expression: Any, schema: pa.Schema) -> list[str]:
 
 
 def to_condition(expression: Any, schema: pa.Schema) -> ColumnCondition | None:
-    """Return what is understood of an expression of pyarrow, which shows itself as text alone; None for nothing."""
+    """Return the part of a pyarrow expression that is understood, or None. pyarrow shows it only as text."""
     if not all(map(_NAME.fullmatch, schema.names)):
         return None
     try:
@@ -86,7 +86,7 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 
 
 class _ExpressionReader:
-    """Reads ``((a > 5) and (b == "x"))``; what it does not know within an AND is left out, as None."""
+    """Reads ``((a > 5) and (b == "x"))``. An unknown term of an AND is left out; an unknown expression is None."""
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self._text = text

@@ -116,7 +116,7 @@ class ClusterChanges(TopologyChanges):
         return results
 
     def _wait_for_topic(self, name: str) -> None:
-        """Take the cluster over until it has a topic with leaders, for a few seconds; for a worker."""
+        """Load the cluster's topics again until this one has leaders, for a few seconds. For a worker thread."""
         for _ in range(LOOKS_MAX):
             self.look_again()
             if name in self.known:

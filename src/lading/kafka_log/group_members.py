@@ -29,10 +29,10 @@ HEARTBEAT_S: Final = 1.0
 MEMBERS_A_SECOND: Final = 500
 """Heartbeats of a thread in a second; with more members each of them sends fewer."""
 SESSION_S: Final = 45.0
-"""Kafka's least time-out of a member that sends nothing: from then on others may have its partitions."""
+"""Kafka's smallest session time-out: other members may get the partitions of a member that is silent for this long."""
 RETRY_S: Final = 1.0
 ID_SEPARATOR: Final = "."
-"""Between the number of an Iggy client and the rest of its member id."""
+"""The separator between the number of an Iggy client and the rest of its member id."""
 
 Assigned = Callable[[frozenset[int], Callable[[], None]], None]
 """Takes the partitions of a member, and what is called when those that it lost are released."""

@@ -88,8 +88,8 @@ class StretchCache:
 class ClusterLog(EmptyLog):
     """One partition of one topic. Threads: the event loop alone; others post to it.
 
-    As an empty one it has no files, states, damage or control records: a fetch checks batches, and leaves out what
-    was aborted. Its ``size_bytes`` is 0.
+    Like an EmptyLog it has no files, states, damage or control records: a fetch from the cluster checks batches and
+    leaves out aborted messages. Its ``size_bytes`` is 0.
     """
 
     def __init__(self, place: tuple[str, int], topic_id: bytes, first_offset: int, end_offset: int) -> None:

@@ -35,7 +35,7 @@ LOG: Final = logging.getLogger("lading.store")
 CURRENT_S: Final = 0.1
 """How long a position is used without asking the cluster."""
 CONSUMER_PREFIX: Final = f"{IggyConsumerKind.CONSUMER.value}/"
-"""Begins the name of each consumer of Iggy that is alone."""
+"""Prefix of the names of Iggy's consumers that are not in a group."""
 KNOWN_MAX: Final = 1 << 14
 """Positions in memory; beyond that those that would be looked up again are forgotten."""
 LOOKS_MAX: Final = 4
@@ -60,7 +60,7 @@ _FORMS: Final[Mapping[str, _KafkaForm]] = {
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """The state of one position at this gateway, beside its value on the partition."""
+    """The gateway's own record of one position; the value of the position is on the partition."""
 
     current_until_s: float = 0.0
     changes_left: int = 0

@@ -277,7 +277,7 @@ class ClusterChannel(Channel):
     # -- delivering
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver what is here, and ask the cluster for what subscribers take beyond it."""
+        """Deliver the messages that are here, and request as many more from the cluster as subscribers still take."""
         if self.deleted:
             return None
         if self.paused or self._channels.is_paused(self.topic):

@@ -85,7 +85,7 @@ class DeadLetterIntentStore:
             db.executemany("UPDATE markings SET confirmed = 1 WHERE id = ?", [(ident,) for ident in ids])
 
     def advance(self, row: DeadLetterIntentRow) -> None:
-        """Update an intent of which less is left, or whose target changed."""
+        """Update an intent some of whose messages are done, or whose target has changed."""
         with self._catalog.write(CatalogRecordKind.MARKING) as db:
             db.execute(
                 "UPDATE markings SET ranges = ?, target = ?, target_partition = ? WHERE id = ?",

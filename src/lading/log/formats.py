@@ -1,8 +1,8 @@
 """A table of all formats on disk, and the gate that refuses files that a later Lading has written.
 
 A file of a later version is not damage: nothing of it is truncated, repaired or rewritten, and the error names the
-file. Nor is a flipped bit a later version: a number that differs from a known version in a single bit counts only if a
-checksum covers it.
+file. A flipped bit is not taken for a later version: a number that differs from a known version in a single bit counts
+as one only if a checksum covers it.
 """
 
 from __future__ import annotations

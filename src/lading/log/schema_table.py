@@ -90,7 +90,7 @@ class SchemaTable:
         return next(iter(found), None)
 
     def list_uses(self, schema_id: int, after: str = "", limit: int = -1) -> list[VersionRow]:
-        """Return the versions that have a schema, by subject from ``after`` on, deleted ones too."""
+        """Return the versions that have a schema, deleted ones too, ordered by subject, from subject ``after`` on."""
         order = "schema = ? AND subject >= ? ORDER BY subject, version LIMIT ?"
         return self._versions(order, schema_id, after, limit)
 

@@ -57,9 +57,9 @@ class LocalLogStore:
     ) -> None:
         """Open ``data``, or create it; only one process at a time may.
 
-        ``found`` is what the format gate has found in it since it was locked, if it has looked already.
+        ``found`` is the result of the format gate, if the gate has already run on the locked directory.
 
-        Raises CorruptLog if it is of a later Lading, or if its catalog is invalid.
+        Raises CorruptLog if a later Lading has written it, or if its catalog is invalid.
         """
         self.disk = disk or RealDisk()
         self.commit = commit

@@ -52,9 +52,10 @@ class Fidelity:
     lost: Counter[str] = field(default_factory=Counter)
 
     def add(self, were: pa.RecordBatch, plain: pa.RecordBatch, rebuilt: pa.RecordBatch) -> None:
-        """Count messages as they were, as a plain reader sees them, and as a reader who knows carriers does.
+        """Count changes of ``were``, the originals: ``plain`` as any reader gets them, ``rebuilt`` without carriers.
 
-        All three have the same rows. ``rebuilt`` equals ``were`` if a carrier transports the facts that have no form.
+        All three have the same rows. ``rebuilt`` equals ``were`` if a carrier transports the facts that the target
+        cannot hold.
         """
         self.messages += were.num_rows
         self.having.update({name: int(mask.sum()) for name, mask in _having(were).items()})
@@ -164,7 +165,7 @@ def _having(batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
 
 
 def count_changes(were: pa.RecordBatch, are: pa.RecordBatch) -> Counter[str]:
-    """Return by fact how many messages have it and are read with another one."""
+    """Return for each fact the number of messages that had it and are read with another value."""
     having = _having(were)
     found: Counter[str] = Counter()
     for name, column in (("key", "key"), ("id", "id"), ("time", "timestamp"), ("state", "state")):

@@ -34,7 +34,8 @@ MirrorPhase = Literal["starting", "running", "away", "failed", "stopped"]
 HEALTH: Final = "/health"
 PAUSE_MIN_S: Final = 1.0
 PAUSE_MAX_S: Final = 60.0
-"""Pauses between tries of a mirror that fails double up to this; one that ran this long begins with the shortest."""
+"""The pause before a failed mirror is tried again doubles up to this; after a run of this length it is the shortest
+again."""
 RATE_WINDOW_S: Final = 60.0
 IDLE_STOP_S: Final = 0.7
 """How long a stop waits for mirrors without a work in hand: those that wait for messages look four times a second."""

@@ -197,7 +197,7 @@ class QueueSource:
         self._quiet_ms = 0 if settings.follow else settings.quiet_ms
 
     def notice(self, meta: TopicMeta) -> None:
-        """Do nothing: how much a channel still has is not asked for."""
+        """Do nothing: a mirror does not ask how many messages a channel still has."""
 
     def stretches(self) -> Iterator[Stretch]:
         """Yield what the channel gives; ends when it gives nothing for a while."""

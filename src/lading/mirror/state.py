@@ -315,7 +315,7 @@ def _token_fact(number: int) -> str:
 
 
 def _name_refused_fact(number: int) -> str:
-    """Return the name of the fact that holds the messages that the target refused of a work that was begun."""
+    """Return the name of the row for the messages of a begun work that the target has refused."""
     return f"refused {number}"
 
 
@@ -326,7 +326,7 @@ def lock_state(directory: Path) -> AbstractContextManager[None]:
 
 
 def remove_if_unused(directory: Path, *, with_directory: bool) -> None:
-    """Remove the files of a state by which nothing was sent; the caller has its lock and has closed it.
+    """Remove the files of a state from which nothing was ever sent; the caller holds its lock and has closed it.
 
     ``with_directory`` removes the directory too, if nothing else is in it.
     """

@@ -141,7 +141,7 @@ class Capabilities:
         return headers and self.key and self.null_payload and self.empty_payload and self.time_step_us is not None
 
     def with_carrier(self) -> Capabilities:
-        """Return the capabilities if a carrier brings along what has no form: only sums are still bounded."""
+        """Return the capabilities together with a carrier, which transports all other facts: only sizes are bounded."""
         return Capabilities(
             values_sum_max=self.values_sum_max,
             payload_bytes_max=self.payload_bytes_max,

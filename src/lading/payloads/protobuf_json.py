@@ -77,7 +77,7 @@ def _collect(type_: MessageType, text: bytes) -> dict[int, list[tuple[bytes, byt
 
 
 def merge_message(type_: MessageType, text: bytes, paths: tuple[Path, ...]) -> bytes:
-    """Return a valid message with each message on the way of ``paths``, and at their end, in one piece.
+    """Return a valid message in which each nested message that ``paths`` lead through or to is one piece on the wire.
 
     Fields that its type does not have are left out.
     """

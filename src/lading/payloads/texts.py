@@ -105,7 +105,7 @@ def walk_texts(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) 
 
 
 def _are_texts(data: Bytes, begin: Longs, size: Longs) -> bool:
-    """Return whether all payloads together, and so each that does not begin inside of a character, are UTF-8."""
+    """Return whether adjacent payloads are UTF-8 together and none begins inside a character: each is UTF-8 then."""
     rows = np.flatnonzero(size > 0)
     if not rows.size:
         return True

@@ -1,7 +1,7 @@
 """The circuit breaker: which batches are not published.
 
-Those of which too many messages fail, as all of such a batch is suspect, and those with a message that violates an
-expectation whose ``else`` is fail.
+A batch is not published if too many of its messages fail, because all of it is suspect then, or if a message violates
+an expectation whose ``else`` is fail.
 """
 
 from __future__ import annotations

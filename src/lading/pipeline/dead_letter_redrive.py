@@ -1,4 +1,4 @@
-"""Send dead letters of other frameworks back to their topics: as they were, each once, and not for ever."""
+"""Send dead letters of other frameworks back to their topics: unchanged, each once, and not again and again."""
 
 from __future__ import annotations
 

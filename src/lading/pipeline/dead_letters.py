@@ -45,7 +45,8 @@ class DeadLetterConvention:
     other_names: dict[str, str] = field(default_factory=dict)
     """Whole names of headers that hold a column in some releases."""
     other_marks: tuple[str, ...] = ()
-    """Whole names of headers that every dead letter has too, if the first is a word that others use as well."""
+    """Full names of further headers that every dead letter has; set if the first header's name is in use elsewhere
+    too."""
     addresses: tuple[str, ...] = ()
     """Columns whose header is an address, ``loopback://localhost/kafka/orders``, of which they are the last name."""
     is_prefix_own: bool = True

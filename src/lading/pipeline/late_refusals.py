@@ -78,10 +78,10 @@ def publish_refused(
     settings: PipelineSettings,
     refused: Mapping[str, Mapping[int, str]],
 ) -> Manifest:
-    """Publish messages of a manifest, the last one, that topics refused, in the quarantine; returns the new manifest.
+    """Publish in the quarantine those messages of the last manifest that topics have refused; return the new manifest.
 
-    ``refused`` is as the record of sending has it. Copies that the quarantine's topic refuses are only counted, as the
-    table has their messages.
+    ``refused`` is in the form of the sending record. Copies that the quarantine's topic has refused are only counted,
+    as the quarantine's table has their messages.
     """
     counts: Counter[str] = Counter()
     groups: defaultdict[Refused, list[pa.RecordBatch]] = defaultdict(list)

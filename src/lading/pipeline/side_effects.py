@@ -108,7 +108,7 @@ class TopicSending(NamedTuple):
 
     transactional_id: str
     record: SendingRecord | None = None
-    """None if other writers use the topic too: messages that arrived cannot be distinguished from theirs."""
+    """None if other writers use the topic too: messages that have arrived cannot be distinguished from theirs then."""
     name: str = ""
 
 

@@ -259,7 +259,7 @@ def parse_payload_form(settings: Mapping[str, str] | None, base: Path | None = N
 
 
 def _parse_key_form(settings: dict[str, str], own: Mapping[str, str], base: Path | None) -> PayloadForm:
-    """Return the form of keys; the registry is that of payloads unless they have another one, or a file."""
+    """Return the form of keys. Their registry is that of the payloads, unless keys have a registry or a schema file."""
     if settings.keys().isdisjoint(("registry", "schema")) and settings.get("format") not in (None, "json", "text"):
         settings = {name: one for name, one in own.items() if name.startswith("registry")} | settings
     try:

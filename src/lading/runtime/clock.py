@@ -26,7 +26,7 @@ def date_us() -> int:
 
 @dataclass(slots=True)
 class Dates:
-    """Dates of times that were counted."""
+    """Converts times of ``now_us``, which the monotonic clock counts, into dates of the machine's clock."""
 
     shift_us: int = 0
     """Microseconds that the machine's clock was set ahead since the start."""

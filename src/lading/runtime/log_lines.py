@@ -33,7 +33,8 @@ that lines are in the order of their times."""
 LOOK_S: Final = 1.0
 """Interval at which the ends of these windows are checked."""
 LIKE_MAX: Final = 100
-"""Lines of one template in a window that are written though they differ, such as in a number; further ones count."""
+"""At most this many different lines of one template, as with different numbers, are written in a window; further ones
+are only counted."""
 WINDOWS_MAX: Final = 4_096
 STALLED_S: Final = 1.0
 """How long the end of the process waits for a reader of standard error that takes nothing."""

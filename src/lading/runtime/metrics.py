@@ -139,7 +139,7 @@ class Metrics:
         )
         self.connections: defaultdict[str, int] = defaultdict(int)
         self.busy_s: dict[str, Callable[[], float]] = {}
-        """By endpoint."""
+        """Functions that return the seconds that an endpoint was busy, by the endpoint's name."""
         self.sync_seconds = Histogram("lading_sync_seconds", "Duration of an fsync, from request to completion.")
         self.loop_lag_seconds = Histogram("lading_loop_lag_seconds", "How late the event loop runs its callbacks.")
         self._sources: list[Counter | Histogram | Gauge] = [

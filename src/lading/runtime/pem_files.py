@@ -1,4 +1,4 @@
-"""Files of a certificate and its private key: which is at fault if OpenSSL refuses both, and open keys."""
+"""Files of a certificate and its private key: which one is wrong if OpenSSL refuses both, and keys others may read."""
 
 from __future__ import annotations
 

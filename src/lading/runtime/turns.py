@@ -56,7 +56,7 @@ class Turn:
 
 
 async def map_in_turns(function: Callable[[T], R], rows: Iterable[T]) -> list[R]:
-    """Return what ``function`` makes of each row; others have their turn meanwhile, and may change what it looks at."""
+    """Return the results of ``function`` for all rows. Other tasks run in between, and may change the data it reads."""
     turn, made = Turn(), []
     for row in list(rows):
         made.append(function(row))
@@ -73,7 +73,7 @@ def take_turn(work: Turns[object], clock: Callable[[], float] = time.perf_counte
 
 
 def finish(work: Turns[R]) -> R:
-    """Return the result of work that is done at once: in a thread of its own, or if it is short."""
+    """Run all of ``work`` without giving way, and return its result: for a thread of its own, or short work."""
     while True:
         try:
             next(work)
@@ -176,9 +176,10 @@ class CallbackQueue:
 
 
 class WorkerTurn:
-    """Long computing in a worker, which rests as long as it computes: else the loop hardly gets the interpreter back.
+    """Long computing in a worker, which sleeps as long as it computes: else the event loop would hardly get the GIL.
 
-    With two workers that never rest the loop has a third of it, and each turn of the loop takes three times as long.
+    With two workers that never sleep, the loop has a third of the time, and each of its turns takes three times as
+    long.
     """
 
     def __init__(

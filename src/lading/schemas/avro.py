@@ -266,7 +266,7 @@ def _parse_aliases(value: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def require_name(name: str) -> None:
-    """Raise InvalidSchema unless ``name`` is letters, digits and ``_``, not first a digit."""
+    """Raise InvalidSchema unless ``name`` has only letters, digits and ``_``, and does not begin with a digit."""
     if not name:
         raise InvalidSchema("Empty name")
     if not (name[0].isalpha() or name[0] == "_"):

@@ -50,7 +50,7 @@ class Companion:
 
     @contextmanager
     def run(self, endpoints: Mapping[str, str], beside: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-        """Run it for a broker with these ``endpoints`` until the block ends; yields its own address by name.
+        """Run the companion for a broker with these ``endpoints`` until the block ends; yield its address by its name.
 
         ``beside`` has the addresses of companions that were started before.
         """

@@ -1,4 +1,4 @@
-"""The duties of a serving broker without a request: those by the clock, and copies of poisoned messages."""
+"""The work that a serving broker does without a request: timed work, and copies of poisoned messages."""
 
 from __future__ import annotations
 

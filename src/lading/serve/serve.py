@@ -287,7 +287,7 @@ def _set_keepalive(listener: socket.socket, settings: Settings) -> None:
 
 
 def _spec(name: str) -> EndpointSpec:
-    """Return the spec of an endpoint, or of the endpoint that a listener is of."""
+    """Return the spec of an endpoint, ``kafka``, or of the endpoint of a listener, ``kafka.external``."""
     return ENDPOINTS[name.partition(".")[0]]
 
 

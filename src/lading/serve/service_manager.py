@@ -36,7 +36,7 @@ class ServiceManager:
         """A process is restarted after this many seconds without a sign of life; None: never."""
 
     def tell(self, *lines: str) -> None:
-        """Send these lines; a manager that does not take them is logged, and changes nothing."""
+        """Send these lines to the manager. If that fails, a warning is logged, and the process continues."""
         if not self._address:
             return
         try:

@@ -177,7 +177,7 @@ class KafkaSettings(KafkaListener, WithListeners):
 
     address: Listen = Address("127.0.0.1", 9092)
     listeners: Mapping[ListenerName, KafkaListener] = {}
-    """More addresses, each a table by its name; see listeners. ``advertised`` is not taken from the endpoint."""
+    """More addresses, each a table by its name; see listeners. A listener does not inherit ``advertised``."""
 
 
 class NsqTlsSettings(TlsSettings):

@@ -37,8 +37,8 @@ class Section(BaseModel):
 
 
 DEFAULTS: Any = Field(default={}, validate_default=True)
-"""The value of a table within another: an empty one, so that each key in it has its own default. An instance would need
-a validator of its own, beside the one that is made for the whole: 20 of them took a tenth of each start."""
+"""The default of a nested table: an empty table, in which each key has its own default. An instance as the default
+would need a validator besides that of the whole settings: 20 of them took a tenth of each start."""
 
 
 class CertificateSettings(Section):

@@ -44,8 +44,7 @@ class ConnectionSettings(Section):
     may use."""
     receive_bytes_max: ByteSize = Field(default=ByteSize(512 << 20), ge=1 << 20)
     """Memory for requests of all connections that are not whole yet, HTTP bodies too; an eighth of it, at most 64 MiB,
-    is kept for small ones. Where it is used up, the half request that waits longest for its rest ends its
-    connection."""
+    is kept for small ones. When it is used up, the connection whose incomplete request has waited longest is closed."""
 
 
 class HttpSettings(Section):
@@ -100,8 +99,8 @@ class NsqSettings(Section):
     """Behaviour of NSQ's endpoints in cases in which its two implementations differ (docs/reference/nsq.md)."""
 
     compat: Literal["upstream", "youzan"] = "upstream"
-    """``upstream``: topics are made by publishing and subscribing, the first channel gets what was kept, DPUB works.
-    ``youzan``: the responses of the fork with extend headers."""
+    """``upstream``: publishing and subscribing create topics, the first channel gets the messages kept before, DPUB
+    works. ``youzan``: the responses of the fork with extend headers."""
 
 
 class LogSettings(Section):

@@ -50,7 +50,10 @@ def lead_with_own_errors() -> None:
 
 
 def lead_with_own_errors_of_connect() -> None:
-    """Do the same for a client of Spark Connect, which gets the text of an error and the server's stack. Idempotent."""
+    """Do as ``lead_with_own_errors`` for Spark Connect, whose clients get an error's text and the server's stack.
+
+    Idempotent.
+    """
     from pyspark.errors.exceptions import connect
 
     kind: Any = connect.SparkConnectGrpcException

@@ -25,7 +25,7 @@ __all__ = ["Java", "SparkMissing", "find_java", "register", "session"]
 
 MASTER = "local[*]"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Environment variable that names to a driver the JVM that started it."""
+"""Environment variable in which a driver that spark-submit has started finds the port of its JVM."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL = {
     "spark.ui.enabled": "false",

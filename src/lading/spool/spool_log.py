@@ -79,7 +79,7 @@ class Spool:
     def trim(self, done: int | None, keep_s: float) -> None:
         """Delete whole segments that are older than ``keep_s`` and end before offset ``done``.
 
-        ``done`` None: whether or not they were read.
+        If ``done`` is None they are deleted whether or not they were read.
         """
         segments = [one for one in self._log.segments() if done is None or one.end_offset <= done]
         before = find_expired_end(segments, _now_us(), int(keep_s * 1e6), None)

@@ -53,13 +53,14 @@ class TableRun:
     """Every table that the run writes, with its columns; tables of topics are added with their first messages."""
     resume_command: str
     deliver: Callable[[Manifest], None] = lambda manifest: None
-    """Does what a published manifest holds besides tables; may be called again for the same one."""
+    """Carries out the side effects of a published manifest, such as sending to topics; may be called again for the same
+    one."""
     forms: dict[TablePath, str] = field(default_factory=dict)
     """The form of every table that is not of Parquet files."""
     partitions: dict[TablePath, Partitions] = field(default_factory=dict)
     """How tables are divided; those that are not named have no partitions."""
     topic_schemas: Mapping[TablePath, pa.Schema] = field(default_factory=dict)
-    """Places with ``{topic}``, each of which stands for one table a topic, with its columns."""
+    """The columns by location with ``{topic}``, which stands for one table for each topic."""
 
     private: frozenset[TablePath] = frozenset()
     """Tables that are for their owner alone, whatever the umask is, if this run makes them on a file system."""

@@ -122,7 +122,7 @@ def fetch_field_schema(
 def sample_field_schemas(
     url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]
 ) -> list[FieldSchema]:
-    """Return the schemas with fields of the first messages of a topic, each once."""
+    """Return each schema that the first messages of a topic use and that has fields, once."""
     found: dict[int, FieldSchema] = {}
     for schema, message in _sample_schemas(url, topic, form, states):
         one = find_field_schema(schema, message)
@@ -150,7 +150,7 @@ def find_used_message(url: str, topic: str, form: PayloadForm, states: Literal["
 
 
 def find_used_records(url: str, topic: str, form: PayloadForm, states: Literal["available", "all"]) -> list[str]:
-    """Return the names of the records of a topic's first messages, each once: subjects may be called like them."""
+    """Return the record names of a topic's first messages, each once: names of subjects may be derived from them."""
     names: dict[str, None] = {}
     for schema, message in _sample_schemas(url, topic, form, states):
         names |= dict.fromkeys(list_record_names(schema) if message is None else [message.name])

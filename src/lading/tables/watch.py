@@ -1,4 +1,4 @@
-"""Following a run from the driver: new manifests are the truth about what is done, and the sources about what waits."""
+"""Following a run from the driver: manifests show which messages are written, the sources how many still wait."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class FaultyProxy:
     def cutting(self, probability: float, *, seed: int = 0) -> Iterator[None]:
         """A block in which a connection is reset in place of a piece of a response, with this probability for each.
 
-        The request was received by then, so that a client cannot know what became of it. The same ``seed`` decides the
-        same for the same pieces.
+        The server has the request by then, so that a client cannot know its outcome. With the same ``seed`` and the
+        same pieces, the same ones are cut.
         """
         with self._lock:
             self._random, self._cut_probability = random.Random(seed), probability

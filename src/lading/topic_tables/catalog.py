@@ -280,7 +280,7 @@ class TableCatalog:
             return _refuse_object(503, "SlowDown", str(error))
 
     def _find_reader(self, request: Request, uuid: str) -> TableSource | None:
-        """Return the source as the caller sees it that a request for an object comes from; None without a right."""
+        """Return the source with the rights of a request's caller; None if the caller may not read the table."""
         if "authorization" in request.headers:
             path = request.scope["raw_path"].partition(b"?")[0].decode("latin-1")
             query = request.scope["query_string"].decode("latin-1")

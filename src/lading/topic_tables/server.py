@@ -120,9 +120,9 @@ def make_app(
     names: Iterable[str] = (),
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
-    """Return the application for a listener, which may be asked by ``names``.
+    """Return the application for a listener. ``names`` are host names that requests may use besides its address.
 
-    Without ``keys`` those that it vends end with it.
+    Without ``keys``, the keys that it vends are valid until the application ends.
     """
     hosts = HostNames(HttpSettings(), names)
     hosts.bind(listener)

@@ -34,7 +34,7 @@ SEPARATOR: Final = "\x1f"
 HIDDEN_MAX: Final = 10_000
 """Ranges of messages that are not available which the history of a table lists one by one."""
 READABLE_MAX: Final = 10_000
-"""Tables of which a source remembers that its login reads them."""
+"""A source remembers at most this many tables that its login may read."""
 MISSED_S: Final = 0.1
 """How long such a list counts for ids that are not in it: requests for objects that never were list no tables."""
 LISTED_S: Final = 1.0

@@ -224,7 +224,7 @@ class Transport(Protocol):
         ...
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create the topic (its stream too); Refusal TOPIC_NAME_EXISTS if it is."""
+        """Create the topic, and its stream if needed. Raises Refusal TOPIC_NAME_EXISTS if the topic exists."""
         ...
 
     def fetch(
@@ -239,7 +239,7 @@ class Transport(Protocol):
     ) -> FetchResult:
         """Stored bytes from ``offset`` on (whole chunks, so earlier and later messages may be among them).
 
-        Nothing new gives no runs and ``end_offset == offset``, after at most ``wait_ms``.
+        If nothing new arrives within ``wait_ms``, the result has no runs and ``end_offset == offset``.
         """
         ...  # fmt: skip
 

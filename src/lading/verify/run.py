@@ -76,9 +76,9 @@ def run_verification(
 ) -> VerifyReport:
     """Compare two topics, partition by partition, message by message in their order; return what was found.
 
-    Both are compared up to their ends as they are now; if ``b`` has fewer messages, it is given the time to wait to get
-    the others. Offsets are not compared: those of a mirror differ. A partition is compared up to its first difference.
-    Raises SettingError or LocalError if the topics cannot be compared.
+    Both are compared up to their ends as they are now; if ``b`` has fewer messages, the run waits for the others up to
+    the configured time. Offsets are not compared: those of a mirror differ. A partition is compared up to its first
+    difference. Raises SettingError or LocalError if the topics cannot be compared.
     """
     settings.check()
     first, second = settings.list_topics()

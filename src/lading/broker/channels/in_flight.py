@@ -117,7 +117,7 @@ class InFlightTracker:
 
     @property
     def leaving(self) -> int:
-        """Messages that are given up, and have not arrived elsewhere."""
+        """Return the number of messages that the channel gave up and that are not in the dead letter topic yet."""
         return self.out_of_window.count(LEAVING)
 
     def state(self) -> DispatcherState:
@@ -171,9 +171,9 @@ class InFlightTracker:
         return min((offset for offset, _ in self.out_of_window.items()), default=self.window.first)
 
     def require_owned(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which of these rising offsets are still to be settled: a message before the oldest one is done.
+        """Return those of these ascending offsets that are still to be settled: others before the window are done.
 
-        Raises INVALID_OFFSET if some were never delivered to any subscriber, NOT_IN_FLIGHT if it has not all.
+        Raises INVALID_OFFSET if some were never delivered, NOT_IN_FLIGHT if some are not with this subscriber.
         """
         window, number = self.window, subscriber.number
         early, inside = offsets[offsets < window.first], offsets[offsets >= window.first]

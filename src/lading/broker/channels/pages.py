@@ -168,7 +168,7 @@ class PageSlice:
         return taken
 
     def drop_before(self, offset: int) -> NDArray[np.int64]:
-        """Take those before an offset."""
+        """Take the messages before an offset."""
         return self.take(int(np.searchsorted(self.rest, offset)))
 
     def remove(self, first: int, end: int) -> NDArray[np.int64]:

@@ -21,11 +21,11 @@ class ChannelStatistics:
     requeued: int = 0
     timed_out: int = 0
     filtered: int = 0
-    """Messages that the filter or the sampling of the subscriber they were for did not let through."""
+    """Messages that were not delivered because of a subscriber's filter or sampling."""
     skipped: int = 0
     """Messages that were passed over undelivered: the channel skips, was emptied, or was sent to a later offset."""
     discarded: int = 0
-    """Messages that were in flight then."""
+    """Messages that were in flight when the channel was emptied."""
     lost: int = 0
     """Messages that retention or damage took before they were delivered."""
     exhausted: int = 0

@@ -31,8 +31,8 @@ ORIGIN: Final = ""
 PAUSED_TOPIC: Final = "channel-topic-paused"
 """The protocol of rows that name topics whose channels all wait."""
 OMITTED_MESSAGES: Final = "channel-omitted"
-"""The protocol of rows that say what a channel passes over; under ``ORIGIN`` what the topic's queue does, with the
-offset among delayed messages from which on they are in it."""
+"""The protocol of rows that list the messages that a channel passes over. A row named ``ORIGIN`` lists them for the
+topic's queue; its offset is that of the first delayed message that belongs to the queue."""
 RANGES_MAX: Final = 4096
 """At most this many ranges are stored; if a window has more, its rest is read again after a crash."""
 PAUSED, SKIPPING, ORDERED, UNCOMMITTED = 1, 2, 4, 8

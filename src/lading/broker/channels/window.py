@@ -141,7 +141,7 @@ class Window:
         return counted
 
     def finish(self, offsets: NDArray[np.int64], start: int, owner: int) -> int:
-        """Finish ``offsets[start:]`` as far as each is with ``owner``; return the index of the first that is not."""
+        """Finish ``offsets[start:]`` up to the first message that is not with ``owner``; return the index of that."""
         at: int
         at, self.first = self._kernels(len(offsets) - start).finish(
             offsets, start, self._owners, self.first, self.end, owner

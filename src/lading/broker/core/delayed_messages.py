@@ -97,7 +97,7 @@ class DelayedMessages(Component):
         """Called with (partition, offset among the delayed messages, first, end in its log) before readers see it."""
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Have what waited when the broker ended wait again."""
+        """Load the messages that were still delayed when the broker ended."""
         rows = {(row.topic, row.partition): row for row in self._catalog.positions(POSTPONED)}
         for partition in partitions_of(topics):
             if self._directory.has_log_below(partition.topic.uuid, partition.number, POSTPONED):

@@ -238,7 +238,7 @@ def _take(
 
 
 def _size_bytes(part: IndexedRun, low: int, high: int, messages: int) -> int:
-    """About what this many messages in these chunks take."""
+    """Return about how many bytes this many messages of these chunks take."""
     body_bytes = sum(part.ends[low:high]) - sum(part.starts[low:high])
     return body_bytes * messages // max(part.lasts[high - 1] - part.bases[low] + 1, messages)
 

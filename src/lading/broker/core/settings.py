@@ -34,7 +34,7 @@ class BrokerSettings:
     partitions_per_topic_max: int = 1_000
     """The real Iggy server takes 100,000; each partition here is a directory with open files."""
     open_files_max: int = 1 << 20
-    """Files that partitions hold open; beyond it those of partitions that rest longest are closed."""
+    """Files that partitions keep open at most; above this, those of the partitions unused for longest are closed."""
     unsynced_bytes_max: int = 64 << 20
     """Above this the broker is congested: endpoints stop reading from sockets until the disk has caught up."""
     position_flush_us: int = 100_000

@@ -35,7 +35,7 @@ class FilteredPolls:
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self.conditions: dict[tuple[Topic, PositionKey], GroupCondition] = {}
-        """By topic and group."""
+        """The condition of each group that has one, by topic and group."""
         self._passed: dict[tuple[Partition, PositionKey], tuple[GroupCondition, int, int]] = {}
         """Ranges of offsets in which a condition selects no message."""
 

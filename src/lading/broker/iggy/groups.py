@@ -127,9 +127,9 @@ class IggyGroups(Component):
         return self._changes.write_catalog(partial(self.create, topic, ident, name))
 
     def create(self, topic: Topic, ident: int | None, name: str | None = None) -> IggyGroup:
-        """Create a group; one that is there is refused and stays as it is, members included.
+        """Create a group. Raises GROUP_EXISTS if its id or name is in use; the existing group keeps its members.
 
-        Without an id it takes the lowest that is free, without a name it is called by its id.
+        Without an id it gets the lowest free one, without a name its id is its name.
         """
         of_topic = self._groups.setdefault(topic, {})
         if ident is None:
@@ -193,7 +193,7 @@ class IggyGroups(Component):
         self._drop(self.get(topic, ident), member)
 
     def leave_all(self, member: int) -> None:
-        """Give a client's partitions to the others in every group: it is gone."""
+        """Remove a client that has disconnected from every group; the other members get its partitions."""
         for group in self._all():
             self._drop(group, member)
 

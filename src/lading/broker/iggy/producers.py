@@ -58,7 +58,10 @@ class IggyProducers(Component):
         self._last_session = 0
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Assign no session again of which a producer is known: its batches would pass for those of another one."""
+        """Continue after the sessions of all known producers.
+
+        If a session were assigned twice, batches of one producer would pass for repetitions of another's.
+        """
         for partition in partitions_of(topics):
             for writer, _ in () if partition.writers is None else partition.writers.items():
                 ident = producer_of(writer)

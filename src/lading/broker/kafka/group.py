@@ -132,7 +132,7 @@ class KafkaGroupMember:
         self.deadline_us = now_us + self.call.session_timeout_us
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer what waits."""
+        """Fail the member's pending JoinGroup and SyncGroup, if any, with this refusal."""
         joining, self.joining = self.joining, None
         syncing, self.syncing = self.syncing, None
         for answer in (joining, syncing):

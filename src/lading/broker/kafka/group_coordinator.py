@@ -155,7 +155,7 @@ class KafkaGroupCoordinator(Component):
             raise group.rebalance_error()
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]], *, now_us: int) -> list[Refusal | None]:
-        """(member, instance) are in the group no longer; what was refused, one each."""
+        """Remove each (member, instance) from the group; return for each the refusal, or None if it was removed."""
         group = self._find_classic(name)
         results: list[Refusal | None] = []
         for member_id, instance in members:

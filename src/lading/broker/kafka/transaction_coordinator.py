@@ -42,7 +42,7 @@ EPOCH_MAX: Final = (1 << 15) - 2
 IDS_AT_ONCE: Final = 1000
 IDS_PER_SECOND: Final = 1 << 20
 ID_MAX: Final = 1 << 62
-"""Higher ones are a client's invention."""
+"""The highest producer id that is accepted; this broker assigns none above it."""
 
 
 class TransactionCoordinator(Component):
@@ -64,7 +64,7 @@ class TransactionCoordinator(Component):
         self.ids = ProducerIds(table, produced)
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Pick up after a start; control records that are missing are written by the first ``tick``."""
+        """Load producers and transactions after a start; the first ``tick`` writes missing control records."""
         for row in self._table.rows():
             self._names[row.name] = self._ids[row.id] = producer = TransactionalProducer(row)
             producer.reloaded = producer.state is ProducerState.ONGOING

@@ -76,7 +76,7 @@ class TransactionalProducer:
     reloaded: bool = False
     """The transaction was open at start: which partitions its producer had named is not known any more."""
     ending: bool = False
-    """Waits for appends to last before it is decided."""
+    """The end of the transaction was requested; it is decided when the appends before it are durable."""
     unacknowledged: int = 0
     """Control records on their way to the disk."""
     ended: PendingResult[None] = field(default_factory=PendingResult)

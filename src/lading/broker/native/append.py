@@ -85,7 +85,7 @@ class NativeAppender:
         return self.append(partition, body, now_us=now_us, checked=checked)
 
     def _find_repeated(self, partition: Partition, blocks: Sequence[native.Checked]) -> list[AppendedBlock | None]:
-        """Return for each block the one that it repeats, or None. Raises Refusal if one does not follow."""
+        """Return for each block the one that it repeats, or None. Raises Refusal for a gap in a writer's sequence."""
         headers = [checked.block.header for checked in blocks]
         if all(header.writer_id == native.NO_WRITER and not header.transaction_id for header in headers):
             return [None] * len(blocks)

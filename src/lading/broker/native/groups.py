@@ -1,4 +1,4 @@
-"""Native groups: members that say they live, generations, and positions that a late member cannot spoil.
+"""Native groups: members that send heartbeats, generations, and positions that a late member cannot overwrite.
 
 A group spans the topics its members name. Every change of members, their topics or partitions starts a new
 generation; a position stored under an older one is refused.
@@ -43,7 +43,7 @@ class _Group:
     generation: int
     members: dict[str, _Member] = field(default_factory=dict)
     is_stale: bool = False
-    """Whether the assignment is one of topics as they were: the catalog could not take the generation of another."""
+    """Whether the assignment is of topics as they were before a change: the catalog has refused the new generation."""
 
     def assign(self) -> None:
         self.is_stale = False
@@ -99,7 +99,7 @@ class NativeGroups(Component):
             self._drop(found, [member])
 
     def delete(self, group: str) -> None:
-        """Delete a group, whose positions were. Raises GROUP_NOT_EMPTY while it has members."""
+        """Delete a group after its positions were deleted. Raises GROUP_NOT_EMPTY while it has members."""
         self._require_deletable(group)
         self._catalog.remove_group(NATIVE, b"", group)
         del self._groups[group]
@@ -124,10 +124,10 @@ class NativeGroups(Component):
     def store_position(
         self, group: str, partition: Partition, offset: int, epoch: int | None, generation: int | None, *, now_us: int
     ) -> PendingResult[None] | None:
-        """Store the next offset; refused past the end of the log, and under a generation that is over.
+        """Store the next offset; refused after the end of the log, and under an earlier generation.
 
-        Without a generation only a group that has no members takes it: a reader that works alone. Returns what the
-        client waits for, if it waits.
+        Without a generation, as from a reader that works alone, it is accepted only if the group has no members.
+        Returns a result to wait for if the position is not stored yet, else None.
         """
         if not 0 <= offset <= partition.log.next_offset:
             raise Refusal(

@@ -1,8 +1,8 @@
 """Transactions: blocks that many writers append and that readers see all at once, or never (design.md Spark, sinks).
 
-Blocks of an open transaction lie in the log like any others, but ``last_stable_offset`` stays before them. A commit is
-one SQLite transaction that holds the key and the winners: asked again with the same key it changes nothing. Aborted
-ranges are on disk in the overlay before ``last_stable_offset`` passes them.
+Blocks of an open transaction are in the log like any others, but ``last_stable_offset`` stays before them. A commit is
+one SQLite transaction that stores the key and the ids of the committed transactions: a repeated commit with the same
+key changes nothing. Aborted ranges are on disk in the overlay before ``last_stable_offset`` passes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG: Final = logging.getLogger("lading.broker")
 
 
 class CommitResult(NamedTuple):
-    """The transactions that are committed under the key; ``repeated``: they were before this call."""
+    """The transactions that are committed under the key; ``repeated`` if an earlier call committed them."""
 
     committed: tuple[int, ...]
     repeated: bool
@@ -91,9 +91,9 @@ class NativeTransactions(Component):
         self._counters.transactions_open = len(self._open)
 
     def _settle_forgotten(self, partition: Partition, transaction_id: int) -> None:
-        """Readers went past it: it was committed, unless its range is an aborted one.
+        """Settle a transaction that readers have passed: it was committed, unless its ranges are marked as aborted.
 
-        The catalog says nothing of it any more, or is an older one.
+        The catalog no longer has its outcome, or is an older copy.
         """
         log = partition.log
         ranges = _ranges(partition)[transaction_id]
@@ -176,7 +176,7 @@ class NativeTransactions(Component):
         self._catalog.forget_transactions(before_us)
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Settle nothing in it any more."""
+        """Remove the partition from all open and unsettled transactions."""
         for transaction in self._open.values():
             transaction.partitions.discard(partition)
         self._unsettled = {(one, ident) for one, ident in self._unsettled if one is not partition}

@@ -94,7 +94,7 @@ FAULTS: Final[Mapping[RegistryFault, _Row]] = {
     RegistryFault.FORBIDDEN: _Row(403, 40301, "{0}"),
     RegistryFault.NOT_FOUND: _Row(404, 404, "{0}"),
 }
-"""Status, code and text of each."""
+"""HTTP status, error code and text of each fault."""
 
 
 class RegistryError(LadingError):

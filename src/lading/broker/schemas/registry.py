@@ -41,7 +41,7 @@ _LEVEL: Final = "compatibilityLevel"
 KEPT_SETTINGS: Final = (
     "alias", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
 )  # fmt: skip
-"""Settings of clients' own that are returned as they were sent."""
+"""Settings that only clients use: they are stored, and returned as they were sent."""
 
 
 class RegisteredSchema(NamedTuple):

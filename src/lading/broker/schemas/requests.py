@@ -110,7 +110,7 @@ def parse_version(text: str) -> int:
 
 
 def require_subject(subject: str) -> str:
-    """Return a valid name of a subject; raises RegistryError for another one, and for one in a context."""
+    """Return the name of a subject. Raises RegistryError if it is invalid, or is in a context (``:.context:``)."""
     is_valid = 0 < len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable() and not subject.startswith(":.")
     if not is_valid or subject in ("__GLOBAL", "__EMPTY"):
         raise RegistryError(RegistryFault.INVALID_SUBJECT, subject[:SUBJECT_CHARACTERS_MAX])

@@ -288,7 +288,7 @@ class _SessionNoter:
         self._audit, self._user, self._host = audit, session.login.name, host
 
     def require(self) -> None:
-        """Raise LocalError if the change could not be written down, so that it must not be made."""
+        """Raise LocalError if the audit file cannot be written: the change must not be carried out then."""
         self._audit.require()
 
     def note(self, action: str, result: str, given: Mapping[str, Any], done: Mapping[str, Any] | None = None) -> None:

@@ -231,7 +231,7 @@ def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, 
 
 
 def _entry(header: Header, form: Header, mark: int) -> Entry:
-    """Return how the carrier speaks of a header that the target shows in this form."""
+    """Return the carrier's entry for a header that the target stores as ``form``."""
     if header == form:
         return mark
     return Typed(mark, header.kind) if header.value == form.value else Replaced(mark, header.kind, header.value)

@@ -40,7 +40,7 @@ def form_of(target: Capabilities) -> HeaderForm | None:
 
 
 def loses_kinds_only(target: Capabilities) -> bool:
-    """Return whether headers lose their kinds at most, as in Kafka: their carriers are made in bulk."""
+    """Return whether headers lose nothing but their kinds, as in Kafka; such carriers are created in bulk."""
     names = target.order and target.binary_names
     kinds = target.kind_max is None and target.form is None
     return target.keeps_shape and names and kinds and not target.id and target.text_carrier

@@ -41,7 +41,8 @@ CHUNKS_MAX: Final = 2048
 """Chunks of one response: with tiny ones the work is bounded, not only the bytes."""
 JOINED_CHUNKS: Final = 16
 JOINED_BYTES: Final = 8 << 10
-"""More pieces than this, of less than this each, are copied together: a socket takes few long ones better."""
+"""More than JOINED_CHUNKS pieces of less than JOINED_BYTES on average are copied into one: a socket sends few long
+buffers faster."""
 DELTA_MAX: Final = (1 << 31) - 1
 
 Bytes = bytes | bytearray | memoryview

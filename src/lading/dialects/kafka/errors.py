@@ -136,7 +136,7 @@ RETRIABLE: Final = frozenset((3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 
 """After these the same request may succeed, once leaders are looked up again."""
 
 OTHER_TOPIC: Final = frozenset((UNKNOWN_TOPIC_ID, 103))
-"""The topic of an id is not there, or not yet: another one may have its name."""
+"""The broker does not have the topic of this id, or not yet: another topic may have its name now."""
 
 SHUT_OUT: Final = frozenset((INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED))
 """A transaction is not its writer's any more: ended by time, or by a later writer of the same id."""

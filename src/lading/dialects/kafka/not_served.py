@@ -73,4 +73,4 @@ class NewerVersions(NamedTuple):
 NEWER: Final[Mapping[int, NewerVersions]] = {
     v.INIT_PRODUCER_ID: NewerVersions(6, 6, "commit in two phases (KIP-939), which Kafka 4.3 does not offer either"),
 }
-"""By key. Clients use the highest version that both sides know, so that nothing of this is missed at a request."""
+"""By API key. Clients use the highest version that both sides know, so that no request fails for lack of these."""

@@ -84,7 +84,7 @@ def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int)
 
 
 class ResponseLayout(NamedTuple):
-    """Parts of a response that do not depend on outcomes: the bytes before each of them, and after the last."""
+    """The parts of a response that do not depend on outcomes: the bytes before each outcome, and after the last."""
 
     version: int
     around: tuple[bytes, ...]

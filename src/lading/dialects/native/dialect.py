@@ -73,7 +73,7 @@ class Native:
 
 
 def _cut(run: Run, first: int, end: int) -> list[bytes]:
-    """Return the rows with first <= offset < end, in one block for each block that they are of.
+    """Return the rows with first <= offset < end, as blocks: one for each block from which some rows are.
 
     A block that is cut has no writer: what the writers of a partition did is kept in ``writers.snapshot``.
     """

@@ -1,4 +1,4 @@
-"""Refusals of the native HTTP API: the reason's own word, and a status by this table."""
+"""Refusals of the native HTTP API: the reason as a word, and the HTTP status of each reason."""
 
 from __future__ import annotations
 

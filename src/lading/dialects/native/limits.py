@@ -13,7 +13,7 @@ MESSAGE_BYTES_MAX: Final = REQUEST_BYTES_MAX - (1 << 20)
 """The payload of one message, and its header values in sum; the rest of a request is for keys and the block itself."""
 
 BLOCKS_MAX: Final = 512
-"""Blocks of one request: each is an append of its own, 25 microseconds of the event loop."""
+"""Blocks of one request at most: each is an append of its own, which takes 25 microseconds of the event loop."""
 
 BLOCK_ROWS_MAX: Final = 1 << 24
 """Messages of one block."""

@@ -34,7 +34,7 @@ SCHEMA_IN_BLOCKS: Final = pa.schema(
 )
 """The Batch schema without ``offset``, which the chunk gives; a null timestamp means the append time."""
 _OWN_SCHEMA: Final = SCHEMA_IN_BLOCKS.serialize().to_pybytes()
-"""How our own writers spell it."""
+"""The bytes in which Lading's own writers encode this schema: compared first, without parsing."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

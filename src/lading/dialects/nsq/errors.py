@@ -50,7 +50,7 @@ UPSTREAM_INVALID_ID: Final = "invalid message ID"
 EXT_NEEDED: Final = "this topic is extended and should identify as extend support."
 EXT_FORBIDDEN: Final = "this topic is not extended and should not identify as extend support."
 BAD_JSON_TEXT: Final = "fail to parse json header:"
-"""Prefix of the parser's own words, which are ours."""
+"""Prefix of the JSON parser's message in the real server; after it follows a message of our own."""
 
 
 class NsqProtocolError(MalformedMessage):
@@ -89,7 +89,7 @@ NAMELESS: Final = frozenset({"E_TOPIC_NOT_EXIST"})
 def fault_of(error: LadingError, failed: str) -> NsqProtocolError:
     """Return the fault to report to a client whose request ended in ``error``.
 
-    ``failed`` is the code of the command's own failure.
+    ``failed`` is the error code for a command of this kind that failed, such as E_PUB_FAILED.
     """
     if isinstance(error, NsqProtocolError):
         return error

@@ -65,8 +65,8 @@ def scan(
 ) -> int:
     """Note the positions of the parts of the next messages (``rows``) and their headers (``headers``; see layout).
 
-    Goes on at ``cursor``: chunk, position (-1: its beginning), messages passed in it. Stops before a message that would
-    make more than ``max_rows``, or than ``max_bytes`` of what is wanted. A reason of layout.REASONS.
+    Continues at ``cursor``: chunk, position (-1: its beginning), messages passed in it. Stops before a message that
+    would exceed ``max_rows``, or ``max_bytes`` of the wanted parts. Returns a reason of layout.REASONS.
     """
     data = region.data
     chunk, at, index = cursor.tolist()

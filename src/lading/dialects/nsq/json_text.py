@@ -122,7 +122,7 @@ def text_of(data: bytes) -> tuple[int, bytes]:
 
 
 def quote(text: bytes) -> bytes:
-    """Return the JSON string of a text, its bytes as they are but for what JSON must escape."""
+    """Return a text as a JSON string: only the characters that JSON requires are escaped."""
     return b'"' + _ESCAPED.sub(_escape, text) + b'"'
 
 

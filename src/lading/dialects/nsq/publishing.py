@@ -82,12 +82,12 @@ def exceeds_fallback(count: int) -> bool:
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:
-    """Return the size limit in the log of the messages in ``size_bytes`` of PUB commands."""
+    """Return the largest size in the log of the messages that ``size_bytes`` of PUB commands can hold."""
     return size_bytes + RECORD_BYTES_MIN * (size_bytes // (line_bytes + _ITEM_BYTES_MIN) + 1)
 
 
 def batch_room(size_bytes: int, count: int) -> int:
-    """Return the size limit in the log of the ``count`` messages of an MPUB of ``size_bytes``."""
+    """Return the largest size in the log of the ``count`` messages of an MPUB of ``size_bytes``."""
     return size_bytes + RECORD_BYTES_MIN * (count + 1)
 
 

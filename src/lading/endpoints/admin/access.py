@@ -90,8 +90,8 @@ class AdminAccess:
     def routes(self) -> list[HttpRoute]:
         """Return the routes of users, tokens and rules.
 
-        Those without a ``right`` are open to every user, for what is their own: to see themselves, to change their
-        password, and to have tokens.
+        Every user may call those without a ``right`` for its own account: to see it, to change its password, and to
+        manage its tokens.
         """
         return [
             HttpRoute("GET", "/me", "me", self._me, right=None),

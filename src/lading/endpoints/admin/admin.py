@@ -39,7 +39,7 @@ HEALTH: Final = "/health"
 LIVE: Final = "/live"
 READY: Final = "/ready"
 HEALTH_ROWS_AT_ONCE: Final = 500
-"""Partitions that are looked at between two looks at the clock: a tenth of a millisecond."""
+"""Partitions that are checked between two looks at the clock; this many take a tenth of a millisecond."""
 
 
 class AdminStatus:
@@ -84,7 +84,7 @@ class AdminStatus:
         return json_response({"status": "live"})
 
     async def _ready(self, request: Request, path: Parameters) -> Response:
-        """Answer whether clients should be sent here. A partition that refuses appends keeps no others away."""
+        """Report whether clients should be sent here. A partition that refuses appends does not count: others work."""
         reasons = dict(self._services.health.problems())
         if self._services.stopping:
             reasons["stopping"] = "the broker is stopping; clients find it again after its restart"

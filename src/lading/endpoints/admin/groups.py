@@ -46,7 +46,7 @@ _POSITION = "/groups/{group}/positions/{stream}/{topic}/{partition}"
 
 
 class AdminGroups:
-    """Handlers."""
+    """Handlers of native groups: their members, assignments and positions."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -181,7 +181,7 @@ class AdminGroups:
         return json_response({"offset": stored and stored.offset, "epoch": stored and stored.epoch})
 
     def _require_member(self, request: Request, path: Parameters) -> None:
-        """Raise Refusal unless the caller may be in the group; the route asks for the right on the topic."""
+        """Raise Refusal unless the caller may be in the group; the route has checked the right on the topic."""
         self._broker.access.require(principal_of(request), Right.READ, group_in_path(request, path))
 
     async def _store_position(self, request: Request, path: Parameters) -> Response:

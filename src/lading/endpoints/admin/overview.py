@@ -19,7 +19,7 @@ from ..http_shared.routing import HttpRoute, Parameters
 
 
 class AdminOverview:
-    """Handlers."""
+    """The handler of ``GET /overview``."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

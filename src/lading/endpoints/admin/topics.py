@@ -139,7 +139,7 @@ class AdminTopics:
 
 
 def require_name(kind: str, name: str, reason: Reason) -> str:
-    """Return ``name`` if something may be called so; names that exist already are found whatever they are."""
+    """Return ``name`` if it is valid for a new stream or topic; existing names are found even if they are not valid."""
     if len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
         raise Refusal(
             reason,

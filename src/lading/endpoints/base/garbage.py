@@ -19,8 +19,8 @@ YOUNG_OBJECTS, PER_MIDDLE = 700, 5
 """New objects before the youngest are collected, and collections of these before one of the next older. The first is
 Python's own, set here since the command line has put collections off for its start; the second is half of it."""
 YOUNG_PER_FULL: Final = 2
-"""Collections of younger objects, each after 4,200 more objects, before one of all new objects: 1.5 ms, or five times
-as long if the collecting thread loses its core to others meanwhile."""
+"""Collections of the middle generation, one every 4,200 new objects, before a collection of all objects created since
+the last one. That takes 1.5 ms, or five times as long if the collecting thread loses its core to others meanwhile."""
 
 
 @contextmanager

@@ -131,8 +131,8 @@ class Inbox:
     def _resize(self, size_bytes: int) -> bool:
         """Continue in another buffer. Return False, and keep this one, if no memory is left for it.
 
-        This one exists until its bytes are copied, so that both are counted until then. The first buffer of a
-        connection is never counted, nor another of its size.
+        The present buffer exists until its bytes are copied, so that both are counted until then. Buffers of the size
+        that a connection begins with are never counted.
         """
         old_bytes = len(self.view)
         beside_bytes = old_bytes if size_bytes > BUFFER_BYTES else 0

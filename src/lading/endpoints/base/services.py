@@ -66,9 +66,9 @@ class Services:
     changes: ChangeRunner = field(init=False)
     """Makes ``broker.changes``."""
     turns: TurnQueue = field(init=False)
-    """For connections that have more to do than one turn of the loop takes."""
+    """The queue of connections that have more work than fits into one turn of the loop."""
     filters: FairRunner = field(init=False)
-    """For filters of clients, which may take long: none of them takes the workers from others."""
+    """Runs the filters of clients, which may take long, so that none of them takes the workers from others."""
     authenticator: Authenticator = field(init=False)
     """Checks logins, and changes users and rules."""
     requests: RequestBudget = field(default_factory=lambda: RequestBudget(_call_soon))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .services import Services
 
 MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
-"""Why a topic is not found that may be created."""
+"""Reasons of a lookup that failed because the topic does not exist: it may be created then."""
 
 
 async def create_topic(

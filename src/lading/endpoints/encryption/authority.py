@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 CLOCK_DAYS: Final = 1
-"""Certificates are valid from this long before their creation: clocks of other machines may be late."""
+"""Certificates are valid from this many days before their creation: clocks of other machines may be slow."""
 _USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 

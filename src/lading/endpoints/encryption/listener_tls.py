@@ -1,4 +1,4 @@
-"""The TLS of one listener: what its new connections begin with, made again when its files change."""
+"""The TLS context of one listener for its new connections, built again when its files change."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ class _Listener:
     renew: Callable[[], None]
     seen: _Stamp
     expires_s: float | None = None
-    """Since 1970; None before it was looked at, and of a file that says none."""
+    """When its certificate expires, in seconds since 1970; None before the first check, or if the file is
+    unreadable."""
     age: _Age = _Age.GOOD
 
 
@@ -163,7 +164,7 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
 
 
 def _find_expiry(file: Path) -> float | None:
-    """Return when the first certificate of a chain expires that does; None if the file says none."""
+    """Return the earliest expiry of a chain's certificates, in seconds since 1970; None if it cannot be read."""
     from cryptography import x509
 
     try:

@@ -65,7 +65,7 @@ _HEAD_END: Final = b"\r\n\r\n"
 
 
 class RequestRefused(httptools.HttpParserCallbackError):
-    """A head that no route may see; raised inside the parser's callbacks, which ends the parsing."""
+    """A request is refused before it is routed. Raised in the parser's callbacks, which ends the parsing."""
 
     def __init__(self, status: HTTPStatus, sentence: str, reason: str = "head_too_large") -> None:
         """``reason`` is what metrics call it."""
@@ -362,7 +362,7 @@ class HttpConnection(HttpToolsProtocol):
             self._granted_bytes = 0
 
     def _give_way(self) -> None:
-        """End a head that goes on and on: another request needs its memory."""
+        """Refuse a request whose head is incomplete, and close the connection: another request needs its memory."""
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; retry later", "evicted")
 
     # -- what the parser finds

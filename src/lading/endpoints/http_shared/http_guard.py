@@ -108,9 +108,10 @@ class HttpGuard:
         return None
 
     def _find_user(self, request: Request, caller: Principal) -> Principal:
-        """Return the user whose rights a request has: its caller's, unless the caller acts on behalf of another one.
+        """Return the user whose rights apply to a request: the caller, or the user on whose behalf the caller acts.
 
-        Raises Refusal unless the caller is an administrator: no rights are gained, as administrators have all.
+        Raises Refusal if a caller that is not an administrator acts for another user. Administrators gain nothing by
+        it, as they have all rights.
         """
         names = request.headers.getlist(ON_BEHALF_OF)
         if not names:

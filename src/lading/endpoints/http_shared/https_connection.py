@@ -93,7 +93,7 @@ class EncryptedTransport(asyncio.Transport):
         return self._transport.can_write_eof()
 
     def write_eof(self) -> None:
-        """Tell the client that no more comes, and read on."""
+        """Send the end of the stream to the client, and continue to read."""
         self._say_goodbye()
         self._transport.write_eof()
 

@@ -72,7 +72,10 @@ def answer_of(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -
 
 
 def _carry_messages(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
-    """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
+    """Yield messages in a form that Iggy can hold.
+
+    Its own are unchanged; those of another dialect are restored from their carriers, and then fitted.
+    """
     own = piece.run.dialect == codes.IGGY_CLASSIC
     for some in registry.decode(
         piece.run, ScanRequest(piece.first, piece.end, ALL_FIELDS if own else FIELDS_WITH_ORIGIN, carrier=not own)

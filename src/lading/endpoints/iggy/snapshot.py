@@ -55,7 +55,7 @@ class SnapshotMaker:
         """Each occupies a worker: the others are left to requests for messages."""
 
     async def make(self, compression: SnapshotCompression, parts: Sequence[SnapshotPart]) -> bytes:
-        """Return an archive of these parts. Raises Refusal if ALL has others beside it."""
+        """Return an archive of these parts. Raises Refusal if ALL is combined with other parts."""
         chosen = choose_parts(parts)
         async with self._turn:
             services = self._services

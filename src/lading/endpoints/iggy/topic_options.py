@@ -25,7 +25,7 @@ def refuse_options(given: Options | None, what: str) -> None:
 
 
 def refuse_lasting_options(given: Options) -> None:
-    """Raise a StatusError for an option that a topic has for good, as its segments were laid out by it."""
+    """Raise a StatusError for an option that cannot be changed after creation: the topic's segments depend on it."""
     for key in given:
         if key not in _UPDATABLE:
             raise StatusError(

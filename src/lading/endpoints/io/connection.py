@@ -284,7 +284,7 @@ class SessionServer:
         self._all_gone = asyncio.Event()
 
     async def stop(self) -> None:
-        """Answer what is whole, close; a client that does not read is cut."""
+        """Respond to all complete requests, then close; connections of clients that do not read are aborted."""
         for connection in list(self._connections):
             connection.end_throttle()
             connection.proceed()

@@ -178,7 +178,7 @@ class SessionLayer(ProtocolSession):
 
 
 class LayeredSession(SessionLayer):
-    """A layer from the start of a connection, which makes the session within and is its connection."""
+    """A layer that is there from the start of a connection: it creates the inner session and is its connection."""
 
     def __init__(self, services: Services, new_session: SessionFactory, connection: ConnectionHandle) -> None:
         self.inner_connection = InnerConnection(connection, Inbox(services.receive))

@@ -58,7 +58,7 @@ class LendingConnection(Protocol):
     """A connection whose socket is lent."""
 
     def take_back(self, received: Bytes | None = None) -> None:
-        """Serve the socket again; ``received`` was read of it meanwhile."""
+        """Serve the socket again; ``received`` are the bytes that the borrower has read from it and not handled."""
 
     def take_back_with_unsent(self, response: bytes) -> None:
         """Serve the socket again, and send the rest of a response."""

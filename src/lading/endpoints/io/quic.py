@@ -83,7 +83,7 @@ class QuicEndpoint:
             self._server = server
 
     def _renew(self) -> None:
-        """Have new connections begin with the certificate that is in the files now, which was found to be one."""
+        """Use the certificate in the files, which was found to be valid, for new connections."""
         if self._server is not None:
             self._server.configuration = self._make_configuration()
 

@@ -1,10 +1,10 @@
 """aioquic's connection with windows that follow what was read, in place of windows that only grow.
 
-aioquic doubles a window as soon as half of it is used, whatever became of the bytes, and takes memory for gaps in front
-of what arrived: one byte far ahead in each of a few streams takes gigabytes. Here a peer may send so far beyond what
-was read and no farther. For this two of aioquic's own methods are replaced, and for clients' certificates a third,
-which have no public counterpart; ``tests/endpoints/test_quic_hostile.py`` and ``test_quic_certificates.py`` hold what
-they are for. Without I/O.
+aioquic doubles a window as soon as half of it is used, even if nothing was read, and allocates memory for gaps before
+received bytes: one byte far ahead in each of a few streams takes gigabytes. Here a window is a fixed distance beyond
+the bytes that were read. This replaces two of aioquic's private methods, and a third for clients' certificates, as it
+has no public way; ``tests/endpoints/test_quic_hostile.py`` and ``test_quic_certificates.py`` test what they are for.
+Without I/O.
 """
 
 from __future__ import annotations

@@ -67,6 +67,6 @@ class StreamRequests:
         return max(self.arriving, key=lambda stream_id: self.arriving[stream_id].size_bytes)
 
     def clear(self) -> None:
-        """Forget all of them: the connection is gone."""
+        """Drop the requests of all streams, because the connection has ended."""
         self.arriving.clear()
         self.whole.clear()

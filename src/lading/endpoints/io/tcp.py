@@ -159,7 +159,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
-        """Let the session take what is whole when it has its turn: too much was taken at once in this pass."""
+        """Have the session handle its complete requests in a later turn: it has used up its share of this pass."""
         if not self.session.is_resting:
             inbox = self.inbox
             is_small = inbox.have - inbox.at <= SMALL_BYTES and self._allowance is not NO_ALLOWANCE

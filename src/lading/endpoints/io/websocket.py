@@ -33,7 +33,8 @@ FRAGMENTS_MAX: Final = 4096
 """Parts of one message."""
 PARSED_BYTES_MIN: Final = 256
 PARSED_BYTES_MAX: Final = 64 << 10
-"""How much is parsed at a time: less while frames are small, as their number is not known before."""
+"""Bounds of the bytes that are parsed at a time. Fewer are while frames are small, as their number is unknown
+before."""
 READ_FIRST_BYTES: Final = 256 << 10
 """With this much in its inbox, the session within reads before more is put there."""
 

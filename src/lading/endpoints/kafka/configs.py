@@ -110,7 +110,7 @@ def _parse_duration(text: str) -> int:
 
 
 def _parse_limit(text: str) -> int:
-    """Return a duration from 1 ms on."""
+    """Parse a duration in milliseconds, at least 1; return microseconds."""
     return min(make_number_parser(1, (1 << 63) - 1)(text) * 1000, UNLIMITED)
 
 

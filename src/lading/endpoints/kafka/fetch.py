@@ -102,7 +102,7 @@ class DelayedFetch:
         self._watches: list[Callable[[], None]] = []
         self._waiting = self._is_over = False
         self._reservation: MemoryReservation | None = None
-        """While it waits for messages of many partitions."""
+        """The memory reserved for the fetch while it waits for messages of many partitions."""
         self._rights_version = 0
         """The version of the rights when the fetch began to wait."""
 

@@ -100,7 +100,8 @@ class Fetcher:
     def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
         """Return the error for a topic that ``find_topic`` has not found.
 
-        It does not reveal whether the topic exists, unless the user may know: then the right to read it is missing.
+        The error does not reveal whether the topic exists, unless the user may describe it: then it says that the right
+        to read is missing.
         """
         if by_id:
             topic = self.context.topics.find_by_uuid(name)

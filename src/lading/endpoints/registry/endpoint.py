@@ -43,7 +43,8 @@ NAME: Final = "schema_registry"
 PAGE_ROWS: Final = 1000
 """Rows that are read of the catalog before others have their turn."""
 LIST_CHARACTERS_MAX: Final = 32 << 20
-"""Length of the texts in one list of schemas, which is in memory until it is sent: one text may be in many subjects."""
+"""Characters of all texts in one list of schemas. The list is in memory until it is sent, and repeats a text for each
+subject that has it."""
 ROUTE_SUFFIXES: Final = ("-value", "-key")
 Handler = Callable[[Request, Parameters], Awaitable[Any]]
 

@@ -83,7 +83,7 @@ class Checkpoint:
         write_document(self.path, {"version": 1, "start": batch.start, "end": batch.end})
 
     def archive(self) -> None:
-        """Rename it, so that the next run begins at the end of the manifests."""
+        """Rename the checkpoint's directory, so that the next run begins at the end of the manifests."""
         if self.directory.exists():
             names = (self.directory.with_name(f"{self.directory.name}-old-{count}") for count in range(1, 10_000))
             self.directory.rename(next(path for path in names if not path.exists()))

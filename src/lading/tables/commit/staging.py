@@ -259,7 +259,7 @@ class TableFiles:
 
 
 class PartitionFiles:
-    """The files of one task in one partition; a table without has one."""
+    """The files of one task in one partition; an unpartitioned table counts as one partition."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class PipelineStateDirectory:
         )
 
     def withdraw(self) -> None:
-        """Delete the state of a run that was refused before it published anything; its run alone may do so."""
+        """Delete the state of a run that was refused before it published anything. Only that run may call it."""
         shutil.rmtree(self.checkpoint.directory, ignore_errors=True)
         for name in ("begin.json", NAME, "run.json", RUN_LOCK, COMMIT_LOCK):
             (self.own / name).unlink(missing_ok=True)

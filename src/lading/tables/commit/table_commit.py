@@ -101,11 +101,11 @@ def commit(
 ) -> Manifest | None:
     """Publish a batch: exactly once, however often this is tried and wherever it stops.
 
-    The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
-    last manifest was committed before: its new files are dropped, the old ones completed. LocalError if other
-    published messages would be doubled. None for a batch without ranges. ``check_batch`` may refuse a batch, by
-    raising, before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and
-    may be called again for the same one.
+    The manifest is written first, then files are renamed into their tables. A batch with the same source ranges as the
+    last manifest was committed before: its new files are deleted, and the commit of the old ones is completed. Raises
+    LocalError if published messages would be duplicated. Returns None for a batch without ranges. ``check_batch`` may
+    refuse a batch, by raising, before anything of it is published. ``deliver`` carries out the side effects of a
+    published manifest, and may be called again for the same one.
     """
     with translate_disk_errors(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
         ranges = merge_ranges(result.piece for result in batch.written)
@@ -305,11 +305,11 @@ def recover(
     resume_command: str = "",
     take_over: bool = False,
 ) -> int:
-    """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
+    """Finish the last manifest and delete all other staged files; return their number. Call it while no tasks run.
 
-    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are, or if another
-    writer took back what it had, unless ``take_over``: then the state gets the last one from there, and the table what
-    was taken back.
+    Raises CorruptLog if manifests are missing. Raises LocalError if a table has later manifests than the state, or if
+    another writer rolled the table back. With ``take_over`` the state gets the table's last manifest instead, and the
+    rows that were rolled back are shown again.
     """
     with state.committing(None):
         require_newest(state, tables, resume_command, take_over=take_over)

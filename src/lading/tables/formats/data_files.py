@@ -32,7 +32,7 @@ class HashingFile(io.RawIOBase):
 
     @property
     def hash(self) -> str:
-        """The hash of what was written to disk, as manifests hold it: of all after ``sync``."""
+        """The hash of the bytes written to disk, in the form of manifests; after ``sync`` that is the whole file."""
         return f"{HASH_NAME}:{self._digest.hexdigest()}"
 
     def writable(self) -> bool:

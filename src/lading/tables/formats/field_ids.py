@@ -71,7 +71,7 @@ def _number_type(type_: Any, ids: FieldIds) -> Any:
 
 
 def _list_inner(type_: Any) -> list[tuple[str, Any]]:
-    """Return the fields in a type, with their names of the specification."""
+    """Return the nested fields of a type, each with the name that the specification gives it."""
     if pa.types.is_struct(type_):
         return [(field.name, field) for field in type_]
     if pa.types.is_map(type_):

@@ -273,7 +273,7 @@ class Table(Protocol):
         """Return the names of files below the table that its log lists and that no longer exist."""
 
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
-        """Return in words how a published file differs from what its manifest, ``key``, says; None if it does not.
+        """Return in words how a published file differs from its entry in manifest ``key``; None if it does not.
 
-        Its bytes are compared if ``is_read``, else its size.
+        The hash of its bytes is compared if ``is_read``, else its size.
         """

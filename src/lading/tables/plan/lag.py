@@ -21,8 +21,8 @@ LOOK_BYTES: Final = 1
 class TopicLag(NamedTuple):
     """The lag in one topic.
 
-    ``size_bytes`` is by the topic's average, None if the server does not report sizes. ``seconds`` is the age of the
-    oldest message that waits, of the partitions that were asked; 0 if nothing waits, None if it is not known.
+    ``size_bytes`` is estimated from the topic's average message, None if the server does not report sizes. ``seconds``
+    is the age of the oldest waiting message in the partitions that were asked; 0 if nothing waits, None if unknown.
     """
 
     messages: int

@@ -142,9 +142,9 @@ class SourcePlanner:
     ) -> OffsetsDocument:
         """Return the end of the batch after ``positions``, within ``targets`` and the limits, by topic.
 
-        A topic that was found since has everything before it. A topic whose positions are there and that was deleted
-        keeps them, so that one created under its name is noticed. Raises DataLoss if messages after a position were
-        deleted, with their topic or without, and losses fail.
+        A topic that was found since then begins at its first message. A deleted topic keeps its positions, so that a
+        new one under the same name is noticed. Raises DataLoss if messages after a position were deleted, alone or with
+        their topic, and losses fail.
         """
         since = self.own_positions(positions)
         planners = self.look_at_topics(since)

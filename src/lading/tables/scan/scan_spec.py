@@ -38,9 +38,9 @@ class ScanSpec:
         return parse(self.where, self.projection if self.projection.typed else None, form=self.projection.form)
 
     def server_columns(self) -> str | None:
-        """Describe the header columns, and the fields to go with them, for a server that filters and types.
+        """Return the columns to request of a server that filters and types: message fields and header columns.
 
-        None if the whole Batch has to come, because no column gives the condition its type.
+        Returns None, for whole Batches, without header columns, as the condition then has no types.
         """
         if not self.projection.headers:
             return None
@@ -55,10 +55,10 @@ class ScanSpec:
 
     @property
     def server_may_filter(self) -> bool:
-        """Whether a server that filters can do all of it.
+        """Whether a server that filters can carry out the whole scan.
 
         It does not report which header values were unreadable, and refuses header columns with a message field's name.
-        One of an earlier release would take a column of the payload for one of a header, and none knows schemas.
+        A server of an earlier release would read a payload column from a header, and no server knows the schemas.
         """
         if self.projection.payload or not self.projection.form.reads_json:
             return False

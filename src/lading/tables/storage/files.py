@@ -107,7 +107,7 @@ def name_from(state: Path, table: TablePath) -> str:
 
 
 def resolve_name(state: Path, name: str) -> TablePath:
-    """Return the location of the table that ``name_from`` named."""
+    """Return the location of a table from its name as ``name_from`` returns it."""
     return ObjectPath.parse(name) if "://" in name else Path(os.path.normpath(state / name))
 
 
@@ -127,7 +127,7 @@ def create_file(path: TablePath) -> io.RawIOBase:
 
 
 def sync_file(file: IO[bytes] | io.RawIOBase) -> None:
-    """Bring what was written to disk, or complete an object."""
+    """Sync the written bytes of a file to disk, or complete an object."""
     if isinstance(file, ObjectWriter):
         file.complete()
     else:
@@ -172,7 +172,7 @@ def check_directory(what: str, directory: TablePath) -> None:
 
 
 def delete_staged_files(table: TablePath, beginning: str, kept: Collection[str] = ()) -> None:
-    """Delete the staged files of a table whose names begin so, but for those of ``kept``."""
+    """Delete the staged files of a table whose names begin with ``beginning``, except those in ``kept``."""
     paths: list[TablePath] = list((table / OWN / STAGED).glob(f"{beginning}*"))
     for path in paths:
         if path.name not in kept:

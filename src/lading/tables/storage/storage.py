@@ -101,10 +101,10 @@ class StoreAccess:
 
 @dataclass(frozen=True)
 class StorageReferences:
-    """``[storage]`` of a file, as it stands there: references instead of credentials.
+    """The section ``[storage]`` of a file, as written: it has references instead of credentials.
 
-    ``name`` is that of the file, ``base`` the directory that files are relative to. Without a name ``section`` is an
-    option of a command.
+    ``name`` is the file's name, ``base`` the directory to which file names are relative. Without a ``name`` the
+    references are from a command, and ``section`` is the option.
     """
 
     name: str

@@ -58,9 +58,9 @@ def delete_rows(
     key: tuple[str, int] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Deletion:
-    """Take rows out of the table, and put files in their place, in one commit; returns what was taken out.
+    """Delete rows of the table, and add the files ``instead`` of them, in one commit; return what was deleted.
 
-    Files with other rows besides are written again without them. ``key`` is as in ``Replacement``.
+    Files that also have other rows are rewritten without the deleted ones. ``key`` is as in ``Replacement``.
     """
     added = frozenset(one.name.rpartition("/")[2] for one in instead)
     for left in reversed(range(ROUNDS)):

@@ -1,4 +1,4 @@
-"""Rows of ranges of messages, in a table that has their places: found, and replaced by what a manifest lists."""
+"""Replacing the rows of ranges of messages, in a table with their partitions and offsets, by a manifest's files."""
 
 from __future__ import annotations
 

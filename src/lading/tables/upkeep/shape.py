@@ -15,7 +15,7 @@ SMALL_BYTES: Final = 16 << 20
 SMALL_FILES_MAX: Final = 100
 """More small files in a partition are worth a hint."""
 FULL: Final = 0.75
-"""A file of this part of the target size stays as it is."""
+"""A file of at least this share of the target size is not rewritten."""
 
 
 @dataclass(frozen=True, slots=True)

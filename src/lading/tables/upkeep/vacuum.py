@@ -16,9 +16,9 @@ from ..storage.object_path import TablePath
 
 DAY_S: Final = 86_400.0
 KEPT_S: Final = 7 * DAY_S
-"""The age, by default, from which on files are deleted that the table does not list any more."""
+"""The default age at which files that the table no longer lists are deleted."""
 SAFE_S: Final = DAY_S
-"""A reader may be at work on a table as it was this long ago."""
+"""A smaller age is not safe: a reader may still be reading the table as it was this long ago."""
 
 
 @dataclass(frozen=True, slots=True)

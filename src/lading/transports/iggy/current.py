@@ -47,7 +47,7 @@ class CurrentFrames:
         self._request = 1
 
     def wrap(self, frame: bytes) -> bytes:
-        """Return a classic request in a frame of today."""
+        """Return a classic request in a frame of the current generation."""
         _, code = REQUEST_HEAD.unpack_from(frame)
         body = frame[REQUEST_HEAD.size :]
         operation = OPERATIONS.get(code, READ)

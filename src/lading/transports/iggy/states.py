@@ -81,7 +81,7 @@ class IggyStates:
         return _progress(self._ask(SetStates(*place, partition + 1, state, dry_run, reason, ranges)))
 
     def _put_in_topic(self, topic: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Ask one partition, and return the ranges left in it and in the others."""
+        """Set states in the next partition of the document, and return the ranges left in it and in the others."""
         left: dict[str, Sequence[int]] = document.get("ranges") or {
             str(part.number): (part.first_offset, part.end_offset) for part in self._topic(topic).partitions
         }

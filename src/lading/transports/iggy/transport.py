@@ -363,7 +363,11 @@ class IggyTransport:
         return TopicMeta(*place, name, None, partitions)
 
     def _partition(self, name: str, info: PartitionInfo) -> PartitionMeta:
-        """Current offset 0 is both one message and none; with fewer messages than offsets the first was deleted."""
+        """Return the bounds of a partition.
+
+        The current offset is 0 with one message and also with none, so the count decides. Fewer messages than offsets
+        mean that the first ones were deleted.
+        """
         where = (name, info.id - 1)
         end = info.current_offset + 1 if info.messages_count or info.current_offset else 0
         first = end

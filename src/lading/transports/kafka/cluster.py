@@ -210,7 +210,7 @@ class KafkaCluster:
         return time.monotonic() >= end_s
 
     def shorten(self, pause_s: float) -> float:
-        """Return the pause that fits the patience."""
+        """Return a pause before the next attempt: shorter if this connection's patience is limited."""
         return pause_s if math.isinf(self.patience_s) else min(pause_s, SHORT_PAUSE_S)
 
     @staticmethod

@@ -89,7 +89,7 @@ class KafkaMembership:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether members come together anew, or have done so."""
+        """Whether the group is rebalancing, or has a new assignment that ``heartbeat`` has not returned yet."""
         return self._member.has_change
 
     def heartbeat(self) -> bool:

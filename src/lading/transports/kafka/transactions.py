@@ -69,7 +69,7 @@ class KafkaTransaction:
     def send_all(
         self, topic: str, parts: Iterable[tuple[int, pa.RecordBatch]], *, compression: Literal["lz4"] | None = None
     ) -> int:
-        """Send many, the next while those before are on their way."""
+        """Send several batches without waiting for the acknowledgement of each; return the number of messages."""
         return self._writer.send_all(topic, parts, strict=False, compression=compression)
 
     def add_partition(self, place: Place) -> None:

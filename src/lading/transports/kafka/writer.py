@@ -254,9 +254,9 @@ class KafkaWriter:
         strict: bool,
         compression: Literal["lz4"] | None,
     ) -> int:
-        """Send (partition, batch) after (partition, batch), the next while those before are on their way.
+        """Send each (partition, batch) without waiting for earlier acknowledgements; return the number of messages.
 
-        All are acknowledged when this returns how many messages. Errors are those of ``send``; some may be sent then.
+        All are acknowledged on return. Raises as ``send``; some batches may have been sent by then.
         """
         if self._unfinished:
             self._reset_producer_id()

@@ -137,7 +137,7 @@ class LadingTransport(UserAdministration):
         raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
     def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
-        """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS if it is."""
+        """Create ``stream.topic``; a name without a dot is in stream ``default``. Refusal TOPIC_NAME_EXISTS."""
         body = {"partitions": partitions, "settings": settings or {}}
         self._http.request("POST", "topics", *split_new_name(name), again=False, document=body)
         return self.topic(name)
@@ -381,7 +381,10 @@ class LadingTransport(UserAdministration):
         return LadingMembership(self._http, self._position_path, group, [self.topic(name).name for name in topics])
 
     def health(self) -> dict[str, Any]:
-        """Return the ``status``, and what is ``refusing``, ``damaged`` or a problem, if the caller may see that."""
+        """Return the ``status``.
+
+        If the caller may see them, also ``refusing`` and ``damaged`` partitions, and problems.
+        """
         document: dict[str, Any] = self._http.get("health").fields()
         return document
 

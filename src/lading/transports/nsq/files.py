@@ -181,7 +181,7 @@ class QueueSegment:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last record; a length that cannot be is a message that cannot be read."""
+        """The offset after the last record; a record with an impossible length counts as one unreadable message."""
         return self.base_offset + len(self.starts) + self.has_damage
 
     def look(self, *, is_last: bool) -> None:

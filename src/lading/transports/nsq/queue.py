@@ -43,7 +43,7 @@ _NO_EXT: Final = 0
 
 @dataclass(slots=True)
 class _Subscribed:
-    """A node and how far talking to it is."""
+    """A node, the connection to it, and its last failure with the time of the next attempt."""
 
     node: NsqdAddress
     connection: NsqConnection | None = None

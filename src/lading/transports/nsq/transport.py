@@ -55,11 +55,11 @@ _NO_EXT_THERE: Final = frozenset({"E_EXT_NOT_SUPPORT", "E_INVALID"})
 class NsqTransport:
     """One nsqd, or all nsqd that an nsqlookupd knows (``nsq://host:4161``).
 
-    ``tag`` asks for the messages with that tag, ``in_flight`` bounds what is with this process unfinished,
-    ``message_timeout_s`` is how long a message may be with it before it goes to another reader. ``tls`` changes to TLS
-    (tls_v1), with ``ca_file`` (a file of certificates to trust besides the system's), ``certificate_file`` and
-    ``key_file`` (what nodes are shown); an nsqlookupd is asked over HTTPS then, or over HTTP if it has no TLS.
-    ``auth_secret`` or ``auth_secret_file`` is for nodes that ask for one. ``connection_compression`` (``snappy``,
+    ``tag`` asks for the messages with that tag, ``in_flight`` bounds the unfinished messages in this process,
+    ``message_timeout_s`` is how long this process may keep a message before another reader gets it. ``tls`` changes to
+    TLS (tls_v1), with ``ca_file`` (a file of certificates to trust besides the system's), ``certificate_file`` and
+    ``key_file`` (presented to nodes); an nsqlookupd is asked over HTTPS then, or over HTTP if it has no TLS.
+    ``auth_secret`` or ``auth_secret_file`` is for nodes that require one. ``connection_compression`` (``snappy``,
     ``deflate``, or ``deflate:1`` to ``deflate:9``) compresses both directions of connections to nodes that offer it.
     """
 

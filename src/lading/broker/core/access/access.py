@@ -339,7 +339,7 @@ class AccessControl(Component):
         return user
 
     def set_password(self, name: str, password: str) -> Change[None]:
-        """Give a user another password; logins that were made with the old one go on, tokens stay."""
+        """Change a user's password. Logins that were made with the old one continue, and tokens stay valid."""
         require_password(password)
         user = self.table.user(name)
         made: list[Credentials] = []

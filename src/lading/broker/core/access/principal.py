@@ -31,9 +31,9 @@ class Principal:
     _callbacks: list[Callable[[], None]] = field(default_factory=list)
 
     def add_revoked_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back once when the login counts no longer, so that its connection ends; the result cancels that.
+        """Call ``callback`` once when the login becomes invalid, so that its connection ends.
 
-        A session gives ``connection.abort`` here and cancels when it is lost.
+        Returns a function that cancels it. A session gives ``connection.abort`` here and cancels when it is lost.
         """
         self._callbacks.append(callback)
 

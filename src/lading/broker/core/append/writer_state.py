@@ -55,7 +55,7 @@ class WriterStateManager(Component):
         return self._get_or_create_writers(partition)
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Load what the writers of all partitions did that have any."""
+        """Load the history of the writers of each partition that has writers."""
         with_writers = self._catalog.writer_partitions()
         for partition in partitions_of(topics):
             if (partition.topic.uuid, partition.number) in with_writers:

@@ -77,7 +77,7 @@ class _Creation:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Remember why this one cannot be, so that others go on."""
+        """Keep the error of this creation in ``error`` instead of raising it, so that the others continue."""
         try:
             yield
         except LadingError as error:

@@ -38,7 +38,7 @@ class LoginUser:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetSnapshot:
-    """Answers a ZIP archive of what helps to look after the server."""
+    """Return a ZIP archive with diagnostic data of the server."""
 
     compression: Annotated[SnapshotCompression, COMPRESSION]
     parts: Annotated[tuple[SnapshotPart, ...], PARTS]

@@ -51,8 +51,8 @@ SECRET_BYTES: Final = 32
 def parse_login(rest: memoryview) -> tuple[str | None, str]:
     """Return the user name and password after the versions of a login, or None and a token.
 
-    Raises MalformedMessage if the bytes are neither. A login by token has one text less, so that its context ends with
-    the body.
+    Raises MalformedMessage if the bytes are neither. A login by token has one text less: the form is the one whose last
+    field ends with the body.
     """
     for is_token in (True, False):
         try:

@@ -66,9 +66,9 @@ _LATER_STATUS: Final[Mapping[int, HTTPStatus]] = {
     # the disk is full or broken, no fault of the request
     **dict.fromkeys((4006, 4010), HTTPStatus.INTERNAL_SERVER_ERROR),
 }
-"""The status by code since there are users; all others are 400 (iggy-current.md B5).
+"""The HTTP status by code, in releases that have users; all other codes are 400 (iggy-current.md B5).
 
-Names that are not found have the status of ids: clients since 0.6 take it for a response.
+A missing name has the same status as a missing id, 404: clients since 0.6 read it as a response that it does not exist.
 """
 
 

@@ -1,6 +1,7 @@
-"""Messages of Kafka 4 that ``kafka.protocol`` lacks, by its own means: a class for each schema next to this file.
+"""Messages of Kafka 4 that ``kafka.protocol`` lacks, built as it builds its own: a class for each schema file here.
 
-The schemas are Apache Kafka's, without their texts. A name can go from the list once the library has the message.
+The schemas are Apache Kafka's, without their descriptions. Delete a name from the list once the library has the
+message.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ class HttpMessages:
     async def send(self, client: Client, stream: Identifier, topic: Identifier, body: bytes) -> SentMessages | None:
         """Append the messages of a body, and wait until they are durable. Return their place for a current client.
 
-        ``stream`` and ``topic`` are counted as the broker does. BodyError, Refusal and MalformedMessage append nothing.
+        Numbers in ``stream`` and ``topic`` are the broker's. After a BodyError, Refusal or MalformedMessage nothing is
+        appended.
         """
         self._require(client, stream, topic, Right.WRITE)
         encode = _ENCODERS[self._release.messages]

@@ -348,7 +348,7 @@ class NsqdHttp:
         return option(self._node, path["option"])
 
     async def _set_option(self, request: Request, path: Parameters) -> None:
-        """Everything is set when the broker starts."""
+        """Refuse: options are set when the broker starts, and are not changed over HTTP."""
         raise HttpFault("INVALID_OPTION")
 
     async def _stats(self, request: Request, path: Parameters) -> Any:

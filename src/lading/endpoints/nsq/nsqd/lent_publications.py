@@ -27,7 +27,7 @@ LineKey = tuple[bytes, Routes]
 
 
 class LentLine:
-    """A line of PUB as one user means it, and the sockets that are lent with it."""
+    """A PUB line with its route for one user, and the number of lent sockets whose requests begin with it."""
 
     __slots__ = ("key", "line_bytes", "route", "sockets_count", "version")
 

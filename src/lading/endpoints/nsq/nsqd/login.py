@@ -83,14 +83,17 @@ class NsqdLogin:
         self._open_routes()
 
     async def check(self, secret: str) -> Principal:
-        """Return the user whom AUTH has shown, by a token or ``name:password``. Raises LadingError for none."""
+        """Return the user of the secret of AUTH, a token or ``name:password``. Raises LadingError if it is wrong."""
         name, colon, password = secret.partition(":")
         if colon:
             return await self._authenticator.log_in(name, password, self._host)
         return await self._authenticator.log_in_with_token(secret, self._host)
 
     def accept(self, login: Future[Principal]) -> bytes:
-        """Act for the user that ``check`` has found, and return the response. Raises NsqProtocolError for none."""
+        """Log in the user that ``check`` has returned, and return the response.
+
+        Raises NsqProtocolError if it has failed.
+        """
         try:
             principal = login.result()
         except LadingError:

@@ -73,7 +73,7 @@ class PublishCoalescer:
         self._answered.done = True
         self._gathered: dict[bytes, GatheredCommands] = {}
         self._alone: object = None
-        """The only publisher since the last flush, as its publications name it."""
+        """The only publisher since the last flush: its object ``who``, or None."""
 
     def publish(
         self,

@@ -94,7 +94,7 @@ class NsqdSession(ProtocolSession):
         self.address = ""
         self.name = NAME
         self._has_greeted = False
-        """The magic has come."""
+        """Whether the client has sent the magic bytes of the protocol version."""
         self._is_creating = False
         """The command at the front waits for its topic, which is being made, or for kernels."""
         self._ends_behind = False
@@ -105,7 +105,7 @@ class NsqdSession(ProtocolSession):
         self._is_measured = False
         """Within ``_receive_measured``."""
         self.now_us = 0
-        """When something was received that is being taken."""
+        """When the bytes that are being handled were received."""
         self._heard_us = 0
 
     # -- what the connection calls

@@ -20,7 +20,7 @@ _NS_PER_MS = 1_000_000
 ROWS_AT_ONCE: Final = 5
 """Topics, channels and clients that are listed between two looks at the clock: each has twenty members."""
 LINES_AT_ONCE: Final = 50
-"""Lines of the text between two looks at the clock."""
+"""Lines of the text form of /stats that are written between two looks at the clock."""
 
 
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:

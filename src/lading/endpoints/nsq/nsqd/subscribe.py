@@ -40,7 +40,7 @@ class SubscribeRequest:
 
 
 def seek_channel(channel: Channel, number: int | None, start: Start) -> None:
-    """Have a channel go on at a place in one partition, or in all of them."""
+    """Move the position of a channel in one partition, or in all of them."""
     kind, value = start
     for partition in channel.topic.partitions:
         if number in (None, partition.number):
