@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,34 @@ def test_a_line_end_in_a_header_key_begins_no_line_of_the_proposal() -> None:
     lines = list(proposal(statistics, columns))
     assert all(line.startswith("#") and line.isprintable() for line in lines)
     assert sum("lading: 0 rows lost" in line for line in lines) == 2
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_a_shell_reads_the_proposal_as_it_is_meant() -> None:
+    """Whatever characters the keys of headers have; a NUL, which no argument can have, is left out."""
+    keys = [
+        "a\nb",
+        "\u202eabc",
+        "it's",
+        "a\\nb",
+        "\x1b[31m",
+        "\x85",
+        "\ufeff",
+        "\U000e0001",
+        "\x01f",
+        "a\x00b",
+        "$HOME",
+        "é",
+    ]
+    statistics = HeaderStatistics()
+    statistics.add(pa.record_batch([headers_array([list(Headers([(key, "1") for key in keys]))])], names=["headers"]))
+    *_, line = proposal(statistics, infer_columns(statistics))
+    assert line.isprintable()
+    command = f"printf %s {line.partition('--columns ')[2]}"
+    read = subprocess.run(
+        ["bash", "-c", command], capture_output=True, check=True, timeout=30, env={"LC_ALL": "C.UTF-8"}
+    ).stdout.decode()
+    assert [key for key in parse_columns(read).order if key in keys] == [key for key in keys if "\0" not in key]
 
 
 def test_a_new_table_begins_where_starting_says(lading: Run, topic: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from ..model.errors import LocalError
 from ..model.extras import require_spark
-from ..model.printable import escape_unseen
+from ..model.printable import escape_unseen, quote_for_shell
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, Ending, From, Resume, Where
 from .output import Output, format_count, format_rate, format_size, json_line, meter, print_note
@@ -249,4 +248,8 @@ def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
         examples = f": {row['examples']}" if row["examples"] else ""
         yield f"#   {escape_unseen(column):<24} # {row['share']:.1f} % have it, {row['kinds']}{examples}"
     yield f"#   {', '.join(AFTER)}"
-    yield f"# to choose others: --columns {shlex.quote(escape_unseen(columns))}"
+    if "\0" in columns:
+        # no argument of a program can have a NUL: these columns are there as long as none are chosen
+        kept = [column for column in statistics.suggest_columns() if "\0" not in column]
+        columns = ", ".join([*BEFORE, *kept, *AFTER])
+    yield f"# to choose others: --columns {quote_for_shell(columns)}"

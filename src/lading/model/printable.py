@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Iterable
 from typing import Final
 
 # control characters (C0, DEL, C1), line and paragraph separators, lone surrogates, and format characters such as those
@@ -29,6 +31,28 @@ def escape_unseen_in_lines(text: str) -> str:
 def escape_unseen_in_json(document: str) -> str:
     """Return a JSON document that means the same and has no such characters, except between its values."""
     return _UNSEEN_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
+
+
+def quote_for_shell(text: str) -> str:
+    r"""Return a word of a command line that shells read as ``text``, and that a terminal shows as it is.
+
+    Characters that a terminal would act on are written as bash, ksh and zsh read them, such as ``$'a\nb'``. No shell
+    can pass a NUL.
+    """
+    if _UNSEEN_CHARACTER.search(text) is None:
+        return shlex.quote(text)
+    plain = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{_UNSEEN_CHARACTER.sub(_escape_for_shell, plain)}'"
+
+
+def join_for_shell(words: Iterable[str]) -> str:
+    """Return a command line of words."""
+    return " ".join(map(quote_for_shell, words))
+
+
+def _escape_for_shell(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def _escape_match(found: re.Match[str]) -> str:

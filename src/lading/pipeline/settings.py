@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 from ..columns.contract import Projection
 from ..model.errors import SettingError
 from ..model.names import DEFAULT_STREAM
+from ..model.printable import join_for_shell
 from ..model.value_faults import describe_fault
 from ..registry.payload_form import KEY_PREFIX, inline_schema, parse_payload_form
 from ..settings.toml_text import read_toml
@@ -208,7 +208,7 @@ class PipelineSettings:
 
     def command(self, *more: str) -> str:
         """Return the command that runs this pipeline."""
-        return shlex.join(["lading", "pipeline", "run", self.name, *more])
+        return join_for_shell(["lading", "pipeline", "run", self.name, *more])
 
     def access(self, server: str) -> dict[str, Any]:
         """Return the transport options of a server, such as credentials: those of a source on it."""

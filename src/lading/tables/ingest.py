@@ -7,7 +7,6 @@ checking and the writing of files stay in Arrow inside the tasks; the driver pub
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from ..columns.contract import parse_columns
 from ..model.errors import SettingError
+from ..model.printable import join_for_shell
 from ..registry.payload_form import inline_schema, parse_payload_form
 from ..transports.fetched import States
 from . import engine
@@ -179,7 +179,7 @@ class IngestSettings:
         words += ["--state", str(self.state_dir)] if self.state_dir is not None else []
         named = () if references is None or references.name else references.options
         words += [word for name, value in named for word in ("--storage", f"{name}={value}")]
-        return shlex.join(words)
+        return join_for_shell(words)
 
 
 DEFAULT_SETTINGS: Final = IngestSettings()

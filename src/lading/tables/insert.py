@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from ..client.outgoing import as_field, complete
 from ..client.partitioning import PartitionChooser, choose_key_partitioner
 from ..model.batch import HEADERS_TYPE
 from ..model.errors import LimitExceeded, LocalError, Refusal
+from ..model.printable import join_for_shell
 from ..transports.fitting import MessageRefused
 from ..transports.interface import Transport
 from ..transports.lading.transport import LadingTransport
@@ -104,7 +104,7 @@ def run_insert(statement: InsertStatement, source: QuerySource, target: Transpor
     try:
         count = len(target.topic(topic).partitions)
     except UnknownTopic as error:
-        command = shlex.join(["lading", "topic", "create", topic, "--server", target.url])
+        command = join_for_shell(["lading", "topic", "create", topic, "--server", target.url])
         raise UnknownTopic(f"insert into {topic!r}: {str(error).rstrip('.')}; to create it: {command}") from None
     is_atomic = isinstance(target, LadingTransport | TransactionalTransport)
     with run_query(statement.query, source) as rows:
