@@ -15,7 +15,7 @@ from ...model.errors import CorruptLog, LocalError
 from ..failures import translate_disk_errors
 from ..formats.directory import MISSING, OWNER
 from ..formats.interface import Rename
-from ..formats.manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
+from ..formats.manifest import TABLE, Covered, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
 from ..formats.registry import open_table
 from ..formats.rollback import Rollback, RolledBack
 from ..plan.ranges import OffsetRange, merge_ranges
@@ -339,12 +339,14 @@ def find_changed_files(state: PipelineStateDirectory, places: Iterable[TablePath
 
     The newest MANIFESTS_CHECKED are looked at. Files are compared by their size, and from the newest one on also by
     their bytes, of which HASHED_BYTES_MAX are read. Of these tables and those in ``places`` that have a log, every file
-    that it lists is looked for: compaction and other writers write files that no manifest has.
+    that it lists is looked for: compaction and other writers write files that no manifest has. Files whose ranges were
+    all replaced since are not missed.
     """
     problems = []
     left = HASHED_BYTES_MAX
     tables = {place: open_table(place) for place in places}
     told: set[TablePath] = set()
+    replaced: Covered = {}
     for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
         try:
             manifest = state.manifests.read(number)
@@ -361,7 +363,9 @@ def find_changed_files(state: PipelineStateDirectory, places: Iterable[TablePath
                 if change is not None:
                     changed.append((file, directory / file.name, change))
                     told.add(directory / file.name)
-        if changed:
+        is_replaced = cover(replaced, manifest.replaces or manifest.ranges) == replaced
+        replaced = cover(replaced, manifest.replaces)
+        if changed and not is_replaced:
             _, path, found = changed[0]
             others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
             sentence = (
