@@ -1,8 +1,8 @@
 """Appends that go to the cluster: numbered here at once, acknowledged when the cluster has them.
 
-An append needs an offset before the cluster gives one, for the numbers of writers and for the order of responses. So
-each gateway numbers the messages of a partition for itself, from 0; Kafka's offset replaces the number before anybody
-is called back.
+An append needs an offset before the cluster assigns one, for the sequences of writers and for the order of responses.
+So each gateway numbers the messages of a partition by itself, from 0; Kafka's offset replaces the number before the
+append is completed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClusterAppender(Appender):
         *,
         due_date_us: int = 0,
     ) -> Append:
-        """Take what ``write`` writes; what it raises is raised, and nothing is sent.
+        """Send the messages that ``write`` writes. If it raises, the error is passed on, and nothing is sent.
 
         Channels keep the messages back until ``due_date_us``, if it is not 0.
         """
@@ -74,7 +74,7 @@ class ClusterAppender(Appender):
         return append
 
     def follow(self, partition: Partition, base_offset: int, end_offset: int, count: int, duplicate: bool) -> Append:
-        """Return an Append for messages that were taken before, by their numbers here."""
+        """Return an Append for messages that were accepted before, by this gateway's numbers for them."""
         append = Append(base_offset, end_offset, count, 0, duplicate)
         line = self._line(partition)
         if end_offset <= line.acknowledged:
@@ -99,7 +99,7 @@ class ClusterAppender(Appender):
         """Do nothing: the cluster acknowledges appends."""
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Fail what waits for the partition."""
+        """Fail the pending appends of the partition."""
         super().on_partition_deleted(partition)
         self._lines.pop(partition, None)
 
@@ -134,7 +134,7 @@ class ClusterAppender(Appender):
         self.acknowledge(line, line.acknowledged)
 
     def fail(self, line: _Line, first: int, error: LadingError) -> None:
-        """Fail all appends from a number on: those after it were not sent, so that the order stays."""
+        """Fail all appends from a number on: later ones were not sent, so that the order is kept."""
         self._fail_from(line.partition, first, _to_refusal(line, error))
         line.outgoing = []
         line.acknowledged = line.next
@@ -142,7 +142,7 @@ class ClusterAppender(Appender):
 
 
 class _Line:
-    """The messages of one partition: their numbers here, and the offsets that these became."""
+    """The messages of one partition: their numbers at this gateway, and the offsets that replaced those."""
 
     def __init__(self, appender: ClusterAppender, partition: Partition) -> None:
         self.partition = partition
@@ -163,7 +163,7 @@ class _Line:
         append.end_offset = append.base_offset + append.count
 
     def acknowledge(self, first: int, end: int, base_offset: int) -> None:
-        """Complete what the cluster has."""
+        """Complete the appends that the cluster has stored."""
         self._numbers.append(first)
         self._offsets.append(base_offset)
         self.acknowledged = max(self.acknowledged, end)
@@ -173,11 +173,11 @@ class _Line:
         self._appender.acknowledge(self, end)
 
     def refuse(self, first: int, end: int, error: LadingError) -> None:
-        """Fail what the cluster does not take."""
+        """Fail the appends that the cluster has refused."""
         self._appender.refuse(self, first, end, error)
 
     def fail(self, first: int, error: LadingError) -> None:
-        """Fail what the cluster may not have."""
+        """Fail the appends of which it is unknown whether the cluster has them."""
         self._appender.fail(self, first, error)
 
 

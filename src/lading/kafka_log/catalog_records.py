@@ -36,7 +36,7 @@ ID_MAX: Final = 0xFFFF_FFFF
 PORT_MAX: Final = 0xFFFF
 NUMBER_MAX: Final = (1 << 63) - 1
 GATEWAY_S: Final = 30.0
-"""A gateway whose record is older does not run."""
+"""A gateway whose last record is older than this counts as ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StreamRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic: which one it is to Iggy. The cluster says whether it exists, and how many partitions it has."""
+    """A topic's stream, id and settings. Whether it exists, and its partitions, come from the cluster itself."""
 
     stream: str
     topic: str
@@ -132,7 +132,7 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A consumer group of Iggy: that it exists, and its number. Members and positions are those of a Kafka group."""
+    """The record that a consumer group of Iggy exists, with its number. Members and positions are in a Kafka group."""
 
     topic: str
     """The flat name."""
@@ -157,7 +157,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class GatewayRecord:
-    """A gateway that runs, with its address for clients of NSQ. It writes the record again and again."""
+    """A gateway that runs, with its address for clients of NSQ. It repeats the record every few seconds."""
 
     id: str
     address: SiblingAddress
@@ -201,9 +201,9 @@ class CatalogRecords:
 
     streams: dict[str, StreamRecord] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
-    """By flat name."""
+    """Topics by flat name."""
     channels: dict[str, dict[str, ChannelRecord]] = field(default_factory=dict)
-    """By flat name of the topic and name; each inner dictionary is replaced as a whole."""
+    """Groups by the topic's flat name and their own; each inner dictionary is replaced as a whole."""
     queues: dict[str, QueueRecord] = field(default_factory=dict)
     """By flat name of the topic."""
     groups: dict[str, dict[str, GroupRecord]] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class CatalogRecords:
     access: AccessTableRecord | None = None
     """Users and rights; None before the first change."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
-    """By id, with the time of this machine at which the last record of each was read."""
+    """Gateways by id, with this machine's time at which the last record of each was read."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
     _topics_of_stream: dict[str, dict[int, str]] = field(default_factory=dict)
     """Flat names by stream and id."""
@@ -369,7 +369,7 @@ class CatalogRecords:
         self.gateways[ident] = address, read_s
 
     def list_gateways(self, own: str) -> list[SiblingAddress]:
-        """Return the gateways that run, but for one."""
+        """Return all running gateways except one."""
         since_s = time.monotonic() - GATEWAY_S
         return [address for ident, (address, read_s) in self.gateways.items() if read_s >= since_s and ident != own]
 

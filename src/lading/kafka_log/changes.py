@@ -1,4 +1,4 @@
-"""Streams and topics of a gateway: changed in the cluster first, then taken over from it as from any other gateway."""
+"""Streams and topics of a gateway: changed in the cluster first, then loaded from it like changes of others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CONFIGS: Final[Mapping[str, tuple[str, Callable[[int], int]]]] = {
 """Settings of a topic that are a config of a Kafka topic."""
 LOOKS_MAX: Final = 50
 LOOK_S: Final = 0.1
-"""Between two looks for a topic that another gateway is creating."""
+"""The interval of the checks for a topic that another gateway is creating."""
 KEPT_SETTING: Final = "inert_configs"
 """Configs that clients set and find again, without an effect here or there."""
 
@@ -47,25 +47,25 @@ class ClusterChanges(TopologyChanges):
 
     cluster: ClusterTopics
     attach: Callable[[ClusterLog], None]
-    """Has a log loaded when it is read."""
+    """Called with each new log: makes its messages load when they are read."""
     look_again: Callable[[], None]
-    """Takes the cluster over as it is now; for a worker."""
+    """Loads the present state of the cluster. For a worker thread."""
     known: Mapping[str, bytes]
     """Bytes for each topic that would differ if it was created again, or had grown."""
     logs: Mapping[tuple[str, int], ClusterLog]
-    """By topic and partition."""
+    """The logs by topic and partition."""
     _unfollowed: set[str]
     """Keys of records that cannot be followed, each logged once."""
 
     records: CatalogRecords
     """The records of the last view."""
     on_taken_over: Callable[[ClusterView], None]
-    """Called with each view after its topics are here."""
+    """Called with each view of the cluster after its topics are loaded."""
 
     def bind(
         self, cluster: ClusterTopics, attach: Callable[[ClusterLog], None], look_again: Callable[[], None]
     ) -> None:
-        """Take what changes need; called before the first."""
+        """Set the components that changes need; called before the first change."""
         self.cluster, self.attach, self.look_again = cluster, attach, look_again
         self._unfollowed = set()
         self.on_taken_over, self.records = ignore, CatalogRecords()
@@ -173,7 +173,7 @@ class ClusterChanges(TopologyChanges):
     # -- what the cluster has
 
     def take_over(self, view: ClusterView, now_us: int) -> None:
-        """Have streams and topics as the cluster has them. On the event loop."""
+        """Make streams and topics those of the cluster. On the event loop."""
         names = {stream.name for stream in self._namespace.streams()}
         for stream_record in view.records.streams.values():
             if stream_record.name not in names:
@@ -252,5 +252,5 @@ class ClusterChanges(TopologyChanges):
 
 
 def to_cluster_log(log: PartitionLog) -> ClusterLog:
-    """Return a partition's log as what it is on this store."""
+    """Return a partition's log with its type on this store."""
     return cast("ClusterLog", log)

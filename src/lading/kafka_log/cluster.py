@@ -1,4 +1,4 @@
-"""Topics of the cluster and its topic ``__lading_catalog``, looked at and changed from threads, not the event loop."""
+"""The topics of the cluster and its topic ``__lading_catalog``, read and changed by threads, not the event loop."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ _TOPIC_RESOURCE: Final = 2
 _COUNT_BYTES: Final = 4
 LEAVE_LOOK_S: Final = 0.2
 LEAVE_LOOKS_MAX: Final = 25
-"""Looks whether the members of a deleted group have left: gateways hear of it within a second or two."""
+"""Checks at most whether the members of a deleted group have left: gateways learn of the deletion within a second or
+two."""
 NameGroup = Callable[[str], str]
 """Returns the Kafka group of a group of Iggy."""
 
 
 CATALOG_CONFIGS: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
-"""Segments of an hour, as only a closed one is compacted, and each gateway writes that it runs every few seconds."""
+"""Segments last an hour: only closed ones are compacted, and each gateway writes a record every few seconds."""
 
 
 class FoundTopic(NamedTuple):
@@ -355,12 +356,12 @@ class ClusterTopics:
                     raise kafka_error(f"topic {name!r} cannot grow", row.error_code, row.error_message)
 
     def put_gateway(self, record: GatewayRecord) -> None:
-        """Write that a gateway runs."""
+        """Write the record of a running gateway."""
         with self._lock:
             self._write(record.key, record.pack())
 
     def delete_gateway(self, ident: str) -> None:
-        """Write that a gateway has ended."""
+        """Delete the record of a gateway that has ended."""
         with self._lock:
             self._write(GATEWAY + ident, None)
 
@@ -461,5 +462,5 @@ def _identify(row: object) -> bytes:
 
 
 def identify(uuid: bytes, partitions_count: int) -> bytes:
-    """Return the same for a topic that a gateway has."""
+    """Return the bytes of ``_identify`` for a topic that a gateway has."""
     return uuid + partitions_count.to_bytes(_COUNT_BYTES)

@@ -23,9 +23,9 @@ LOG: Final = logging.getLogger("lading.store")
 WAIT_MS: Final = 200
 """The longest watch: a partition that is new is watched from the next one on."""
 IDLE_S: Final = 0.02
-"""Between two looks that found nothing, if the watch ended early, as it does before an open transaction."""
+"""The pause after a watch that ended early and found nothing, as happens before an open transaction."""
 SWEEP_S: Final = 1.0
-"""Between two looks at all partitions."""
+"""The interval of the looks at all partitions."""
 FIRST_EVERY: Final = 5
 """First offsets, which retention moves, are asked for at every fifth look."""
 AWAITED_S: Final = 10.0
@@ -52,14 +52,14 @@ class AwaitedPlaces:
             self._arrived.set()
 
     def list_places(self) -> list[tuple[str, int]]:
-        """Return them, and forget those that no reader has come back to."""
+        """Return the watched partitions, without those whose end no reader has asked for lately."""
         since_s = self._clock() - AWAITED_S
         for place in [place for place, asked_at_s in list(self._asked_at_s.items()) if asked_at_s < since_s]:
             self._asked_at_s.pop(place, None)
         return list(self._asked_at_s)
 
     def wait_for_one(self, wait_s: float) -> None:
-        """Return when a partition is noted that was not, at the latest after ``wait_s``."""
+        """Wait until another partition is noted, at most ``wait_s``."""
         self._arrived.wait(wait_s)
         self._arrived.clear()
 

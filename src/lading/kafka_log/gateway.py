@@ -50,21 +50,21 @@ PRODUCERS_COUNT: Final = 4
 OFFSETS_COUNT: Final = 2
 MEMBERS_COUNT: Final = 2
 LOOK_S: Final = 1.0
-"""Between two looks at the cluster's topics, for those that others create and delete."""
+"""The interval of the looks at the cluster's topics, for changes by others."""
 RETRIES: Final = 1000
 """Retries of a request after a broken connection or if the cluster asks for it; ``PATIENCE_S`` may end them."""
 SILENCE_S: Final = 3.0
-"""A broker that takes longer to respond counts as cut off, and its connection is made anew."""
+"""A broker that takes longer to respond counts as unreachable, and is connected to again."""
 PATIENCE_S: Final = 20.0
 """How long a request is repeated: Kafka takes about 10 seconds to give a dead broker's partitions to others."""
 END_S: Final = 10.0
 GOODBYE_S: Final = 1.0
 BEAT_S: Final = 5.0
-"""Between two records of a gateway that runs."""
+"""The interval of the records of a running gateway."""
 
 
 class ClusterStore:
-    """The storage of a gateway: all that lasts is in the cluster, and ``data`` ends with the process."""
+    """The storage of a gateway: durable data is in the cluster; the directory ``data`` ends with the process."""
 
     def __init__(self, data: Path, cluster: ClusterTopics) -> None:
         disk = UnsyncedDisk()
@@ -156,13 +156,13 @@ class Gateway:
         self._looker = Thread(target=self._look_on, name="lading-topics", daemon=True)
 
     def start(self) -> None:
-        """Take the cluster over as it is, then follow it."""
+        """Load the present state of the cluster, then follow its changes."""
         self._changes.take_over(self._cluster.look({}), now_us())
         self._ends.start()
         self._looker.start()
 
     def close(self) -> None:
-        """Send what was accepted, then end."""
+        """Send the accepted messages, then end."""
         self._stopped.set()
         self._ends.close()
         if self._beat_at_s:
@@ -191,7 +191,7 @@ class Gateway:
     # -- topics
 
     def _look_and_wait(self) -> None:
-        """Take over the cluster as it is now; returns when the event loop has. In a worker."""
+        """Read the cluster in a worker thread; return after the event loop has loaded the result."""
         done = Event()
 
         def take() -> None:
@@ -239,7 +239,7 @@ class Gateway:
             )
 
     def _beat(self) -> None:
-        """Write that this gateway runs, with its address for clients of NSQ."""
+        """Write the record that this gateway runs, with its address for clients of NSQ."""
         address = self.broker.siblings.find_own()
         if address is not None and not self._stopped.is_set() and time.monotonic() >= self._beat_at_s:
             self._cluster.put_gateway(GatewayRecord(self._id, address, now_us()))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 HEARTBEAT_S: Final = 1.0
-"""Between two heartbeats of a member while a thread has few: a change of others stays unknown for that time."""
+"""The heartbeat interval of members while a thread has few of them; it delays news of changes by others."""
 MEMBERS_A_SECOND: Final = 500
 """Heartbeats of a thread in a second; with more members each of them sends fewer."""
 SESSION_S: Final = 45.0
@@ -47,7 +47,7 @@ class GroupMember:
     ) -> None:
         self.group = group
         self.topic = topic
-        """Its name and id."""
+        """The topic's name and id."""
         self.id = f"{client}{ID_SEPARATOR}{uuid4()}"
         self.on_assigned = on_assigned
         self.on_joined: Joined | None = on_joined
@@ -229,7 +229,7 @@ class _MemberThread(Thread):
         self._post(partial(member.on_assigned, partitions, partial(self._release, member)))
 
     def _lose(self, member: GroupMember) -> None:
-        """Join again, with nothing."""
+        """Join again, as a new member without partitions."""
         with self._changed:
             member.epoch, member.assigned, member.is_released, member.due_s = JOIN, frozenset(), False, 0.0
         self._post(partial(member.on_assigned, frozenset(), _ignore))

@@ -61,11 +61,11 @@ class GroupOffsets:
         self._thread_of(group).change(group, place, None, stored)
 
     def fetch(self, group: str, place: Place, fetched: Fetched) -> None:
-        """Look up the next offset of a partition, after the changes before."""
+        """Look up the next offset of a partition, after earlier changes are committed."""
         self._thread_of(group).fetch(group, place, fetched)
 
     def close(self, timeout_s: float) -> None:
-        """Commit what waits, and end the threads; those that wait for the cluster longer end with the process."""
+        """Commit waiting offsets, and end the threads; one that still waits for the cluster ends with the process."""
         for thread in self._threads:
             thread.end()
         for thread in self._threads:

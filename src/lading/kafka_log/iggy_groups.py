@@ -45,7 +45,7 @@ class ClusterIggyGroups(IggyGroups):
     """The partitions of each member, also those that this gateway has not seen yet."""
 
     def bind(self, cluster: ClusterTopics, members: GroupMembers, look_again: Callable[[], None]) -> None:
-        """Take what groups need; called before the first."""
+        """Set the components that groups need; called before the first group."""
         self.cluster, self.members, self.look_again = cluster, members, look_again
         self._handles, self._assigned = {}, {}
         self._positions.find_group = self.find_kafka_group
@@ -97,7 +97,7 @@ class ClusterIggyGroups(IggyGroups):
         refuse("operated groups")
 
     def join(self, topic: Topic, ident: int | str, member: int) -> PendingResult[None] | None:
-        """Become a member; the result is there when the cluster has it."""
+        """Join a group; the result is done when the cluster has the member."""
         group = self.get(topic, ident)
         if any(other.id == member for other in group.members):
             return None
@@ -135,7 +135,7 @@ class ClusterIggyGroups(IggyGroups):
     # -- what the cluster does
 
     def take_over(self, topic: Topic, records: Mapping[str, GroupRecord]) -> None:
-        """Have the groups of a topic as the catalog topic has them."""
+        """Make the groups of a topic those of the catalog topic."""
         wanted = {
             record.id: record
             for record in records.values()

@@ -1,4 +1,4 @@
-"""Loads what readers miss: threads that fetch from the cluster and post chunks to the event loop."""
+"""Loads messages that are not in memory: threads fetch from the cluster and post chunks to the event loop."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class Loader:
             thread.start()
 
     def load(self, log: ClusterLog, offset: int, max_bytes: int) -> Callable[[Loaded], None]:
-        """Load messages from ``offset`` on; returns what adds a callback."""
+        """Load messages from ``offset`` on; return a function that adds a callback."""
         key = (log, "offset", offset)
         return self._begin(key, partial(self._fetch, key, max(max_bytes, LOAD_BYTES_MIN)))
 
     def find_time(self, log: ClusterLog, timestamp_us: int) -> Callable[[Loaded], None]:
-        """Ask for the first offset at a time; returns what adds a callback."""
+        """Request the first offset at a time; return a function that adds a callback."""
         key = (log, "time", timestamp_us)
         return self._begin(key, partial(self._ask_time, key))
 
     def close(self) -> None:
-        """End the threads after what they do now; those that wait for the cluster end with the process."""
+        """End the threads after their present work; one that waits for the cluster ends with the process."""
         for _ in self._threads:
             self._work.put(None)
 

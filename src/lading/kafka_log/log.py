@@ -39,7 +39,7 @@ TIMES_MAX: Final = 64
 
 
 class RangeLoader(Protocol):
-    """Loads what readers of a log miss; each method returns what adds a callback."""
+    """Loads messages of a log that are not in memory; each method returns a function that adds a callback."""
 
     def load(self, log: ClusterLog, offset: int, max_bytes: int) -> Callable[[Loaded], None]:
         """Load messages from ``offset`` on."""
@@ -55,7 +55,7 @@ class CachedStretch(NamedTuple):
     base_offset: int
     end_offset: int
     starts: Sequence[int]
-    """Where each chunk begins, and the end of the last."""
+    """The position of each chunk, and the end of the last."""
     bases: Sequence[int]
     """The first offset of each chunk."""
 
@@ -124,7 +124,7 @@ class ClusterLog(EmptyLog):
         cache: StretchCache,
         on_end_asked: Callable[[tuple[str, int]], None] | None = None,
     ) -> None:
-        """Have what is not in memory loaded by ``loader``.
+        """Set the ``loader`` of messages that are not in memory.
 
         ``on_end_asked`` gets the place when a reader needs its end.
         """
@@ -133,7 +133,7 @@ class ClusterLog(EmptyLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers end. Every reader looks at it first, so that the partition is watched from then on."""
+        """The end for readers. Every reader gets it first, so that the partition is watched from then on."""
         self._on_end_asked(self.place)
         return self._stable_end
 
@@ -157,7 +157,7 @@ class ClusterLog(EmptyLog):
         self._set_end(offset)
 
     def cut_back(self, end_offset: int) -> None:
-        """Take an end below the one that is known: another leader had less. The stretches in memory are dropped."""
+        """Accept an end below the known one: a new leader has fewer messages. The stretches in memory are dropped."""
         self.cluster_end = end_offset
         self._set_end(end_offset)
         self.close()
@@ -169,7 +169,7 @@ class ClusterLog(EmptyLog):
         self.next_offset = self.high_watermark = self.last_stable_offset = end_offset
 
     def add(self, stretch: CachedStretch) -> None:
-        """Keep what was loaded, in place of what overlaps it."""
+        """Keep a loaded stretch, in place of those that it overlaps."""
         for base_offset in [one for one in self._bases if stretch.base_offset <= one < stretch.end_offset]:
             self.forget(base_offset)
         self._stretches[stretch.base_offset] = stretch
@@ -221,13 +221,13 @@ class ClusterLog(EmptyLog):
         raise NotLoaded(self._loader.find_time(self, timestamp_us))
 
     def segments(self) -> list[SegmentInfo]:
-        """Return one, which retention never deletes: the cluster's own does."""
+        """Return one segment, which the broker's retention never deletes: the cluster has its own retention."""
         return [SegmentInfo(self.first_offset, self.high_watermark, 0, 0)]
 
     # -- writers: all of it is refused or has nothing to do, since messages go to the cluster
 
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> NoReturn:
-        """Refuse: ``appender`` is the one way in."""
+        """Refuse: appends go through ``appender`` only."""
         raise Refusal(Reason.READ_ONLY, f"partition {self.place}: messages go to the cluster; send them to the topic")
 
     def append_time_us(self, now_us: int) -> int:
@@ -288,7 +288,7 @@ class ClusterLog(EmptyLog):
         return None
 
     def close(self) -> None:
-        """Drop what is in memory."""
+        """Drop the stretches in memory."""
         for base_offset in list(self._stretches):
             self.forget(base_offset)
 

@@ -121,7 +121,7 @@ class ClusterPositions(Positions):
         self._offsets.delete(group, _to_kafka_place(partition), self._begin_change(partition, key))
 
     def confirm(self, partition: Partition, key: PositionKey) -> PendingResult[None] | None:
-        """Return what is done when the cluster has the last change of a position, or None if it has it."""
+        """Return a result that is done when the cluster has the last change of a position, or None if it has it now."""
         known = self._known.get((partition, key))
         if known is None or not known.changes_left:
             return None

@@ -81,11 +81,11 @@ class Producers:
         self._thread_of(place).submit(place, messages, outcome)
 
     def resume(self, place: Place, outcome: ProduceOutcome) -> None:
-        """Send what is submitted from now on: everything before was given up."""
+        """Send messages that are submitted from now on: all earlier ones have failed."""
         self._thread_of(place).resume(outcome)
 
     def close(self, timeout_s: float) -> None:
-        """Send what waits, and end the threads; those that wait for the cluster longer end with the process."""
+        """Send waiting messages, and end the threads; one that still waits for the cluster ends with the process."""
         for thread in self._threads:
             thread.end()
         for thread in self._threads:

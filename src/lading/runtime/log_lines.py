@@ -86,7 +86,7 @@ class RepeatCounter:
         return not (self._lines or self._templates)
 
     def take_due(self, now_s: float) -> Iterator[tuple[logging.LogRecord, int]]:
-        """Give the lines whose window is over by ``now_s``, with how often they were counted in it.
+        """Return the lines whose window is over at ``now_s``, with the number of times that they were counted.
 
         Their attribute ``since`` is the time of the line that was written.
         """
@@ -175,7 +175,7 @@ class LineWriter(logging.Handler):
         self._ending = False
         self._written = 0
         self.lost = 0
-        """Lines that found no room since the start."""
+        """The number of lines since the start that did not fit into the queue."""
         self._lost_told = 0
         self._thread = threading.Thread(target=self._write_on, name="lading-log", daemon=True)
         self._thread.start()
@@ -193,7 +193,7 @@ class LineWriter(logging.Handler):
         self.lost += 1
 
     def close(self) -> None:
-        """Write what is queued as long as it is read."""
+        """Write the queued lines, as long as standard error is read."""
         self._put_repeats(float("inf"))
         self._ending = True
         self._queue.put(None)

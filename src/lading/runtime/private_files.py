@@ -62,7 +62,7 @@ def write_private_file(path: Path, data: bytes) -> None:
 
 
 def sync_names(directory: Path) -> None:
-    """Bring the names in a directory to disk."""
+    """Sync a directory, so that the names in it are durable."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -14,7 +14,7 @@ _FRAME_HEADER: Final = struct.Struct(">6I")
 
 
 def find_log_damage(db: sqlite3.Connection, wal: bytes) -> int | None:
-    """Return after how many pages SQLite's write-ahead log is damaged, as it was before ``db`` opened it, or None."""
+    """Return the pages before the damage in SQLite's write-ahead log as it was before ``db`` opened it, or None."""
     try:
         frames = int(db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
     except sqlite3.OperationalError:

@@ -1,4 +1,4 @@
-"""The HTTP server of a process that is not a broker: metrics for Prometheus, and what ``GET /`` says of itself."""
+"""The HTTP server of a process that is not a broker: metrics for Prometheus, and a description at ``GET /``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 METRICS: Final = "/metrics"
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A client that has not sent its request, and taken the response, by then is disconnected: each has a thread."""
+"""A client that has not sent its request and read the response within this time is disconnected: each has a thread."""
 CONNECTIONS_MAX: Final = 32
 """One more connection closes the oldest one: a scrape takes milliseconds, and older ones wait or are slow."""
 

@@ -45,11 +45,11 @@ class Turn:
         self._end_s = clock() + self._turn_s
 
     def is_over(self) -> bool:
-        """Whether others have their turn now."""
+        """Whether this turn is over, and others should run."""
         return self._clock() >= self._end_s
 
     async def give_way(self) -> None:
-        """Let others have theirs if this one is over, and begin the next."""
+        """If this turn is over, let others run, and begin the next turn."""
         if self.is_over():
             await asyncio.sleep(0)
             self._end_s = self._clock() + self._turn_s
@@ -65,7 +65,7 @@ async def map_in_turns(function: Callable[[T], R], rows: Iterable[T]) -> list[R]
 
 
 def take_turn(work: Turns[object], clock: Callable[[], float] = time.perf_counter) -> None:
-    """Go on with work for one turn, until a yield. Raises StopIteration, with the result, if it ends."""
+    """Continue work for one turn, until a yield. Raises StopIteration, with the result, if the work ends."""
     turn = Turn(clock=clock)
     next(work)
     while not turn.is_over():
@@ -140,7 +140,7 @@ class CallbackQueue:
         self.call_soon = call_soon
         """Has a callback run in the next pass of the loop; None: all are called at once."""
         self._room = CALLBACKS_AT_ONCE
-        """How many may still be called in this pass."""
+        """How many callbacks may still be called in this pass."""
         self.waiting: deque[Iterator[Callable[[], object]]] = deque()
         """Callbacks that are due and not called yet; empty unless some wait for a later pass."""
 
@@ -152,7 +152,7 @@ class CallbackQueue:
             self._call_some()
 
     def call_rest(self) -> None:
-        """Call those that are left, and from now on all at once: the loop ends."""
+        """Call all waiting callbacks, and later ones at once: the loop is ending."""
         self.call_soon = None
         self._call_some()
 

@@ -80,7 +80,7 @@ class QuotaDocument(RequestModel):
 
 
 class AdminAccess:
-    """Handlers."""
+    """Handlers of users, tokens, rules and quotas."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

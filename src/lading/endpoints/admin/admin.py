@@ -80,7 +80,7 @@ class AdminStatus:
         )
 
     async def _live(self, request: Request, path: Parameters) -> Response:
-        """Answer, which is all: the event loop runs."""
+        """Respond with 200: a response shows that the event loop runs."""
         return json_response({"status": "live"})
 
     async def _ready(self, request: Request, path: Parameters) -> Response:

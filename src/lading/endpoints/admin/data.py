@@ -49,7 +49,7 @@ _PARTITION: Final = "/topics/{stream}/{topic}/{partition}"
 
 
 class AdminData:
-    """Handlers."""
+    """Handlers of the messages of a partition."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -95,7 +95,7 @@ class AdminData:
         return InPieces(chunks.data, headers=headers, media_type=CHUNKS_TYPE)
 
     async def _visible(self, partition: Partition, wait_ms: int) -> None:
-        """Wait until more can be read, the time is over, or the broker stops."""
+        """Wait until more messages are readable, the time is over, or the broker stops."""
         more = asyncio.Event()
         cancel = partition.add_visible_callback(more.set)
         forget = self._services.add_stop_callback(more.set)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AdminFaults:
-    """Handlers."""
+    """Handlers of faults for tests."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

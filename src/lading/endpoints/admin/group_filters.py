@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
 
 PREVIEW_BYTES: Final = 4 << 20
-"""About how much of a partition a preview looks at."""
+"""About how many bytes of a partition a preview reads."""
 FindGroup = Callable[[Request, Parameters], Awaitable[GroupView]]
 
 
 class AdminGroupFilters:
-    """Handlers."""
+    """Handlers of the filters of groups and channels."""
 
     def __init__(self, services: Services, find_group: FindGroup) -> None:
         """``find_group`` returns the group that a path names. Raises GROUP_NOT_FOUND."""
@@ -145,7 +145,7 @@ def _count_selected(condition: GroupCondition, topic: Topic, reading: ReadResult
 
 
 def find_resource(view: GroupView) -> Resource:
-    """Return what rights on a group are asked of: the name of one that belongs to a topic names that too."""
+    """Return the resource on which a group's rights are checked: its topic if it belongs to one, else the group."""
     if view.topic is None:
         return Resource(ResourceKind.GROUP, view.name)
     return topic_resource(view.topic.stream.name, view.topic.name)

@@ -42,7 +42,7 @@ _OFFSETS_END = (1 << 63) - 1
 
 
 class AdminStates:
-    """Handlers."""
+    """Handlers of message states and retention."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -1,4 +1,4 @@
-"""Admin: streams and topics, listed, made and deleted."""
+"""Admin: listing, creating and deleting streams and topics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 NAME_BYTES_MAX: Final = 255
-"""Facts that Iggy's protocol can express."""
+"""The longest name that Iggy's protocol can express."""
 
 
 class AdminTopics:
-    """Handlers."""
+    """Handlers of streams and topics."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

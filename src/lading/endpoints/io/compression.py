@@ -18,7 +18,7 @@ from .layer import SessionLayer
 log = logging.getLogger(__name__)
 
 TURN_BYTES: Final = 256 << 10
-"""Decompressed before others have their turn."""
+"""Bytes that are decompressed before other connections have their turn."""
 STEP_BYTES_MIN: Final = 4 << 10
 """A step counts as at least this much: a small block costs some ten microseconds."""
 PENDING_BYTES_MAX: Final = 64 << 10
@@ -48,7 +48,7 @@ class CompressionStream(Protocol):
 
 
 class CompressedSession(SessionLayer):
-    """A client that sends and gets compressed bytes, and within them what its protocol says."""
+    """A session of compressed bytes around the session of the client's protocol."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CompressedSession(SessionLayer):
         self._reader, self._writer, self._held_bytes = reader, writer, held_bytes
         self._turn_bytes_left = 0
         self._is_over = False
-        """Nothing follows what was read so far: the stream has ended, or cannot be understood."""
+        """Whether nothing more is read: the stream has ended, or is invalid."""
         self._pending = bytearray()
         """Responses that are not compressed yet."""
         self._is_flush_due = False
@@ -83,7 +83,7 @@ class CompressedSession(SessionLayer):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the session within may begin no request."""
+        """Whether the inner session must not begin a request."""
         return self.inner.is_congested
 
     @is_congested.setter

@@ -1,8 +1,8 @@
 """Connections and servers of all transports: everything but how bytes travel.
 
-A connection fills the inbox of its session, calls it when something has come or what held it up is over, and sees to
-the buffer and to the end. It has no branch for a protocol: what differs is ``SessionLimits`` and the session's methods.
-Threads: event loop only.
+A connection fills the inbox of its session, calls the session when bytes have arrived or it need not wait any longer,
+and manages the buffer and the end of the connection. It has no branch for a protocol: what differs is ``SessionLimits``
+and the session's methods. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .gate import Gate, Guarded
 R = TypeVar("R")
 
 DRAIN_TIMEOUT_S: Final = 5.0
-"""When the broker stops, a client that does not read its responses is cut after this."""
+"""When the broker stops, a client that does not read its responses is disconnected after this time."""
 
 
 class _LostSession(ProtocolSession):
@@ -38,10 +38,10 @@ class _LostSession(ProtocolSession):
         return ReceiveResult.DONE
 
     def refuse_memory(self) -> None:
-        """Nothing is received."""
+        """Do nothing: a lost session receives nothing."""
 
     def release_memory(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a lost session holds no memory."""
 
     @property
     def unread(self) -> memoryview:
@@ -72,28 +72,28 @@ class SessionConnection(Guarded):
         self.inbox = Inbox(server.services.receive)
         self.session: ProtocolSession = server.new_session(self)
         self._result = ReceiveResult.DONE
-        """Why the session takes no more."""
+        """The last result of the session: why it stopped taking requests."""
         self._is_receiving = False
-        """Within the session: what completes at once must not call it again."""
+        """Whether the session is being called now: a result that is ready at once must not call it again."""
         self._works: set[asyncio.Future[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._throttled: asyncio.TimerHandle | None = None
-        """While a quota is used up."""
+        """The timer that ends a throttle, while the user's quota is used up."""
 
     @abstractmethod
     def proceed(self) -> None:
-        """Let the session take what is whole; then see to the buffer, and to the end."""
+        """Have the session handle complete requests; then manage the buffer, and the end of the connection."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connection when all that was written is sent."""
+        """Close the connection after all written bytes are sent."""
 
     @abstractmethod
     def unsent_bytes(self) -> int:
-        """Return what was written and the client has not taken yet."""
+        """Return the number of written bytes that the client has not received yet."""
 
     def _lose(self) -> None:
-        """End the session: the client has gone, or may not stay."""
+        """End the session: the client has disconnected, or is being disconnected."""
         session = self.session
         session.is_lost = True
         session.lose()
@@ -140,7 +140,7 @@ class SessionConnection(Guarded):
         self.session = session
 
     def start_tls(self) -> None:
-        """Only a layer of TLS can."""
+        """Raise an error: only a layer of TLS supports this."""
         raise NotImplementedError
 
     def insert_layer(self, new_layer: LayerFactory) -> None:
@@ -152,17 +152,17 @@ class SessionConnection(Guarded):
         """Only TCP has sockets that can be lent."""
 
     def count_lent(self) -> None:
-        """Nothing is lent."""
+        """Do nothing: the socket of this transport is never lent."""
 
     def acknowledge_at_once(self) -> None:
-        """Only TCP puts its acknowledgements off."""
+        """Do nothing: only TCP delays its acknowledgements."""
 
     def settle(self) -> None:
         """Note that the first request is whole."""
         self.gate.settle(self)
 
     def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Count what could not be reported in the protocol."""
+        """Count a closed connection whose reason could not be reported in the protocol."""
         self.gate.count_dropped(reason, count)
 
     def wait_for_disk(self) -> None:
@@ -199,7 +199,7 @@ class SessionConnection(Guarded):
             self.proceed()
 
     def run(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
-        """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
+        """Call back when ``work`` is done; if the client disconnects before, ``work`` is cancelled instead."""
         future = asyncio.ensure_future(work)
         works = cast("set[asyncio.Future[R]]", self._works)
         works.add(future)
@@ -215,7 +215,7 @@ class SessionConnection(Guarded):
         future.add_done_callback(finish)
 
     def run_to_end(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
-        """Call back when ``work`` is done, also if the client is gone before."""
+        """Call back when ``work`` is done, even if the client disconnects before."""
         future = asyncio.ensure_future(work)
         # a task without a reference may be collected before it is done
         works = cast("set[asyncio.Future[R]]", self._server.works)
@@ -224,7 +224,7 @@ class SessionConnection(Guarded):
         future.add_done_callback(on_done)
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
-        """Call back when a worker has done ``work``, unless the client is gone before."""
+        """Call back when a worker has done ``work``, unless the client disconnects before."""
         self.run(asyncio.get_running_loop().run_in_executor(self._services.workers, work), on_done)
 
     def tick_at(self, due_us: int | None) -> None:
@@ -237,11 +237,11 @@ class SessionConnection(Guarded):
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next pass of the event loop, also if the client is gone."""
+        """Call back in the next pass of the event loop, even if the client has disconnected."""
         asyncio.get_running_loop().call_soon(callback)
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+        """Call back after ``delay_us``, even if the client has disconnected; return a function that cancels it."""
         return asyncio.get_running_loop().call_later(delay_us / 1e6, callback).cancel
 
     def _tick(self) -> None:
@@ -262,7 +262,7 @@ class SessionConnection(Guarded):
 
 
 class SessionServer:
-    """The connections of an endpoint; how they come is a subclass's."""
+    """The connections of an endpoint; subclasses accept them from a transport."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class SessionServer:
         self.new_session = new_session
         self.clock = clock
         self.works: set[asyncio.Future[object]] = set()
-        """Work for clients that may be gone."""
+        """Running work of clients, some of which may have disconnected."""
         self._connections: set[SessionConnection] = set()
         self._all_gone = asyncio.Event()
 
@@ -304,7 +304,7 @@ class SessionServer:
         return True
 
     def leave(self, connection: SessionConnection) -> None:
-        """Take the place of a connection that is gone back."""
+        """Release the place of a connection that has ended."""
         self._connections.discard(connection)
         self.gate.leave(connection)
         if not self._connections:

@@ -26,7 +26,7 @@ DATAGRAMS_PER_PASS: Final = 32
 """How many are taken before others of the event loop have their turn, and before any of them is acknowledged: with 4
 the broker of a fast sender takes a half more CPU, with 1 three times as much."""
 PASS_S: Final = 0.004
-"""Fewer are taken if this is over: that of a new client takes some milliseconds."""
+"""Fewer are taken if this time is over: the first datagram of a new client takes some milliseconds."""
 RECEIVE_BYTES: Final = 4096
 """Longer datagrams are cut, which makes them invalid: QUIC's have at most 1,500 bytes here."""
 UNSENT_BYTES_MAX: Final = 4 << 20
@@ -67,7 +67,7 @@ class DatagramSocket:
                 self._keep(run)
 
     def close(self) -> None:
-        """Close the socket; what still waits gets a last chance."""
+        """Try to send the waiting datagrams once more, and close the socket."""
         if not self._is_closed:
             self._write()
             self._is_closed = True
@@ -127,7 +127,7 @@ class DatagramSocket:
                 self._unsent_bytes += len(datagram[0])
 
     def _write(self) -> None:
-        """Send what waits, one by one: seldom, and then the kernel has little room."""
+        """Send the waiting datagrams one by one: this is rare, and the kernel has little room then."""
         while self._unsent:
             data, address = self._unsent[0]
             try:

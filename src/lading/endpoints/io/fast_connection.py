@@ -87,7 +87,7 @@ class FastConnection(Connection):
         return self._is_receiving or is_held_up or session.is_ended or self._has_ended or self._services.stopping
 
     def take_back(self, received: Array | None = None) -> None:
-        """Serve the connection as any other from now on; ``received`` was read of it meanwhile."""
+        """Serve the connection as any other from now on; ``received`` are bytes read from it and not handled yet."""
         self.count_lent()
         places = self._pass.give_back(self._file)
         self._file = -1

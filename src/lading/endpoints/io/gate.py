@@ -40,7 +40,7 @@ class GuardedConnection(WatchedConnection, AdmittedConnection, Protocol):
         """Return what a logger takes as ``extra`` for a line about this connection."""
 
     def unread(self) -> memoryview:
-        """Return what was received and is not understood yet."""
+        """Return the received bytes that are not handled yet."""
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -88,7 +88,7 @@ class Gate:
         self.watch.set_timeouts(self._timeouts_s)
 
     def admit(self, connection: GuardedConnection, host: str) -> bool:
-        """Give a connection a place. Return whether there is one, if need be that of another connection."""
+        """Admit a connection. Return False if all places are taken, and no idle connection can be closed for it."""
         if not self._places.admit(connection, host):
             self.count_dropped("connections_max")
             return False
@@ -126,7 +126,7 @@ class Gate:
         connection.abort()
 
     def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Count what could not be reported in the protocol."""
+        """Count a closed connection whose reason could not be reported in the protocol."""
         self._metrics.dropped.values[self._name, reason] += count
 
 
@@ -136,7 +136,7 @@ class Guarded(GuardedConnection):
     gate: Gate
 
     def release_memory(self) -> None:
-        """Forget what was received, and give the memory for it back."""
+        """Drop the received bytes, and release their memory."""
 
     def stop_reading(self) -> None:
         """Read nothing more."""

@@ -54,7 +54,7 @@ class InnerConnection:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether what the client sends and gets is encrypted."""
+        """Whether the bytes from and to the client are encrypted."""
         return self.encrypts or self._connection.is_encrypted
 
     def change_session(self, session: ProtocolSession) -> None:
@@ -63,10 +63,10 @@ class InnerConnection:
         self.layer.inner = session
 
     def lend_soon(self, session: ProtocolSession) -> None:
-        """The bytes of the socket are the layer's."""
+        """Do nothing: the socket has the layer's bytes, not those of a protocol."""
 
     def count_lent(self) -> None:
-        """Nothing is lent."""
+        """Do nothing: a socket under a layer is never lent."""
 
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""

@@ -77,7 +77,7 @@ class PassBuffers:
 
     def __init__(self) -> None:
         self.rows: Table = np.zeros((_ROWS_MIN, ROW_COLUMNS), np.int64)
-        """By file number."""
+        """A row for each socket, by its file number."""
         self.events: Bytes = np.zeros(SOCKETS_MAX * EVENT_BYTES, np.uint8)
         self.scratch: Bytes = np.zeros(SCRATCH_BYTES, np.uint8)
         self.files: Longs = np.zeros(SOCKETS_MAX, np.int64)
@@ -102,10 +102,10 @@ class LentProtocol(Protocol):
         """Read the sockets that are ready; see ``lent_fallback.receive_publications``."""
 
     def begin(self, line: int, source: Bytes, count: int, now_us: int) -> PendingResponse | None:
-        """Begin the ``count`` requests that ``source`` is, or None, and then nothing of them was begun."""
+        """Begin the ``count`` requests in ``source``; return None if they are refused, and none of them was begun."""
 
     def release(self, line: int) -> None:
-        """Take note that a socket with this line is not lent any more."""
+        """Note that a socket with this line has been taken back."""
 
     def on_answered(self) -> None:
         """Take note that responses were sent."""
@@ -121,7 +121,7 @@ class LentPlaces:
         self._moved: list[Slot] = []
 
     def move(self, slot: Slot) -> None:
-        """Have this slot filled too: its socket is not lent any more."""
+        """Fill this slot with the response too: its socket has been taken back."""
         self._moved.append(slot)
 
     def fill(self, parts: Parts) -> None:
@@ -252,7 +252,7 @@ class SocketPass:
             self._wait(files, begun)
 
     def _return_requests(self, files: Longs, spans: Table) -> None:
-        """Have the connections receive their requests themselves: the line does not mean what it meant, or more."""
+        """Have the connections handle their requests themselves: the line no longer has the same meaning."""
         buffers = self._buffers
         self._received_bytes[self._labels] -= int((spans[:, 1] - spans[:, 0]).sum())
         buffers.rows[files, COUNT] -= 1

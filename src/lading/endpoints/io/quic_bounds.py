@@ -25,7 +25,7 @@ from aioquic.quic.stream import QuicStream
 from cryptography.x509 import Certificate
 
 WINDOW_BYTES: Final = 1 << 20
-"""So far may a peer send ahead, in one stream and in all together."""
+"""How far a peer may send beyond the read bytes, in one stream and in all together."""
 
 
 class BoundedQuicConnection(QuicConnection):
@@ -38,7 +38,7 @@ class BoundedQuicConnection(QuicConnection):
         self._local_max_streams_uni = Limit(QuicFrameType.MAX_STREAMS_UNI, "max_streams_uni", 0)
         self._read_bytes = 0
         self.is_withholding = False
-        """Whether the peer is given no more room than it was promised."""
+        """Whether windows are not raised at present: the peer has only the room already granted."""
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
@@ -47,7 +47,10 @@ class BoundedQuicConnection(QuicConnection):
 
     @property
     def client_certificates(self) -> list[Certificate]:
-        """Return what the client has shown, its own first; its key is shown to be its own, and nothing else."""
+        """Return the certificates that the client sent, its own first.
+
+        Only its possession of the key is verified so far.
+        """
         first = self.tls._peer_certificate
         return [] if first is None else [first, *self.tls._peer_certificate_chain]
 
@@ -62,7 +65,7 @@ class BoundedQuicConnection(QuicConnection):
         return used - self._read_bytes
 
     def unread_bytes_of(self, stream_id: int) -> int:
-        """Return what a stream that was reset counts for and will never be read."""
+        """Return the bytes of a reset stream that count against the window and will never be read."""
         stream = self._streams.get(stream_id)
         return 0 if stream is None else stream.receiver.highest_offset - stream.receiver.starting_offset()
 

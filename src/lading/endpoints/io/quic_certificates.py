@@ -24,7 +24,7 @@ _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDE
 
 
 class CertificateRefused(Exception):
-    """A client may not connect with what it has shown; ``alert`` is TLS's word for it."""
+    """A client may not connect with its certificates; ``alert`` is the TLS alert for the reason."""
 
     def __init__(self, alert: AlertDescription, sentence: str) -> None:
         super().__init__(sentence)

@@ -86,7 +86,7 @@ class QuicClientConnection(SessionConnection):
         self._ids: set[bytes] = set()
         self._requests = StreamRequests()
         self._refused: set[int] = set()
-        """Streams on which more may come, which is thrown away."""
+        """Refused streams; further bytes on them are discarded."""
         self._asked: deque[int] = deque()
         """Streams of requests that the session has, in the order of their responses."""
         self._written_bytes = 0
@@ -110,7 +110,7 @@ class QuicClientConnection(SessionConnection):
         self._turn(lambda now_s: self._quic.receive_datagram(data, address, now_s))
 
     def add_id(self, connection_id: bytes) -> None:
-        """Have datagrams with this id from now on."""
+        """Receive datagrams with this connection id from now on."""
         self._ids.add(connection_id)
         self._side.add_id(connection_id, self)
 
@@ -217,7 +217,7 @@ class QuicClientConnection(SessionConnection):
         self._quic.is_withholding = self._requests.whole_bytes > WAITING_BYTES_MAX
 
     def proceed(self) -> None:
-        """Let the session take what is whole; then see to the end."""
+        """Have the session handle complete requests; then end the connection if that is due."""
         session = self.session
         if self._is_receiving or session.is_lost or not self._is_open:
             return
@@ -287,7 +287,7 @@ class QuicClientConnection(SessionConnection):
         self.write(b"".join(list_of_data))
 
     def _look_at_reading(self) -> None:
-        """See how much is on its way; a client that does not read is asked nothing more."""
+        """Update the number of unacknowledged bytes; no more requests of a client that does not read are begun."""
         self._written_bytes = self._quic.count_unacknowledged_bytes()
         is_blocked = self._written_bytes > self.session.limits.write_buffer_bytes
         if is_blocked is not self.session.is_blocked:
@@ -368,7 +368,7 @@ class QuicClientConnection(SessionConnection):
         self._transmit_soon()
 
     def close(self) -> None:
-        """Close the connection when all that was written is sent."""
+        """Close the connection after all written bytes are sent."""
         self._is_closing = True
         self._end()
 

@@ -15,7 +15,7 @@ class ArrivingRequest:
         self.size_bytes = 0
 
     def add(self, data: bytes) -> None:
-        """Add what follows."""
+        """Add the next bytes."""
         self.parts.append(data)
         self.size_bytes += len(data)
 
@@ -25,11 +25,11 @@ class StreamRequests:
 
     def __init__(self) -> None:
         self.arriving: dict[int, ArrivingRequest] = {}
-        """On streams that have not ended."""
+        """Incomplete requests, by the id of their stream."""
         self.whole: deque[tuple[int, ArrivingRequest]] = deque()
         """Requests that wait for the session, by stream."""
         self.held_bytes = 0
-        """In arriving and whole requests."""
+        """Memory of incomplete and complete requests."""
         self.whole_bytes = 0
 
     def add(self, stream_id: int, data: bytes) -> int:
@@ -42,13 +42,13 @@ class StreamRequests:
         return request.size_bytes
 
     def complete(self, stream_id: int) -> None:
-        """Take note that the stream has ended, so that its request is whole."""
+        """Note that the stream has ended, so that its request is complete."""
         request = self.arriving.pop(stream_id)
         self.whole.append((stream_id, request))
         self.whole_bytes += request.size_bytes
 
     def drop(self, stream_id: int) -> bool:
-        """Forget what arrived on a stream. Return whether something did that was not whole."""
+        """Drop the request on a stream. Return whether an incomplete one was there."""
         request = self.arriving.pop(stream_id, None)
         if request is None:
             return False

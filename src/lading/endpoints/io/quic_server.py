@@ -174,7 +174,7 @@ class QuicServer(QuicConnections):
         connection.receive(data, addr)
 
     def _demand_token(self, header: QuicHeader, addr: NetworkAddress) -> None:
-        """Have a client send from its address what only comes to its address."""
+        """Send a Retry: the client must return its token, which arrives only at its true address."""
         source_cid = os.urandom(ID_BYTES)
         token = self._retry.create_token(
             address=addr,

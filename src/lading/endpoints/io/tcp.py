@@ -19,7 +19,7 @@ from ..base.turn_queue import LONG_TURN_S, LONG_TURNS, NO_ALLOWANCE, SMALL_BYTES
 from .connection import SessionConnection, SessionServer
 
 _QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
-"""Linux has it."""
+"""The option TCP_QUICKACK, which only Linux has."""
 _DONE: Final = ReceiveResult.DONE
 """As a global: Python looks a member of an enumeration up in its class each time."""
 
@@ -40,7 +40,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         self._has_ended = False
         """The client has sent its last byte."""
         self._is_parting = False
-        """Nothing follows any more; what still comes is thrown away."""
+        """The last response is sent; further bytes from the client are discarded."""
 
     # -- what asyncio calls
 
@@ -119,7 +119,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         return origin_of(self._server.name, self._transport)
 
     def close(self) -> None:
-        """Close the connection when all that was written is sent."""
+        """Close the connection after all written bytes are sent."""
         if self._transport is not None:
             self.session.say_goodbye()
             self._transport.close()
@@ -130,7 +130,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._transport.abort()
 
     def unsent_bytes(self) -> int:
-        """Return what was written and the client has not taken yet."""
+        """Return the number of written bytes that the client has not received yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def acknowledge_at_once(self) -> None:
@@ -183,7 +183,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._see_to_rest()
 
     def _receive(self) -> None:
-        """Let the session take what is whole; then see to the buffer, and to the end."""
+        """Have the session handle complete requests; then manage the buffer, and the end of the connection."""
         session, inbox = self.session, self.inbox
         if self._is_receiving or session.is_lost:
             return
@@ -209,7 +209,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             inbox.at = inbox.have = 0
 
     def _see_to_rest(self) -> None:
-        """After the session has taken what it may: see to what it left, to the socket, and to the end."""
+        """After the session has handled requests: manage unread bytes, the socket, and the end of the connection."""
         session, inbox, result = self.session, self.inbox, self._result
         if result is ReceiveResult.HANDED_OVER:
             self._result = ReceiveResult.DONE
@@ -237,7 +237,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._end()
 
     def _rest(self) -> None:
-        """Read on after a while."""
+        """Stop reading for a while."""
         self._result = ReceiveResult.DONE
         if not (self._is_held or self.session.is_ended):
             self._hold(True)
@@ -248,7 +248,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._hold(False)
 
     def _hold(self, is_held: bool) -> None:
-        """Read no more from the socket, or read on."""
+        """Stop reading from the socket, or continue."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self._is_held = is_held

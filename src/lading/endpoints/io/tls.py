@@ -42,7 +42,7 @@ class TlsSession(LayeredSession):
         self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = self._is_broken = False
         self._has_turn = False
-        """The handshake goes on when others had their turn."""
+        """The handshake continues after other connections have had their turn."""
         self._ends_later = False
         """The client has sent its last byte, after what the handshake goes on with."""
         self._sink: Sink | None = None
@@ -148,7 +148,7 @@ class TlsSession(LayeredSession):
                 self.connection.abort()
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake. Return whether it is done."""
+        """Continue the handshake. Return whether it is done."""
         self._feed()
         try:
             self._tls.do_handshake()
@@ -190,14 +190,14 @@ class TlsSession(LayeredSession):
         return True
 
     def _feed(self) -> None:
-        """Hand over what was received."""
+        """Give the received bytes to TLS."""
         inbox = self.inbox
         if inbox.at < inbox.have:
             self._incoming.write(inbox.unread)
             inbox.at = inbox.have
 
     def _flush(self) -> None:
-        """Send the records that are made."""
+        """Send the finished records."""
         if self._outgoing.pending and self._sink is not None and not self.is_lost:
             self._sink.write(self._outgoing.read())
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 FRAMES_PER_TURN: Final = 32
 """Frames that are parsed before others have their turn: one without data costs the library some ten microseconds."""
 FRAGMENTS_MAX: Final = 4096
-"""Parts of one message."""
+"""At most this many fragments of one message."""
 PARSED_BYTES_MIN: Final = 256
 PARSED_BYTES_MAX: Final = 64 << 10
 """Bounds of the bytes that are parsed at a time. Fewer are while frames are small, as their number is unknown
@@ -62,12 +62,12 @@ class WebSocketSession(LayeredSession):
         self._fragments: list[Bytes] = []
         """Parts of a message whose end has not come."""
         self._waiting_bytes = 0
-        """In frames and fragments."""
+        """Bytes in frames and fragments."""
         self._parsed_bytes = PARSED_BYTES_MIN
-        """Parsed at a time."""
+        """Bytes that are parsed at a time at present."""
         self._frames_left = FRAMES_PER_TURN
         self._unparsed_bytes = 0
-        """In a frame, or the head of a request, that is not whole."""
+        """Bytes of an incomplete frame, or of an incomplete handshake request."""
         self._goodbye: list[bytes] = []
         """The bytes to send after all responses."""
 
@@ -137,7 +137,7 @@ class WebSocketSession(LayeredSession):
     # -- frames
 
     def _parse(self) -> None:
-        """Let the library take some of what was received, and do what it says."""
+        """Have the library parse some of the received bytes, and handle its events."""
         inbox, protocol = self.inbox, self._protocol
         data = bytes(inbox.unread[: self._parsed_bytes])
         inbox.at += len(data)
@@ -174,7 +174,7 @@ class WebSocketSession(LayeredSession):
             self._part(outgoing, is_opening=protocol.state is State.CONNECTING or protocol.handshake_exc is not None)
 
     def _take_events(self) -> None:
-        """Answer the handshake, and keep frames with data."""
+        """Respond to the handshake, and keep frames with data."""
         protocol = self._protocol
         for event in protocol.events_received():
             self._frames_left -= 1
@@ -202,7 +202,7 @@ class WebSocketSession(LayeredSession):
         return frame
 
     def _deliver(self, frame: Frame) -> bool:
-        """Give the session within a message, or keep a part of one. Return whether more may come."""
+        """Pass a message to the inner session, or keep a fragment. Return whether further frames may be handled."""
         if frame.opcode is Opcode.TEXT:
             return self._fail(CloseCode.UNSUPPORTED_DATA, "requests are binary", "text")
         data: Bytes = frame.data

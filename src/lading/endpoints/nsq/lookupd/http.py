@@ -32,7 +32,7 @@ class LookupHttp:
         self._lookup = lookup
 
     def routes(self) -> list[HttpRoute]:
-        """Return the table of routes; the seed spells one of them in two ways."""
+        """Return the table of routes; clients spell ``/topic/create`` in two ways."""
         creating = ("/topic/create", "/topic/creat")
         rows: list[tuple[str, str, Any]] = [
             ("GET", "/info", self._info),

@@ -1,5 +1,4 @@
-"""Nodes of topics: our own node, always as it is now, those that serve the same topics, and other nodes that have
-registered (nsq.md 5.3)."""
+"""The nodes of each topic: our own node, those that serve the same topics, and registered ones (nsq.md 5.3)."""
 
 from __future__ import annotations
 
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
 
 
 TOMBSTONE_S: Final = 45.0
-"""How long a tombstone holds, as upstream's."""
+"""How long a tombstone is in effect, as in upstream."""
 TOMBSTONES_MAX: Final = 10_000
 INDEXED_AT_ONCE: Final = 20
-"""Topics that a lost node leaves by one callback, of which a few are called in a pass of the loop."""
+"""Topics that one callback removes a disconnected node from; a few callbacks run in each pass of the loop."""
 NODES_SHARE: Final = 10
-"""All nodes together may register this many times the number of one."""
+"""All nodes together may register this many times as much as one node."""
 
 
 @dataclass(slots=True)
 class RegistrationCount:
-    """Registrations of all nodes: counted as they come, as there may be thousands of nodes."""
+    """The number of registrations of all nodes, counted on each change, as there may be thousands of nodes."""
 
     count: int = 0
 
@@ -101,7 +100,7 @@ class NsqdProducer:
 
     @property
     def http_address(self) -> str:
-        """Return the address that tombstones name."""
+        """Return the address by which tombstones name this node."""
         return f"{self.broadcast_address}:{self.http_port}"
 
     def document(self) -> dict[str, Any]:
@@ -126,10 +125,10 @@ class Lookup:
         self.others: set[NsqdProducer] = set()
         self._total = RegistrationCount()
         self._by_topic: dict[str, set[NsqdProducer]] = {}
-        """Nodes by topic; some may be lost, and are taken out in turns."""
+        """Nodes by topic; some may have disconnected, and are removed in turns."""
         self._removals = CallbackQueue(lambda callback: asyncio.get_running_loop().call_soon(callback))
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
-        """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
+        """By topic and node (its HTTP address): when the tombstone ends, and our topic of that name."""
 
     def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
         """Return whether a node may register more topics and channels; each node may have ``count_max`` of them."""
@@ -143,7 +142,7 @@ class Lookup:
         self.others.add(producer)
 
     def remove(self, producer: NsqdProducer) -> None:
-        """Forget a node and what it has registered, which may be a hundred thousand topics: those in turns."""
+        """Remove a node, and in turns its registrations, which may be a hundred thousand topics."""
         if producer in self.others:
             self.others.discard(producer)
             self._total.count -= producer.registrations_count
@@ -200,7 +199,7 @@ class Lookup:
         tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
 
     def remove_tombstone(self, topic: str, node: str) -> None:
-        """Take the tombstone away."""
+        """Remove the tombstone of a topic at one node."""
         self._tombstones.pop((topic, node), None)
 
     def _is_tombstoned(self, topic: str, producer: NsqdProducer) -> bool:
@@ -215,7 +214,10 @@ class Lookup:
             return b""
 
     def forget(self, topic: str, channel: str = "") -> bool:
-        """Forget what other nodes said of a topic or channel, until they say it again; whether that was anything."""
+        """Remove other nodes' registrations of a topic or channel, until they register again.
+
+        Return whether there were any.
+        """
         found = False
         for one in self._others_of(topic):
             for partition, channels in list(one.topics.get(topic, {}).items()):
@@ -241,7 +243,7 @@ class Lookup:
         return bool(self._producers_of(topic))
 
     def lookup(self, topic: str, partition: int = -1) -> dict[str, Any]:
-        """Return which nodes have a topic, and which of them each partition; partition -1 is any."""
+        """Return the nodes of a topic, and the nodes of each of its partitions; partition -1 stands for any."""
         found = [one for one in self._producers_of(topic) if not self._is_tombstoned(topic, one)]
         numbers = {number: one for one in reversed(found) for number in one.topics[topic]}
         if partition >= 0:
@@ -271,7 +273,7 @@ class Lookup:
 
 
 def _leave_index(producer: NsqdProducer) -> Iterator[Callable[[], None]]:
-    """Return callbacks, each of which takes a lost node out of the index of a few topics."""
+    """Return callbacks, each of which removes a disconnected node from the index for a few topics."""
     topics = iter(producer.topics)
     while some := list(islice(topics, INDEXED_AT_ONCE)):
         yield partial(_leave_topics, producer, some)

@@ -1,4 +1,4 @@
-"""nsqlookupd over TCP: other nodes say what they have (nsq.md 5.4)."""
+"""nsqlookupd over TCP: other nodes register their topics and channels (nsq.md 5.4)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAGIC: Final = b"  V1"
 IDENTIFY: Final = b"IDENTIFY"
 MAGIC_TIMEOUT_US: Final = 3_000_000
 SILENT_US: Final = 15_000_000
-"""After this long without a command a node is taken for gone (nsqd-ping-timeout)."""
+"""A node that sends no command for this long is disconnected (nsqd-ping-timeout)."""
 PARTITIONS_MAX: Final = 255
 COMMANDS_PER_TURN: Final = 16
 """How many commands of a node are handled before others have their turn."""
@@ -52,7 +52,7 @@ class LookupHandlers:
     node: Node
     registrations_max: int
     is_open: bool = False
-    """Whether nodes are let in though users are set up: their protocol has no login."""
+    """Whether nodes are admitted even if users are set up: their protocol has no login."""
 
     def describe_own(self) -> dict[str, Any]:
         """Return the description of this lookup that a node receives."""
@@ -67,7 +67,7 @@ class LookupHandlers:
 
 
 class LookupSession(ProtocolSession):
-    """One connected node. Its commands are handled one after the other; every Fault is the last response."""
+    """One connected node. Its commands are handled one after the other; after any Fault the connection is closed."""
 
     limits = SessionLimits(unanswered_max=1, write_buffer_bytes=64 << 10)
 
@@ -78,11 +78,11 @@ class LookupSession(ProtocolSession):
         self._principal: Principal | None = None
         self._cancel_revoked: Callable[[], None] = ignore
         self._has_greeted = False
-        """The magic has come."""
+        """Whether the node has sent the magic bytes of the protocol version."""
         self._producer: NsqdProducer | None = None
         self._awaits_body = False
         self._was_blocked = False
-        """The node has not read its responses since it was last heard."""
+        """Whether the node has not read its responses since its last command."""
 
     # -- what the connection calls
 
@@ -161,7 +161,7 @@ class LookupSession(ProtocolSession):
         return Stage.PARTIAL if self._awaits_body else Stage.BUSY
 
     def _wait_until(self, due_us: int) -> None:
-        """Close the connection of a node that has said nothing by then."""
+        """Close the connection if the node sends nothing until then."""
         self.connection.tick_at(due_us)
 
     # -- what it says
@@ -181,7 +181,7 @@ class LookupSession(ProtocolSession):
         return True
 
     def _take_command(self) -> bool:
-        """Answer one command; False if it is not whole."""
+        """Respond to one command; return False if it is incomplete."""
         inbox = self.inbox
         stop = inbox.data.find(b"\n", inbox.at, inbox.have)
         if (inbox.have if stop < 0 else stop) - inbox.at > limits.LINE_BYTES_MAX:
@@ -211,7 +211,7 @@ class LookupSession(ProtocolSession):
         return True
 
     def _take_rest(self) -> None:
-        """Answer what was received before the end, and a last line that has no line feed."""
+        """Respond to the commands received before the end of the stream, including a last line without a line feed."""
         inbox = self.inbox
         try:
             while self._take_command():
@@ -240,7 +240,7 @@ class LookupSession(ProtocolSession):
         self._part()
 
     def _part(self) -> None:
-        """Take no more, whatever has come."""
+        """Handle no more commands, including those already received."""
         self.inbox.at = self.inbox.have
         super().end()
 

@@ -1,4 +1,4 @@
-"""One subscribed client: deliveries become frames, and what it says of messages reaches the channel."""
+"""One subscribed client: deliveries become frames, and its FIN, REQ and TOUCH commands reach the channel."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class NsqConsumer:
         self._messages_out = services.metrics.messages_out.values
 
     def close(self) -> None:
-        """Read no more: what is in flight goes to others."""
+        """End the subscription: messages in flight are delivered to other subscribers."""
         if not self._closed:
             self._closed = True
             self.channel.leave(self.subscriber)
@@ -111,7 +111,7 @@ class NsqConsumer:
         self._deliver(given)
 
     def _convert(self, page: Page) -> None:
-        """Have the messages of another dialect brought into our form, in a worker; what follows waits its turn."""
+        """Convert messages of another dialect into NSQ's form, in a worker; later deliveries wait for them."""
         if page.index is not None or page.run.dialect == codes.NSQ:
             self._connection.call_soon(self._go_on)
             return
@@ -275,7 +275,7 @@ class NsqConsumer:
 
 
 def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
-    """Return whether both are equal, judged by their ends: both rise, and nothing is left out between."""
+    """Return whether two ascending sequences without gaps are equal: only their ends are compared."""
     count = len(given)
     return bool(
         count == len(offsets)

@@ -51,11 +51,11 @@ class NsqdHandlers:
     gathering: PublishCoalescer
     login_rules: LoginRules = NO_RULES
     lent: LentPublications | None = None
-    """For sockets that clients lend; None: they keep them."""
+    """The part of nsqd in the pass over lent sockets; None if clients do not lend sockets."""
 
 
 class CommandContext(Protocol):
-    """The client of a command, as far as its response needs it."""
+    """The client of a command, as the handlers of commands need it."""
 
     services: Services
     node: Node
@@ -71,7 +71,7 @@ class CommandContext(Protocol):
     connection: ConnectionHandle
 
     def log_in(self, secret: str) -> None:
-        """Check what AUTH has shown."""
+        """Check the secret of AUTH."""
 
     def respond(self, data: bytes) -> None:
         """Send this response, after the earlier ones."""
@@ -80,14 +80,14 @@ class CommandContext(Protocol):
         """Send heartbeats in the interval that the client asked for."""
 
     def channel_closed(self, reason: str) -> None:
-        """Close the connection: what it reads is deleted."""
+        """Close the connection, because its channel was deleted."""
 
 
 Handler = Callable[[CommandContext, Line, bytes], None]
 
 
 def require_state(connection: CommandContext, command: Command) -> None:
-    """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
+    """Raise Fault if a command is not allowed in the client's state, or does not exist in the fork."""
     if connection.login.needs_tls and command.name != "IDENTIFY":
         raise NsqProtocolError("E_INVALID", f"cannot {command.name} in current state (TLS required)")
     if connection.login.needs_auth and command.name in NEED_AUTH:
@@ -285,7 +285,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "CLS": _cls,
     "INTERNAL_CREATE_TOPIC": _internal_create_topic,
 }
-"""Every command but publications, which ``intake`` takes."""
+"""The handler of each command, except publications, which ``PublicationReader`` takes."""
 
 assert HANDLERS.keys() == {command.name for command in COMMANDS.values() if command.form is None}
 

@@ -47,7 +47,7 @@ EXT_HEADER: Final = b"x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _FALSE: Final = frozenset({"false", "0"})
 _BATCH_FAULTS: Final[Mapping[str, str]] = {"E_BAD_BODY": "BAD_BODY", "E_BAD_MESSAGE": "BAD_MESSAGE"}
-"""Words of nsqd, with 413, for what is wrong with a body in the form of MPUB."""
+"""nsqd's texts, sent with status 413, for faults of a body in the form of MPUB."""
 _PLACE_BYTES_MAX: Final = 64
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _SIGNED: Final = re.compile(r"[+-]?[0-9]{1,32}")
@@ -230,7 +230,7 @@ class NsqdHttp:
         return HttpFault("MSG_EMPTY", 406 if self._node.strict else 400)
 
     async def _publish_body(self, request: Request, command: Command, body: bytes) -> Any:
-        """Publish a command's body; the response when it lasts."""
+        """Publish the body of a command; return the response when the messages are durable."""
         route = await self._route_of(request, command)
         try:
             taken = self._take(request, route, command, body)
@@ -327,7 +327,7 @@ class NsqdHttp:
         await self._node.confirm_channels()
 
     async def _channel_order(self, request: Request, path: Parameters) -> None:
-        """SUB_ORDERED turns a channel to one message at a time; only this turns it back (nsq.md 4.3)."""
+        """Set whether a channel is ordered. SUB_ORDERED makes it ordered; only this request ends that (nsq.md 4.3)."""
         channel = channel_of(self._node, request)
         order = read_parameter(request, "order").lower()
         if order not in (*_TRUE, *_FALSE):
@@ -335,7 +335,10 @@ class NsqdHttp:
         channel.set_ordered(order in _TRUE)
 
     async def _channel_offset(self, request: Request, path: Parameters) -> None:
-        """Go on elsewhere, also while it is read: the body is a place as SUB_ADVANCED names them."""
+        """Move the position of a channel, also while clients read it.
+
+        The body is a start in the form of SUB_ADVANCED.
+        """
         channel, number = channel_of(self._node, request), _partition(request)
         if number >= len(channel.topic.partitions):
             raise HttpFault("E_TOPIC_NOT_EXIST", 404)
@@ -390,7 +393,7 @@ def _no_constant(word: str) -> Any:
 
 
 def _require_bytes_max(request: Request, bytes_max: int, fault: str) -> None:
-    """Raise HttpFault ``fault`` if a request says that its body is larger."""
+    """Raise HttpFault ``fault`` if the Content-Length of a request is larger."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > bytes_max:
         raise HttpFault(fault)

@@ -24,7 +24,7 @@ from .node import Node
 from .query import read_query
 
 USED: Final = frozenset({"create", "creat"})
-"""Changes to topics and channels that take nothing from other clients."""
+"""Verbs in the paths of changes that take nothing away from other clients."""
 
 V1: Final = "application/vnd.nsq; version=1.0"
 _V1_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
@@ -52,7 +52,7 @@ STATUS: Final = {
 """The status of a code in V1 style; any other is 400."""
 
 OF_FAULT: Final = {"E_BAD_MESSAGE": "MSG_TOO_BIG", "E_BAD_TOPIC": "INVALID_TOPIC", "E_BAD_CHANNEL": "INVALID_CHANNEL"}
-"""HTTP's words for codes of the TCP protocol, if they differ."""
+"""The code over HTTP for each code of the TCP protocol that differs from it."""
 
 OF_REASON: Final = {
     Reason.TOPIC_NAME_NOT_FOUND: "E_TOPIC_NOT_EXIST",
@@ -188,7 +188,7 @@ def error_response(fault: HttpFault, modern: bool) -> Response:
 
 
 def refuse(error: LadingError) -> Response:
-    """Return the response to what no handler took on."""
+    """Return the response to a request that is refused before it reaches a handler."""
     return error_response(fault_of(error), True)
 
 

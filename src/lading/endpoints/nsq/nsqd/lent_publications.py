@@ -19,7 +19,7 @@ from .publication import Publication
 from .publish import Publisher, PublishRoute
 
 LINES_MAX: Final = 4096
-"""Different lines of sockets that are lent at the same time; connections with others are served as before."""
+"""At most this many different lines of lent sockets at a time; sockets with further lines are not lent."""
 _FAILURE: Final = "E_PUB_FAILED"
 
 Routes = RouteCache[bytes, PublishRoute]
@@ -105,7 +105,7 @@ class LentPublications:
         return number
 
     def release(self, line: int) -> None:
-        """Take note that a socket with this line is not lent any more."""
+        """Note that a socket with this line has been taken back."""
         lent = self._lines[line]
         assert lent is not None
         lent.sockets_count -= 1
@@ -124,7 +124,7 @@ class LentPublications:
         return result
 
     def begin(self, line: int, source: Bytes, count: int, now_us: int) -> Publication | None:
-        """Publish the ``count`` commands that ``source`` is, all with this line; None if that is refused.
+        """Publish the ``count`` commands in ``source``, all with this line; return None if that is refused.
 
         Then nothing was appended: each client's own session receives its command, and finds the refusal.
         """

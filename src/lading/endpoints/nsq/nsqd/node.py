@@ -327,7 +327,7 @@ class Node:
         self._deleted[topic, channel] = now_s + DELETED_S
 
     def was_deleted(self, topic: str, channel: str = "") -> bool:
-        """Return, once, whether the lookup deleted it already, a moment ago."""
+        """Return whether a topic was deleted through the lookup a moment ago; True only once for each deletion."""
         return self._deleted.pop((topic, channel), 0.0) > time.monotonic()
 
     def forget_ephemeral(self) -> None:

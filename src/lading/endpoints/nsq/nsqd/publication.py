@@ -38,23 +38,23 @@ class Publication:
         self.answers = answers
         """Frames for each publisher, when the publication is done."""
         self.commands_count = commands_count
-        """Commands of each publisher in it."""
+        """How many commands each publisher has in this publication."""
         self.end = end
         """Where the next command begins."""
         self.append: Append | None = None
         self.messages_count = 0
         self.done = False
-        """Whether the messages last, or have not happened."""
+        """Whether the messages are durable, or were refused."""
         self.slots: list[ResponsePlace] = []
         """The places of its publishers' responses, if these are not sent at once."""
         self.on_answered = on_answered
 
     def settle(self, append: Append) -> None:
-        """Note what became of the messages."""
+        """Note the outcome of the append."""
         self.finish(None if append.error is None else fault_of(append.error, self.failure))
 
     def finish(self, fault: NsqProtocolError | None) -> None:
-        """Answer all publishers: the messages last, or have not happened."""
+        """Respond to all publishers: the messages are durable, or were refused."""
         if fault is not None:
             self.answers = frame(ERROR, str(fault).encode(errors="replace")) * self.commands_count
         self.done = True

@@ -26,15 +26,15 @@ from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
 LEND_AFTER: Final = 8
-"""To lend a socket and to take it back cost about as much as a publication."""
+"""Publications before a socket is lent: lending it and taking it back cost about as much as a publication."""
 LEND_AFTER_MAX: Final = 1024
-"""Twice as many are waited for after each loan that is short, up to this many."""
+"""The number doubles after each short loan, up to this."""
 _NO_LINE: Final = b"\n"
-"""No publication begins with it."""
+"""A line with which no publication begins."""
 
 
 class PublishingClient(Protocol):
-    """A client, as far as what it publishes goes."""
+    """A client, as the reader of its publications needs it."""
 
     inbox: Inbox
     responses: ResponseQueue
@@ -57,7 +57,7 @@ class PublicationReader:
         self.publisher = publisher
         self._gathering = gathering
         self.published: defaultdict[str, int] = defaultdict(int)
-        """Messages by topic."""
+        """The number of published messages by topic."""
         self.routes = publisher.routes
         """The routes of this client's lines."""
         self.require_write: Callable[[str], None] | None = None
@@ -77,7 +77,7 @@ class PublicationReader:
         """The walk over the MPUB at the front, if it is incomplete."""
 
     def use_routes(self, routes: RouteCache[bytes, PublishRoute]) -> None:
-        """Take lines to mean what they mean to another user from now on."""
+        """Use the routes of another user from now on."""
         self.routes = routes
         self._line, self._route = _NO_LINE, None
 
@@ -192,7 +192,7 @@ class PublicationReader:
         return publishing.needs_kernels(size_at(self._inbox.array, body), end - body, command.form)
 
     def abort(self) -> None:
-        """Cut the client off: no response would be true."""
+        """Close the client's connection at once: the outcome is unknown, so no response would be true."""
         self._connection.abort()
 
     def wait_for_disk(self) -> None:
@@ -306,7 +306,7 @@ class BatchWalk:
 
     def __init__(self) -> None:
         self._count = 0
-        """Items that it says it has; 0 before the count is here."""
+        """The number of items that the body declares; 0 before the count was received."""
         self._passed = 0
         self._passed_bytes = self._needed_bytes = COUNT_BYTES
         """Bytes of the body that were passed, and bytes that must have arrived before more are passed."""

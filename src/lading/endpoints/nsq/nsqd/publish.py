@@ -65,7 +65,7 @@ class Publisher:
         self._node = node
         self._broker = node.broker
         self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker.topology)
-        """By the line of a command."""
+        """Routes by the line of a command."""
         self.user_routes: UserRouteCaches[bytes, PublishRoute] = UserRouteCaches(node.broker.topology)
         """Routes by user, once users are set up: publishing by them was allowed."""
         self._labels = (face,)
@@ -73,7 +73,7 @@ class Publisher:
 
     @property
     def is_congested(self) -> bool:
-        """Whether more waits for the disk than the setting allows: clients without a response yet wait for it."""
+        """Whether more bytes wait for the disk than the setting allows: clients with a pending response then wait."""
         return self._broker.appender.congested
 
     @property
@@ -176,7 +176,7 @@ class Publisher:
         return self._append(partition, source.size + publishing.GROWTH_BYTES * count, write, who)
 
     def _append(self, partition: Partition, room_bytes: int, write: Write, who: object, due_us: int = 0) -> Append:
-        """Append now, or what readers see from ``due_us`` on."""
+        """Append messages, visible to readers at once or from ``due_us`` on."""
         try:
             if due_us:
                 append = self._broker.postponed.append(partition, due_us, codes.NSQ, 0, room_bytes, write)

@@ -25,7 +25,7 @@ from .publish import Publisher, PublishRoute
 log = logging.getLogger(__name__)
 
 COMMAND_BYTES_MAX: Final = 16 << 10
-"""A longer command goes its own way: to copy it would cost more than is won."""
+"""A longer command is appended by itself: copying it would cost more than the shared append saves."""
 _FAILURE: Final = "E_PUB_FAILED"
 
 
@@ -33,7 +33,7 @@ class GatheredPublisher(Protocol):
     """A client whose command waits for the end of the pass."""
 
     def abort(self) -> None:
-        """Cut the client off."""
+        """Close the client's connection at once."""
 
     def wait_for_disk(self) -> None:
         """Take no more commands of the client until the disk has caught up."""
@@ -124,7 +124,7 @@ class PublishCoalescer:
         return bool(self._gathered)
 
     def flush(self) -> None:
-        """Append what was gathered."""
+        """Append the gathered commands."""
         gathered, self._gathered, self._alone = self._gathered, {}, None
         for line, each in gathered.items():
             try:

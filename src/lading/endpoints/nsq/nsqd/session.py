@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "nsqd_tcp"
 SILENT_HEARTBEATS: Final = 3
-"""After this many intervals without a command a client is taken for gone."""
+"""A client that sends no command for this many heartbeat intervals is disconnected."""
 UNANSWERED_MAX: Final = 256
 """Publications of one connection on their way to the disk; more are read when some are completed."""
 WRITE_BUFFER_BYTES: Final = 1 << 20
@@ -96,14 +96,14 @@ class NsqdSession(ProtocolSession):
         self._has_greeted = False
         """Whether the client has sent the magic bytes of the protocol version."""
         self._is_creating = False
-        """The command at the front waits for its topic, which is being made, or for kernels."""
+        """The command at the front waits for its topic, which is being created, or for kernels."""
         self._ends_behind = False
         """The client has sent its last byte; the command at the front came before."""
         self._steps_left = STEPS_MAX
         self._unread_bytes = 0
-        """Received, and not whole when it was looked at."""
+        """Bytes of an incomplete command at the last look."""
         self._is_measured = False
-        """Within ``_receive_measured``."""
+        """Whether the session is in ``_receive_measured`` now."""
         self.now_us = 0
         """When the bytes that are being handled were received."""
         self._heard_us = 0
@@ -170,7 +170,7 @@ class NsqdSession(ProtocolSession):
 
     @property
     def published(self) -> Mapping[str, int]:
-        """Messages by topic."""
+        """Return the number of published messages by topic."""
         self.connection.count_lent()
         return self.intake.published
 
@@ -349,7 +349,7 @@ class NsqdSession(ProtocolSession):
         return is_forked and self.inbox.data.startswith((b"FIN ", b"REQ ", b"TOUCH "), start)
 
     def _answer_publication(self, publication: Publication) -> None:
-        """Answer in turn: now, or when the messages are durable."""
+        """Respond in the order of the commands: now, or when the messages are durable."""
         if publication.done:
             self.responses.add((publication.answers,))
             return
@@ -371,7 +371,7 @@ class NsqdSession(ProtocolSession):
         self.connection.tick_at(self.now_us + interval_us if interval_us > 0 else None)
 
     def _answer(self, line: Line) -> bool:
-        """Answer any command but a publication."""
+        """Handle and respond to any command except a publication."""
         inbox = self.inbox
         body = b""
         if line.command.body is commands.Body.SIZED:
@@ -405,17 +405,17 @@ class NsqdSession(ProtocolSession):
         return self.connection.is_encrypted
 
     def topic_upgraded(self, topic: Topic) -> None:
-        """Cut a reader of plain frames off an extended topic, as the server does."""
+        """Disconnect a reader of plain frames from a topic that is now extended, as the fork's nsqd does."""
         reads = self.consumer is not None and self.consumer.channel.topic is topic
         if reads and not self.identity.extend_support:
             self.connection.close()
 
     def channel_closed(self, reason: str) -> None:
-        """Close the connection: what it reads is deleted."""
+        """Close the connection, because its channel was deleted."""
         self.connection.close()
 
     def _on_created(self, creation: Future[object]) -> None:
-        """Take the command again for which a topic was made, or could not be, or that waited for kernels."""
+        """Handle the waiting command again: its topic was created or refused, or the kernels are loaded."""
         self._is_creating = False
         error = creation.exception()
         if error is None or isinstance(error, LadingError):
