@@ -186,8 +186,9 @@ def test_pages_run_without_extras_in_any_order(plain_python: Path, full: bool, t
     with ExitStack() as stack:
         broker = stack.enter_context(testing.broker(data_dir=tmp_path / "log"))
         addresses = addresses_of(broker)
-        if any(SECOND_KAFKA in page.read_text() for page in pages):
-            addresses[SECOND_KAFKA] = stack.enter_context(testing.broker()).endpoints["kafka"]
+        for kafka in (KAFKA, SECOND_KAFKA):
+            if any(kafka in page.read_text() for page in pages):
+                addresses[kafka] = stack.enter_context(testing.broker()).endpoints["kafka"]
         todo = [list(steps(page, addresses)) for page in pages]
         environment = {"LADING_SERVER": broker.url, "XDG_CONFIG_HOME": str(tmp_path / "config")}
         failure = run_pages(plain_python, tmp_path, environment, todo)
