@@ -268,6 +268,25 @@ def test_what_the_store_does_not_give_is_refused(
         make(clients[0], stream)
 
 
+def test_states_that_one_gateway_sets_count_at_the_other(
+    clients: list[CurrentClient], gateways: list[BrokerProcess], stream: str
+) -> None:
+    messages: list[tuple[bytes, list[Header], int | None]] = [(b"%d" % number, [], None) for number in range(5)]
+    clients[0].send(stream, "topic", FIRST, messages)
+    poll_all(clients[1], stream, 5)
+    changed = lading.set_state(gateways[0].url, f"{stream}.topic", "poisoned", offsets=[1, 3], partition=0)
+    assert changed.changed == 2
+
+    def list_polled(client: CurrentClient) -> list[int]:
+        return [one["offset"] for one in client.poll(stream, "topic")]
+
+    # at the gateway that was asked at once, at the other one a moment later
+    assert list_polled(clients[0]) == [0, 2, 4]
+    wait_until(lambda: list_polled(clients[1]) == [0, 2, 4])
+    lading.set_state(gateways[1].url, f"{stream}.topic", "available", where="state = 'poisoned'")
+    wait_until(lambda: list_polled(clients[0]) == [0, 1, 2, 3, 4])
+
+
 def test_a_message_that_the_topic_does_not_take_fails_alone(gateways: list[BrokerProcess], kafka: RunningKafka) -> None:
     name = next(_names)
     create_topic(gateways[0], name)

@@ -145,7 +145,7 @@ def test_an_offset_by_time_is_asked_for_once() -> None:
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda log: log.set_state(0, 1, 2, 0), "states"),
+        (lambda log: log.set_state(0, 1, 2, 0), "dead letters"),
         (lambda log: log.truncate_before(3), "retention.ms"),
         (lambda log: log.reserve(1, 0, 10), "cluster"),
     ],

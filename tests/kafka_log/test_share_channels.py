@@ -15,8 +15,11 @@ from lading.dialects.kafka.encode import ProducerSequence
 from lading.dialects.kafka.messages import CODE
 from lading.kafka_log import share_channels
 from lading.kafka_log.catalog_records import ChannelRecord, QueueRecord
+from lading.kafka_log.log import ClusterLog
 from lading.kafka_log.share_channels import DELIVERIES_MAX, ClusterChannel
+from lading.kafka_log.state_records import BlockPlace, BlockRecord, StateTable
 from lading.model.errors import Reason, Refusal
+from lading.model.state import State
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.kafka.share import ACCEPT, GAP, RELEASE, RENEW, Acknowledgement, AcquiredMessages, to_run
 from lading.transports.kafka.sizes import encode_records
@@ -84,7 +87,11 @@ def reader() -> NotedReader:
 
 @pytest.fixture
 def channel(reader: NotedReader) -> ClusterChannel:
-    topic: Any = SimpleNamespace(flat_name="legs", uuid=UUID, partitions=[SimpleNamespace(number=PARTITION)])
+    topic: Any = SimpleNamespace(
+        flat_name="legs",
+        uuid=UUID,
+        partitions=[SimpleNamespace(number=PARTITION, log=ClusterLog(("legs", PARTITION), UUID, 0, 10))],
+    )
     return ClusterChannel(cast("Any", Owner(reader)), topic, "ch", ephemeral=False)
 
 
@@ -305,3 +312,15 @@ def test_a_delayed_publication_waits_for_its_date(
     # it was not delivered before: its attempt is the first, and the cluster has not had it back
     assert list_taken(taken) == [(1, 1)] and channel.statistics().deferred == 0
     assert [kind for _, kind in reader.take() if kind == RELEASE] == []
+
+
+def test_messages_that_are_not_available_are_finished_undelivered(channel: ClusterChannel, reader: NotedReader) -> None:
+    table = StateTable()
+    record = BlockRecord(UUID.hex(), 1, ((1, 3, int(State.POISONED)),))
+    table.take([(BlockPlace("legs", PARTITION, 0), record)])
+    cast("Any", channel.topic.partitions[PARTITION].log).show_states(table)
+    _, taken = subscribe(channel, 5)
+    acquire(channel, (0, 3, 1))
+    channel.pump(0)
+    assert list_taken(taken) == [(0, 1), (3, 1)] and reader.take() == [(1, ACCEPT), (2, ACCEPT)]
+    assert channel.statistics().unavailable == 2

@@ -83,6 +83,7 @@ class BrokerParts(NamedTuple):
     make_iggy_groups: type[IggyGroups] = IggyGroups
     make_channels: type[Channels] = Channels
     make_delayed: type[DelayedMessages] = DelayedMessages
+    make_states: type[States] = States
 
 
 CHANNEL_RULES: Final = ChannelRules(
@@ -169,7 +170,7 @@ class Broker:
             lambda partition, block, now_us: self.native_appender.append_remade(partition, block, now_us=now_us),
             self.access.grantor_allows,
         )  # fmt: skip
-        self.states = States(self.dead_letters, self.commit, self.counters, mark_active)
+        self.states = parts.make_states(self.dead_letters, self.commit, self.counters, mark_active)
         self.damages = Damages()
         self.postponed = parts.make_delayed(
             self.catalog, self.appender, directory, self._open_log, self._on_synced, self.damages.watch

@@ -34,6 +34,7 @@ from .catalog_records import (
     StreamRecord,
     TopicRecord,
 )
+from .state_records import STATES_TOPIC
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -78,14 +79,18 @@ class ClusterTopics:
         self._read_to = 0
 
     def open(self) -> None:
-        """Create the catalog topic if it is missing. Raises LocalError if it is not compacted."""
+        """Create the topics of the catalog and of states if missing. Raises LocalError if one is not compacted."""
+        for topic in (CATALOG_TOPIC, STATES_TOPIC):
+            self._open_topic(topic)
+
+    def _open_topic(self, topic: str) -> None:
         with self._lock:
             try:
-                self._create(CATALOG_TOPIC, 1, CATALOG_CONFIGS)
+                self._create(topic, 1, CATALOG_CONFIGS)
             except Refusal as refusal:
                 if refusal.reason is not Reason.TOPIC_NAME_EXISTS:
                     raise
-            wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": CATALOG_TOPIC}
+            wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": topic}
             answer = self._cluster.ask(
                 "DescribeConfigs", resources=[{**wanted, "configuration_keys": ["cleanup.policy"]}],
                 include_synonyms=False, include_documentation=False,
@@ -93,8 +98,8 @@ class ClusterTopics:
             values = [one.value for row in answer.results for one in row.configs if one.name == "cleanup.policy"]
             if values and "compact" not in values[0].split(","):
                 raise LocalError(
-                    f"topic {CATALOG_TOPIC!r} of {self._transport.url}: its cleanup.policy is {values[0]!r}, so that "
-                    "streams and topics would be deleted with time; set it to compact"
+                    f"topic {topic!r} of {self._transport.url}: its cleanup.policy is {values[0]!r}, so that "
+                    "streams, topics and states would be deleted with time; set it to compact"
                 )
 
     def look(self, known: Mapping[str, bytes]) -> ClusterView:

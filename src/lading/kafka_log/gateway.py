@@ -34,11 +34,13 @@ from .group_members import GroupMembers
 from .group_offsets import GroupOffsets
 from .iggy_groups import ClusterIggyGroups
 from .loader import Loader
-from .log import StretchCache
+from .log import ClusterLog, StretchCache
 from .positions import ClusterPositions
 from .producers import Producers
 from .refusals import GatewayCatalog, RefusedRenames
 from .share_channels import ClusterChannels
+from .state_records import StateTable
+from .states import ClusterStates, StateThread
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -124,6 +126,7 @@ class Gateway:
                 ClusterIggyGroups,
                 ClusterChannels,
                 ClusterDelayedMessages,
+                ClusterStates,
             ),
         )  # fmt: skip
         store.catalog.is_guarded = True
@@ -131,9 +134,17 @@ class Gateway:
         assert isinstance(changes, ClusterChanges), "made above"
         self._changes = changes
         awaited = AwaitedPlaces()
-        changes.bind(
-            self._cluster, lambda log: log.attach(self._loader, self._cache, awaited.note), self._look_and_wait
-        )
+        table = StateTable()
+        self._states = StateThread(self._open_transport, self._post, table)
+        states = self.broker.states
+        assert isinstance(states, ClusterStates), "made above"
+        states.thread = self._states
+
+        def attach(log: ClusterLog) -> None:
+            log.attach(self._loader, self._cache, awaited.note)
+            log.show_states(table)
+
+        changes.bind(self._cluster, attach, self._look_and_wait)
         channels = self.broker.channels
         assert isinstance(channels, ClusterChannels), "made above"
         self._channels = channels
@@ -157,7 +168,10 @@ class Gateway:
 
     def start(self) -> None:
         """Load the present state of the cluster, then follow its changes."""
+        # before the first message can be read
+        self._states.load()
         self._changes.take_over(self._cluster.look({}), now_us())
+        self._states.start()
         self._ends.start()
         self._looker.start()
 
@@ -173,6 +187,8 @@ class Gateway:
         self.broker.appender.flush()
         self._channels.end_readers(END_S)
         self._members.close(END_S)
+        if self._states.is_alive():
+            self._states.close(END_S)
         self._producers.close(END_S)
         self._offsets.close(END_S)
         self._is_open = False

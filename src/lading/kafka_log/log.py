@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .state_records import StateTable
+
 
 Loaded = Callable[[LadingError | None], None]
 TIMES_MAX: Final = 64
@@ -88,7 +90,7 @@ class StretchCache:
 class ClusterLog(EmptyLog):
     """One partition of one topic. Threads: the event loop alone; others post to it.
 
-    Like an EmptyLog it has no files, states, damage or control records: a fetch from the cluster checks batches and
+    Like an EmptyLog it has no files, damage or control records: a fetch from the cluster checks batches and
     leaves out aborted messages. Its ``size_bytes`` is 0.
     """
 
@@ -117,6 +119,22 @@ class ClusterLog(EmptyLog):
         self._bases: list[int] = []
         self._times: OrderedDict[int, int] = OrderedDict()
         self._append_time_us = 0
+        self._states: StateTable | None = None
+
+    def show_states(self, states: StateTable) -> None:
+        """Have readers see the states of messages that a table has."""
+        self._states = states
+
+    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Return (first, end, state) of the ranges that are not available."""
+        found = None if self._states is None else self._states.find(self.place, self.topic_id)
+        return [] if found is None else found.overlapping(first, end)
+
+    @property
+    def has_unavailable(self) -> bool:
+        """Whether any message is not available."""
+        found = None if self._states is None else self._states.find(self.place, self.topic_id)
+        return found is not None and len(found) > 0
 
     def attach(
         self,
@@ -249,8 +267,8 @@ class ClusterLog(EmptyLog):
         """Do nothing."""
 
     def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
-        """Refuse."""
-        refuse("states")
+        """Refuse: ``ClusterStates`` is the one way, and only dead letters need another."""
+        refuse("dead letters")
 
     def sync_states(self) -> None:
         """Do nothing, as states are refused."""

@@ -152,6 +152,8 @@ class ClusterChannel(Channel):
                 offsets = message_offsets(acquired.run, first, last + 1)
                 page = Page(acquired.run, first, last + 1, offsets)
                 present = offsets.tolist()
+                ranges = partition.log.unavailable_ranges(first, last + 1)
+                hidden = {offset for low, end, _ in ranges for offset in range(low, end)}
                 if len(present) <= last - first:
                     missing = sorted(set(range(first, last + 1)) - set(present))
                     settled += [Acknowledgement(acquired.partition, one, one, GAP) for one in missing]
@@ -159,6 +161,10 @@ class ClusterChannel(Channel):
                     if self._is_emptied(acquired.partition, offset):
                         settled.append(Acknowledgement(acquired.partition, offset, offset, ACCEPT))
                         self._counts.skipped += 1
+                        continue
+                    if offset in hidden:
+                        settled.append(Acknowledgement(acquired.partition, offset, offset, ACCEPT))
+                        self._counts.unavailable += 1
                         continue
                     held = _Held(partition, page, offset, deliveries)
                     self._held[acquired.partition, offset] = held
