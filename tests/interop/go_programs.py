@@ -98,6 +98,33 @@ def program(package: str, version: str) -> Path:
     return cache / name
 
 
+def compile_tests(module: str, version: str, package: str = ".") -> tuple[Path, Path]:
+    """The tests of a module's package, compiled to a program, and the directory in which they run."""
+    cache = _cache(f"tests-{module.rpartition('/')[2]}-{version}")
+    tests, source = cache / "tests", cache / "source"
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not tests.exists():
+            shutil.rmtree(source, ignore_errors=True)
+            shutil.copytree(_download(cache, f"{module}@{version}"), source)
+            # the module cache is read-only, and so would be its copy
+            for path in (source, *source.rglob("*")):
+                path.chmod(path.stat().st_mode | 0o200)
+            _run(source / package, "test", "-c", "-o", str(tests), ".")
+    return tests, source / package
+
+
+def _download(cache: Path, module: str) -> Path:
+    """Where Go's cache has the source of a module, which is fetched if need be."""
+    done = subprocess.run(
+        [_go(), "mod", "download", "-json", module], cwd=cache, capture_output=True, text=True, check=False,
+        timeout=BUILD_TIMEOUT_S,
+    )  # fmt: skip
+    if done.returncode:
+        raise Unavailable(f"{module} cannot be fetched: {(done.stdout + done.stderr).strip()[-200:]}")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
 @dataclass(frozen=True, slots=True)
 class RunningNsq:
     """Upstream's nsqd and nsqlookupd, as ``host:port``."""

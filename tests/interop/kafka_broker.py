@@ -74,7 +74,7 @@ def launched(directory: Path) -> tuple[subprocess.Popen[bytes], RunningKafka]:
     port, secure, controller = free_ports(3)
     directory.mkdir(parents=True, exist_ok=True)
     ca_file = certificate(directory)
-    write_settings(directory, _settings(directory, port, secure, controller))
+    write_settings(directory, make_settings(directory, port, secure, controller))
     child = start(directory)
     try:
         wait_until_ready(child, directory, port)
@@ -163,7 +163,7 @@ def secure_settings(certified: Path) -> dict[str, str]:
     }
 
 
-def _settings(directory: Path, port: int, secure: int, controller: int) -> dict[str, str]:
+def make_settings(directory: Path, port: int, secure: int, controller: int) -> dict[str, str]:
     small = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     return {
         "process.roles": "broker,controller",

@@ -1,0 +1,1 @@
+"""Test suites of other projects, unchanged, against Lading and against the real server."""
