@@ -72,7 +72,7 @@ SEGMENT_BYTES_MIN: Final = 1 << 16
 
 
 class BrokerParts(NamedTuple):
-    """Makes the parts that another store replaces; these defaults are for a data directory."""
+    """Creates the components that another store replaces; the defaults here are for a data directory."""
 
     make_appender: Callable[[Commit, Counters, int], Appender] = Appender
     make_changes: Callable[[Namespace, Catalog, DataDirectory, OpenLog, TopologyCallbacks], TopologyChanges] = (
@@ -106,7 +106,7 @@ class Broker:
         self.settings = settings = settings or BrokerSettings()
         self.counters = Counters()
         self.find_store_problem: Callable[[], str | None] = lambda: None
-        """Returns why the store cannot be used now; a data directory reports its own problems."""
+        """Returns why the store cannot be used now, or None; a data directory reports its problems by itself."""
         self.siblings = Siblings()
         self._now_us = now_us
         self._store = store
@@ -127,7 +127,7 @@ class Broker:
             self.topology, self.catalog, directory, self._make_log,
             TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget, self._limit_segments),
         )  # fmt: skip
-        """For callers who let others have their turn meanwhile."""
+        """Changes that are made in steps, for callers that let others run between these."""
         self.renames = parts.make_renames(self.topology, self.changes, self.access, self.catalog, directory)
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._positions = parts.make_positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
@@ -364,7 +364,7 @@ class Broker:
 
     @property
     def on_due(self) -> Callable[[], None]:
-        """Called when ``tick`` should be called in 50 ms, and not when the last one said."""
+        """Called when ``tick`` should be called in 50 ms, instead of at the time that the last call returned."""
         return self._maintenance.on_due
 
     @on_due.setter
@@ -372,7 +372,7 @@ class Broker:
         self._maintenance.on_due = callback
 
     def tick(self, now_us: int, date_us: int | None = None) -> int:
-        """Do what is due at ``now_us``; gives when to call again.
+        """Do the work that is due at ``now_us``; return when to call again.
 
         ``now_us`` comes from a clock that is never set, as in every call; ``date_us`` is what the machine's clock says.
         """

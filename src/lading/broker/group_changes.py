@@ -26,7 +26,7 @@ from .native.groups import NATIVE, NativeGroups
 from .share_sessions import ShareSessions
 
 TOPICS_AT_ONCE: Final = 100
-"""In how many topics the positions of a group are deleted before others have their turn."""
+"""The positions of a group are deleted in this many topics before others have their turn."""
 
 
 class GroupPosition(NamedTuple):
@@ -43,7 +43,7 @@ class GroupRoom(Protocol):
         """Return how many members it has now."""
 
     def store(self, group: GroupView, position: GroupPosition, now_us: int) -> Sequence[PendingResult[None]]:
-        """Have it go on at a position; returns what the caller waits for besides the catalog."""
+        """Set the position at which a group continues; return a result to wait for besides the catalog, or None."""
 
     def delete(self, group: GroupView, topics: Sequence[Topic]) -> Iterator[Callable[[], None]]:
         """Yield the steps that delete the group with its positions in ``topics``."""

@@ -38,7 +38,7 @@ _OF_JAVA: Final = re.compile(r"consumer-(.+)-\d+")
 _DEFAULT_CLIENT_ID: Final = re.compile(
     r"|rdkafka|sarama|kgo|aiokafka-.*|kafka-python-.*|confluent-kafka.*|consumer-\d+"
 )
-"""Ids that clients have whose users have set none: any reader may have them."""
+"""Default client ids, for clients whose users set none: any reader may have one of them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GroupFilter:
 
     @property
     def document(self) -> dict[str, object]:
-        """Return what is stored, and shown."""
+        """Return the filter as it is stored and shown."""
         return {
             "where": self.condition.text,
             "client_ids": list(self.client_ids),

@@ -48,7 +48,7 @@ class GroupView(NamedTuple):
     members: list[str]
     progress: list[PartitionLag]
     topic: Topic | None = None
-    """The only one that it reads, if it belongs to one."""
+    """The topic that the group belongs to, if it belongs to one."""
 
     @property
     def lag(self) -> int:
@@ -61,7 +61,7 @@ Places = dict[PositionKey, list[Partition]]
 
 @lazy_dataclass(frozen=True, slots=True)
 class GroupRegistries:
-    """Where the groups and channels of each protocol are kept, and the topics that they read."""
+    """The components that have the groups and channels of each protocol, and the topics that they read."""
 
     topics: Callable[[], Iterable[Topic]]
     iggy: IggyGroups
@@ -72,7 +72,7 @@ class GroupRegistries:
 
 
 class GroupViews:
-    """Groups of all protocols, to be looked at."""
+    """Views of the groups of all protocols."""
 
     def __init__(self, registries: GroupRegistries) -> None:
         self._registries = registries

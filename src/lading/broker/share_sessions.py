@@ -35,7 +35,8 @@ SESSIONS_MAX: Final = 2_000
 READERS_MAX: Final = 100_000
 """Partitions of all sessions together: each takes about a kilobyte."""
 PARTITIONS_AT_ONCE: Final = 16
-"""To find a message by its time reads a chunk: up to a millisecond."""
+"""Partitions that are opened in one turn: finding a message by its time reads a chunk, which takes up to a
+millisecond."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 """Kinds of acknowledgements."""
 MS_US: Final = 1_000
@@ -51,7 +52,7 @@ class ShareGroupConfig(NamedTuple):
     locks_max: int = 2_000
     """Messages of a partition that members have at the same time."""
     lock_us: int = 30_000_000
-    """Time that a member has for a message."""
+    """The time for which a member holds the lock on a message."""
     allows_renewal: bool = True
     is_uncommitted: bool = True
 
@@ -65,7 +66,7 @@ class AcknowledgementBatch(NamedTuple):
 
 
 class ShareWait:
-    """The wait of a session for a message; one end of it holds for thousands of partitions at once."""
+    """The wait of a session for a message: ending it ends the waits of thousands of partitions at once."""
 
     __slots__ = ("is_over",)
 
@@ -143,7 +144,7 @@ class ShareReader:
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of what was taken since ``want``."""
+        """Bytes of the messages taken since ``want``."""
         return self._wanted_bytes - self._room_bytes
 
     def configure(self, config: ShareGroupConfig) -> None:
@@ -161,7 +162,7 @@ class ShareReader:
         self.subscriber.ready = self.subscriber.in_flight + count if count > 0 else 0
 
     def close(self) -> None:
-        """Give back what it has: others get it."""
+        """Release the messages that it has, so that others get them."""
         self.subscriber.ready = 0
         self.channel.leave(self.subscriber)
         self.subscriber.on_delivery = self.subscriber.on_closed = ignore
@@ -185,7 +186,7 @@ class ShareSession:
         """The connection with which the session ends."""
         self.on_ready: Callable[[], None] = ignore
         self.is_closed = False
-        """Whether it reads nothing any more, since it was closed or its member has opened another one."""
+        """Whether it reads nothing any more, because it was closed or its member has opened another session."""
         self._turn = 0
         self._wait: ShareWait | None = None
 
@@ -194,7 +195,7 @@ class ShareSession:
         self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
 
     def find(self, place: Place) -> ShareReader | None:
-        """Return its reader of a partition, also of one that it reads no more."""
+        """Return its reader of a partition, even if it no longer reads the partition."""
         return self.readers.get(place) or self.forgotten.get(place)
 
     def add(self, channel: Channel, number: int) -> None:
@@ -223,7 +224,7 @@ class ShareSession:
                 reader.close()
 
     def adopt(self, former: ShareSession) -> Turns[None]:
-        """Have the messages of the member's session before, in turns; partitions of which it has none are left."""
+        """Take over the messages of the member's previous session, in turns; partitions without any are left out."""
         # the end of the former session must not take these from this one
         self.forgotten = former.forgotten | former.readers
         former.readers, former.forgotten = {}, {}
@@ -242,7 +243,7 @@ class ShareSession:
                 yield
 
     def close(self) -> Turns[None]:
-        """Give back what the member has, in turns; it takes no more from now on."""
+        """Release the member's messages, in turns; the session takes no more messages from now on."""
         self.is_closed = True
         self.stop_waiting()
         readers = [*self.readers.values(), *self.forgotten.values()]
@@ -402,7 +403,7 @@ class ShareSessions:
         return sum(len(session.readers) + len(session.forgotten) for session in self._sessions.values())
 
     def close_all(self, client: object) -> Turns[None]:
-        """Close the sessions of a connection that is gone, in turns."""
+        """Close the sessions of a connection that has ended, in turns."""
         for session in [one for one in self._sessions.values() if one.client is client]:
             yield from self.close(session)
 
@@ -460,7 +461,7 @@ class ShareSessions:
             raise Refusal(Reason.GROUP_NOT_EMPTY, f"share group {group!r} has members; stop them first")
 
     def seek(self, group: str, topic: Topic, number: int, offset: int) -> None:
-        """Have a group without members go on at an offset of a partition, which it reads from now on."""
+        """Set the offset at which a group without members continues in a partition; it reads the partition then."""
         topic.partition(number)
         channel = finish(self.open_channel(group, topic))
         _require_unused(channel)
@@ -526,7 +527,7 @@ def _require_unused(channel: Channel) -> None:
 def _expand(
     lane: PartitionDispatcher, batches: Iterable[AcknowledgementBatch]
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Return the offsets of acknowledgements that are not done for sure, and the kind of each."""
+    """Return the offsets of acknowledgements that may still have an effect, and the kind of each."""
     offsets: list[NDArray[np.int64]] = []
     kinds: list[NDArray[np.int8]] = []
     oldest, end = lane.oldest, lane.window.end

@@ -112,8 +112,8 @@ def assemble_columns(
     """Return the columns ``fields`` of ``count`` messages, in the order of a Batch.
 
     ``stored`` has the fields that the dialect stores, in that order, which is also the one of the kernel's buffers.
-    ``fill`` writes them into the memory it is given, each buffer at its place, or not at all if that place is -1: the
-    field was not asked for.
+    ``fill`` writes each buffer at its place in the memory it gets; a place of -1 means that the field was not
+    requested.
     """
     sizes = {field: column.sizes_bytes for field, column in stored.items()}
     arena = Arena([size if field in fields else -1 for field, each in sizes.items() for size in each])

@@ -18,7 +18,7 @@ from .carrier.encoding import NAME as CARRIER
 from .carrier.restore import restore
 
 DecodeColumns = Callable[[Run, ScanRequest], Iterator[Decoded]]
-"""Gives messages as they are stored: carriers are left as they are."""
+"""Decodes messages as they are stored, with their carriers."""
 
 _ABSENT: Final = -1
 _ALL_BYTES: Final = (1 << 31) - 64
@@ -58,7 +58,7 @@ def _has_carrier(portion: Decoded) -> bool:
 def _restore_portion(
     decode_columns: DecodeColumns, run: Run, portion: Decoded, request: ScanRequest
 ) -> Iterator[Decoded]:
-    """Yield a portion with carriers with these undone, decoded whole first if it is not."""
+    """Yield a portion with its carriers undone; if not all fields were decoded, it is decoded again with all."""
     wholes: Iterable[Decoded] = (portion,)
     needed = request.fields.intersection((ORIGIN_TIMESTAMP,)).union(FIELDS)
     if not portion.columns.keys() >= needed:

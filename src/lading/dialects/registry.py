@@ -1,4 +1,4 @@
-"""Every dialect by name and code: how the log's bytes find who can read them, by the rows of the protocols."""
+"""Every dialect by name and code, from the rows of the protocols: they choose the reader of a log's bytes."""
 
 from __future__ import annotations
 

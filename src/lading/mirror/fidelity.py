@@ -65,7 +65,7 @@ class Fidelity:
         self.lost["state"] = self.changed["state"]
 
     def add_refused(self, were: pa.RecordBatch) -> None:
-        """Count messages that the target refused: all that they had is lost."""
+        """Count messages that the target refused: all their facts are lost."""
         self.messages += were.num_rows
         for name, mask in _having(were).items():
             count = int(mask.sum())
@@ -131,7 +131,7 @@ def _format_number(value: Any) -> str:
 
 
 def _having(batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
-    """Return by fact which messages have it."""
+    """Return for each fact which messages have it."""
     rows = batch.num_rows
     headers: Any = batch.column("headers")
     entries = headers.flatten()

@@ -38,7 +38,7 @@ class ServiceSection(Section):
     """[service]: what all mirrors of the file share."""
 
     address: Listen = DEFAULT_ADDRESS
-    """Where /metrics and /health are served; port 0 takes a free one."""
+    """The address at which /metrics and /health are served; port 0 takes a free one."""
     state: Text | None = None
     """Directory of the states of all mirrors, one for each name. Default: ~/.local/state/lading/mirrors."""
 

@@ -47,7 +47,7 @@ def find_offsets(
 
 
 def map_offsets(batches: Sequence[pa.RecordBatch], sent: NDArray[np.int64] | None, before: int) -> list[MappedRange]:
-    """Return which source offsets became which; one inexact range from ``before`` on if that is not known."""
+    """Return the target's offsets of source offsets; one inexact range from ``before`` on if they are unknown."""
     were = np.concatenate([np.asarray(batch.column("offset")) for batch in batches])
     if sent is None:
         return [MappedRange(int(were[0]), int(were[-1]) + 1, before, False)]

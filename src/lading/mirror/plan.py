@@ -1,4 +1,4 @@
-"""A plan of a mirror: what a run would copy, asked of both systems without changing either."""
+"""A plan of a mirror: what a run would copy, found by reading both systems and changing neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a mirror: read a stretch, write down what is about to be sent, send it, move the positions."""
+"""Running a mirror: read a stretch, store which messages are about to be sent, send them, move the positions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORK_BYTES: Final = 32 << 20
 """A work has about this many bytes of messages in memory, if the target takes works as a whole."""
 WAIT_MS: Final = 250
 RECONNECTS_MAX: Final = 4
-"""Retries after which a mirror that follows says that a server is away, and looks whether it shall stop."""
+"""Retries after which a mirror that follows reports that a server is away, and checks whether it is to stop."""
 LOOK_S: Final = 10.0
 """Interval at which a mirror that follows looks for new topics."""
 REFUSALS_MAX: Final = 10
@@ -193,7 +193,7 @@ def run_mirror(
 def _remove_after_error(
     directory: Path, was_missing: bool, kind: type[BaseException] | None, _error: object, _trace: object
 ) -> bool:
-    """Remove the state after a run that ended with an error before it sent anything; the error is raised on."""
+    """Remove the state after a run that ended with an error before it sent anything; the error is raised again."""
     if kind is not None:
         remove_if_unused(directory, with_directory=was_missing)
     return False
@@ -268,7 +268,7 @@ class _Run:
         return MirrorReport(figures, self._fidelity, time.monotonic() - began, self._settings)
 
     def close(self) -> None:
-        """Let go of the topics of the source."""
+        """Close the topics of the source."""
         for one in self._topics.values():
             one.source.close()
 
@@ -327,14 +327,14 @@ class _Run:
         return LogSource(self._source, meta, self._settings, self._state.positions(meta.name))
 
     def _reopen(self) -> None:
-        """Forget what was read and not sent: positions are those of the state."""
+        """Drop messages that were read and not sent: continue at the positions in the state."""
         self.close()
         for name, former in self._topics.items():
             # messages that are sent again now were not counted before
             self._topics[name] = self._open(self._source.topic(name), former.figures)
 
     def _mend(self, one: _MirroredTopic) -> None:
-        """Send again what a run before began to send, so that the target knows it again."""
+        """Repeat the work that an earlier run has begun, with the same ranges, so that the target recognises it."""
         topic = one.figures.topic
         work = self._state.find_begun(topic)
         if work is None:
@@ -425,7 +425,7 @@ class _Run:
     def _leave_out(
         self, one: _MirroredTopic, prepared: Sequence[_PreparedStretch], refused: Sequence[UnmirroredMessage]
     ) -> None:
-        """Count the messages that the target refused when they were sent, and forget them."""
+        """Count the messages that the target refused when they were sent, and drop them."""
         one.figures.add_refused(refused)
         for each in prepared:
             lost = each.leave_out({row.offset for row in refused if row.partition == each.stretch.partition})

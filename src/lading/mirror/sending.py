@@ -1,4 +1,4 @@
-"""The writing side of a mirror: works that become visible once, as far as the target can promise it."""
+"""The writing side of a mirror: works that become visible exactly once, if the target can promise that."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TopicTarget:
     def __init__(
         self, transport: Transport, topic: str, settings: MirrorSettings, mirror: str, *, is_queue: bool
     ) -> None:
-        """``mirror`` is the id of the mirror, under which a target knows its works again."""
+        """``mirror`` is the id of the mirror, by which a target recognises its works."""
         self.topic = topic
         self._transport = transport
         self._settings = settings
@@ -60,7 +60,7 @@ class TopicTarget:
 
     @property
     def is_exact(self) -> bool:
-        """Whether a work that is repeated becomes visible once, whatever was sent of it before."""
+        """Whether a repeated work becomes visible only once, whatever part of it was sent before."""
         return not isinstance(self._protocol, AtLeastOnce)
 
     @property

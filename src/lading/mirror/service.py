@@ -40,11 +40,11 @@ RATE_WINDOW_S: Final = 60.0
 IDLE_STOP_S: Final = 0.7
 """How long a stop waits for mirrors without a work in hand: those that wait for messages look four times a second."""
 BUSY_STOP_S: Final = 15.0
-"""How long it waits for the others; what they have not finished then, their next run sends again."""
+"""How long a stop waits for mirrors with a work in hand; their next run repeats an unfinished work."""
 
 
 class MirrorWorker:
-    """One mirror of the service: its thread, and what is known of it."""
+    """One mirror of the service: its thread, and its present figures."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class MirrorWorker:
         return self.thread.is_alive() and self.phase == "running" and not self.is_idle
 
     def describe(self) -> dict[str, Any]:
-        """Return what ``/health`` says of the mirror."""
+        """Return the mirror's part of ``/health``."""
         settings = self._mirror.settings
         return {
             "state": self.phase,

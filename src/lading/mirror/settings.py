@@ -126,5 +126,5 @@ def parse_renames(given: Sequence[str]) -> dict[str, str]:
 
 
 def as_document(settings: MirrorSettings) -> dict[str, Any]:
-    """Return what a report says about the mirror."""
+    """Return the settings for a report about the mirror."""
     return {"source": settings.source_mark, "target": settings.target_mark, "carrier": settings.carrier}

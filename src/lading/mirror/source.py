@@ -1,4 +1,4 @@
-"""The reading side of a mirror: stretches of one topic, from a log by offset or from a queue as it gives them."""
+"""The reading side of a mirror: stretches of one topic, from a log by offset, or from a queue in order of delivery."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class TopicSource(Protocol):
         ...
 
     def stretches(self) -> Iterator[Stretch]:
-        """Yield what is there now, round about the partitions; ends when nothing is new."""
+        """Yield the present messages, one partition after the other in turn; ends when nothing is new."""
         ...
 
     def reread(self, one: Range) -> Stretch:
-        """Return exactly these messages once more. Raises DataLoss if they are gone."""
+        """Return exactly these messages once more. Raises DataLoss if they were deleted."""
         ...
 
     def finish(self, one: Stretch) -> None:
-        """Tell the source that a stretch was sent."""
+        """Note that a stretch was sent, so that a queue can finish its messages."""
         ...
 
     def wait(self, wait_ms: int) -> None:
@@ -76,7 +76,7 @@ class TopicSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the topic."""
+        """Close the topic."""
         ...
 
 
@@ -128,7 +128,7 @@ class LogSource:
         self._ends.update((part.number, part.end_offset) for part in meta.partitions)
 
     def stretches(self) -> Iterator[Stretch]:
-        """Yield what is there now, round about the partitions; ends when no partition has anything new."""
+        """Yield the present messages, one partition after the other in turn; ends when none has new ones."""
         moved = True
         while moved:
             moved = False
@@ -140,7 +140,7 @@ class LogSource:
                     yield Stretch(number, min(first, reader.position), reader.position, batches, reader.epoch)
 
     def reread(self, one: Range) -> Stretch:
-        """Return exactly these messages once more. Raises DataLoss if they are gone."""
+        """Return exactly these messages once more. Raises DataLoss if they were deleted."""
         reader = self._reader(one.partition, Position(one.first, one.epoch), one.end, is_sure=True)
         batches: list[pa.RecordBatch] = []
         while not reader.done:
@@ -200,7 +200,7 @@ class QueueSource:
         """Do nothing: a mirror does not ask how many messages a channel still has."""
 
     def stretches(self) -> Iterator[Stretch]:
-        """Yield what the channel gives; ends when it gives nothing for a while."""
+        """Yield the channel's messages; ends when it delivers none for a while."""
         while True:
             # a server takes its time until the first message comes
             wait_ms = self._quiet_ms * (1 if self._at else FIRST_WAIT)
@@ -227,7 +227,7 @@ class QueueSource:
         self._queue.fetch(self._at, max_messages=1, wait_ms=wait_ms)
 
     def close(self) -> None:
-        """Leave the channel: what is not finished is delivered again."""
+        """Leave the channel: unfinished messages are delivered again."""
         self._membership.leave()
 
 

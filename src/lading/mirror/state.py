@@ -178,7 +178,7 @@ class MirrorState:
 
     @property
     def is_used(self) -> bool:
-        """Whether a work was ever begun: before that the state holds nothing to go on from."""
+        """Whether a work was ever begun: before that the state holds no position to continue from."""
         row = self._db.execute("SELECT 1 FROM facts WHERE name = 'works' UNION SELECT 1 FROM positions LIMIT 1")
         return row.fetchone() is not None
 
@@ -192,7 +192,7 @@ class MirrorState:
         return [row[0] for row in self._db.execute("SELECT DISTINCT topic FROM positions ORDER BY topic")]
 
     def find_begun(self, topic: str) -> Work | None:
-        """Return the work that was begun and may be sent or not."""
+        """Return the work that was begun, and of which it is unknown whether it was sent."""
         row = self._db.execute("SELECT number, ranges FROM works WHERE topic = ?", (topic,)).fetchone()
         if row is None:
             return None
@@ -218,7 +218,7 @@ class MirrorState:
         return Work(number, tuple(ranges), token)
 
     def finish(self, topic: str, work: Work, mapped: Mapping[int, Sequence[MappedRange]]) -> None:
-        """Move the positions past a work that was sent, and keep which offsets became which, by partition."""
+        """Move the positions past a work that was sent, and store the target's offsets, by partition."""
         with self._db:
             self._db.execute("DELETE FROM works WHERE topic = ?", (topic,))
             for name in (_token_fact(work.number), _name_refused_fact(work.number)):
@@ -243,7 +243,7 @@ class MirrorState:
             self._put("offsets", topic, partition, *joined)
 
     def list_mapped(self, topic: str, partition: int) -> list[MappedRange]:
-        """Return which offsets of a partition became which, in order."""
+        """Return the target's offsets of a partition's source offsets, in order."""
         rows = self._db.execute(
             "SELECT first, end, target, exact FROM offsets WHERE topic = ? AND partition = ? ORDER BY first",
             (topic, partition),

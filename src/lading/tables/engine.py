@@ -93,7 +93,7 @@ class TableRun:
 
     @property
     def places(self) -> list[TablePath]:
-        """Every directory in which files are staged."""
+        """Return every directory in which files are staged."""
         return list({*self.schemas, self.state.directory})
 
 

@@ -11,7 +11,7 @@ from .plan.ranges import OffsetRange
 
 LOOK_INTERVAL_S: Final = 0.1
 GIVEN_UP_WAIT_S: Final = 10.0
-"""Time for tasks to end that are not wanted any more, and a batch to be published that has its manifest."""
+"""How long unwanted tasks have to end, and a batch with a manifest to be published."""
 
 Stage = Callable[[OffsetRange, str], StagedRange]
 """Work of a task on a range; the text is the name of the attempt, which no other attempt has."""
@@ -33,7 +33,7 @@ class Executor(Protocol):
         """Return the error of ours inside what the executor raised, else ``error`` itself."""
 
     def close(self) -> None:
-        """Let go of workers; further calls do nothing."""
+        """Release the workers; further calls do nothing."""
 
 
 def watch_thread(work: Callable[[], None], on_poll: Callable[[], None], give_up: Callable[[], None]) -> None:

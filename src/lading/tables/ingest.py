@@ -158,7 +158,7 @@ class IngestSettings:
         return replace(options, fail_on_data_loss=self.fail_on_data_loss, states=self.states)
 
     def bind_storage(self, place: str) -> StorageReferences | None:
-        """Reach the object store of a place, and all below it, as said here; returns how, None if nothing is said."""
+        """Use ``storage`` for the object store of a location, and all below it; return the references, or None."""
         if self.storage is None:
             return None
         given = self.storage

@@ -49,7 +49,7 @@ class InsertResult(NamedTuple):
     topic: str
     messages: int
     headers: dict[str, str]
-    """The kind of each header."""
+    """The kind of each header, by its key."""
     fields: tuple[str, ...]
     """The parts of messages that columns became."""
     left_out: tuple[str, ...]

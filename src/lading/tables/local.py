@@ -55,7 +55,7 @@ class LocalExecutor:
         watch_thread(work, on_poll, self._end_workers)
 
     def original_error(self, error: Exception) -> Exception:
-        """Return ``error``: it comes as it was raised. A worker that died is a LocalError."""
+        """Return ``error`` unchanged, as tasks raise it here; for a worker that died, a LocalError."""
         if isinstance(error, BrokenProcessPool):
             return LocalError(
                 "a worker process ended before its task did, by a signal or for want of memory; nothing of this batch "
@@ -64,7 +64,7 @@ class LocalExecutor:
         return error
 
     def close(self) -> None:
-        """Let the workers go."""
+        """End the workers."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None

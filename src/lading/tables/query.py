@@ -41,7 +41,7 @@ BEFORE: Final = ("partition", "offset", "timestamp", "key")
 AFTER: Final = ("payload",)
 """The message fields of a topic's columns, before and after its headers."""
 BYTES: Final = ("key", "payload")
-"""Columns of bytes among them."""
+"""The fields of a topic that are bytes."""
 SAMPLE_MESSAGES: Final = 20_000
 """At most this many messages are read to find the columns of a topic."""
 """At most this many messages are read to find the schemas of a topic's payloads."""
@@ -55,7 +55,7 @@ _MISSING_FILE: Final = re.compile(
 """How Arrow's file systems and deltalake name a file that does not exist."""
 _STYLES: Final = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK: Final = ". Detail: Python exception: "
-"""In front of the traceback of what Python raised within a scan."""
+"""The text before the traceback of an error that Python code raised within a scan."""
 ROWS: Final = 10_000
 """Rows of a batch of the result."""
 
@@ -72,7 +72,7 @@ class QuerySource:
     memory: str = MEMORY
     """Memory that DuckDB may use before it spills to disk."""
     storage: StorageReferences | None = None
-    """How tables on object stores are reached; None: as the environment says."""
+    """Access to tables on object stores; None: by the environment alone."""
     payload: Mapping[str, str] | None = None
     """How payloads of topics are read, by the keys of ``[payload]`` in a contract."""
 
@@ -95,7 +95,7 @@ class TopicStream:
 
 @contextmanager
 def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
-    """Run one query and give its result as a reader of batches.
+    """Run one query and return its result as a reader of batches.
 
     Each table that the query names is one of ``tables``, or a topic. Raises LocalError for a query that DuckDB refuses,
     a topic or table that does not exist, or if DuckDB is not installed.
@@ -238,7 +238,7 @@ class _NamedInQuery(NamedTuple):
 
 
 def _parse(sql: str) -> _NamedInQuery | None:
-    """Return what a query names; None if only DuckDB can parse it."""
+    """Return the names in a query; None if only DuckDB can parse it."""
     from sqlglot import exp, parse_one, tokenize
     from sqlglot.errors import SqlglotError
 
@@ -459,7 +459,7 @@ def _partition_columns(keys: Iterable[str]) -> pa.Schema:
 
 
 def _parse_partitions(key: str, columns: pa.Schema) -> Any:
-    """Return what the directories of a file say of its rows.
+    """Return the partition values of a file's rows, from the names of its directories.
 
     Arrow's own parser undoes escapes first, and takes the text ``__HIVE_DEFAULT_PARTITION__`` for null.
     """

@@ -1,4 +1,4 @@
-"""A channel: one reading of a topic that subscribers share, each message going to one of them until it is finished."""
+"""A channel: subscribers share the messages of a topic; each message is with one of them until it is finished."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 
 HOLD_US: Final = 3_000
-"""A subscriber that holds most of what it may gets the rest this much later: larger stretches cost less."""
+"""A subscriber that already has most of its credit in flight gets the rest this much later: larger stretches cost
+less."""
 
 
 class ChannelOwner(Protocol):
     """The part of ``Channels`` that a channel calls."""
 
     def wake(self, channel: Channel) -> None:
-        """Have it pumped soon."""
+        """Have the channel pumped soon."""
 
     def count_delayed(self, lane: PartitionDispatcher) -> int:
         """Return how many messages wait for the channel that their publisher has delayed."""
@@ -31,10 +32,10 @@ class ChannelOwner(Protocol):
         """Have the channel pass over the messages that ``count_delayed`` counts."""
 
     def confirm(self, channel: Channel) -> None:
-        """Have it on disk as it is now."""
+        """Store the present state of the channel; durable on return."""
 
     def delete(self, channel: Channel) -> None:
-        """Delete it."""
+        """Delete the channel."""
 
 
 class Channel:
@@ -44,12 +45,12 @@ class Channel:
     """
 
     def __init__(self, owner: ChannelOwner, topic: Topic, name: str, *, ephemeral: bool) -> None:
-        """An ``ephemeral`` one goes with its last subscriber and is not stored."""
+        """An ``ephemeral`` channel is not stored, and is deleted with its last subscriber."""
         self.ephemeral = ephemeral
         self.topic = topic
         self.name = name
         self.subscribers: dict[Subscriber, PartitionDispatcher | None] = {}
-        """Each with the one partition that it reads, None if it reads all."""
+        """The subscribers, each with the one partition that it reads, or None if it reads all."""
         self.lanes: list[PartitionDispatcher] = []
         self.paused = False
         self.skipping = False
@@ -64,7 +65,7 @@ class Channel:
         self._held_since_us: int | None = None
 
     def wake(self) -> None:
-        """There may be something to deliver."""
+        """Have the channel pumped: there may be messages to deliver."""
         self._owner.wake(self)
 
     def wake_waiting(self) -> None:
@@ -88,7 +89,7 @@ class Channel:
         self.wake()
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Remove a subscriber: what it had goes to others, with the attempt taken back."""
+        """Remove a subscriber: others get its messages, and its attempts do not count."""
         if subscriber not in self.subscribers:
             return
         only = self.subscribers.pop(subscriber)
@@ -112,7 +113,7 @@ class Channel:
         self._lane(partition).requeue(subscriber, offset, delay_us, now_us)
 
     def touch(self, subscriber: Subscriber, partition: int, offset: int, *, now_us: int) -> None:
-        """Begin a message's time anew, up to ``timeout_max_us`` after its delivery; Refusal NOT_IN_FLIGHT."""
+        """Restart a message's time-out, up to ``timeout_max_us`` after its delivery. Raises Refusal NOT_IN_FLIGHT."""
         self._lane(partition).touch(subscriber, offset, now_us)
 
     def is_in_flight(self, partition: int, offset: int) -> bool:
@@ -126,7 +127,7 @@ class Channel:
     # -- delivering
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver what can be; when to come back: 0 at once, None when woken."""
+        """Deliver messages; return when to call again: 0 for at once, None for when the channel is woken."""
         if self.paused or self.skipping or self.deleted:
             return None
         held_us = self._held_since_us
@@ -149,7 +150,7 @@ class Channel:
         return None if self._held_since_us is None else self._held_since_us + HOLD_US
 
     def dispatch(self, partition: int, now_us: int) -> None:
-        """Deliver at once what the subscribers of one partition take."""
+        """Deliver at once as many messages of one partition as its subscribers take."""
         if not (self.paused or self.skipping or self.deleted):
             lane = self._lane(partition)
             lane.dispatch(now_us, eager=True)
@@ -184,7 +185,7 @@ class Channel:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether time may change something here, or something is to be stored."""
+        """Whether the channel has time-outs or delays, or a change that is not stored yet."""
         return bool(self.subscribers or self.skipping) or any(lane.is_in_use for lane in self.lanes)
 
     def expire(self, now_us: int) -> None:
@@ -205,12 +206,12 @@ class Channel:
         self._set(paused=False)
 
     def skip(self) -> None:
-        """Pass over all messages, those that come as well, until ``unskip``."""
+        """Pass over all present and new messages until ``unskip``."""
         self._pass_over()
         self._set(skipping=True)
 
     def unskip(self) -> None:
-        """Deliver what comes from now on."""
+        """Deliver new messages again."""
         self._set(skipping=False)
 
     def set_ordered(self, ordered: bool) -> None:
@@ -263,7 +264,7 @@ class Channel:
     # -- partitions come and go
 
     def add_lane(self, make: Callable[[ChannelStatistics], PartitionDispatcher]) -> PartitionDispatcher:
-        """Read one partition more: the next number."""
+        """Add the next partition."""
         lane = make(self._counts)
         lane.ordered = self.ordered
         lane.attempts_max = self.attempts_max

@@ -43,7 +43,8 @@ from .topic_queues import DelayedOffsets, QueueStart, TopicQueues
 
 LOG: Final = logging.getLogger("lading.broker")
 STORE_US: Final = 100_000
-"""Positions of channels are stored at most this much later, when it is little; the more it is, the more seldom."""
+"""A few changed positions of channels are stored within this time; the more there are, the less often they are
+stored."""
 STORE_BYTES: Final = 64 << 10
 NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
@@ -61,7 +62,7 @@ class ChannelStart(Enum):
     """Start of a new channel."""
 
     KEPT = "kept"
-    """The first channel of a topic at the first message that is kept, any other at the end."""
+    """The first channel of a topic begins at the first message in the topic's queue, any other at the end."""
     END = "end"
     FIRST = "first"
     """At the first message that the log has."""
@@ -86,7 +87,7 @@ class Channels(Component):
         """Called when ``pump`` should be called soon; not again before it was."""
         self.on_exhausted = on_exhausted
         self.on_unused: Callable[[Topic], None] = _ignore_unused
-        """Called when the last channel of an ephemeral topic is gone."""
+        """Called when the last channel of an ephemeral topic was deleted."""
         self.on_deleted: Callable[[Channel], None] = ignore
         """Called with a channel that was deleted by itself, not with its topic."""
         self._catalog = catalog
@@ -101,7 +102,7 @@ class Channels(Component):
         self._queues = TopicQueues(self._store, delayed, lambda topic: bool(self._channels.get(topic)))
         self._awake: dict[Channel, None] = {}
         self._held: dict[Channel, int] = {}
-        """Channels that wait a moment for larger stretches, and until when."""
+        """Channels that wait a moment to deliver more messages at once, and until when."""
         self._pumping = False
         self._store_due_us = 0
         self._to_store: deque[tuple[Channel, PartitionDispatcher]] = deque()
@@ -118,7 +119,7 @@ class Channels(Component):
         self._round_us = self._round_ticked_us = 0
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Load the stored channels as they were."""
+        """Load the stored channels."""
         by_uuid = {topic.uuid: topic for topic in topics}
         lanes, omissions = self._store.lanes(), self._store.omissions()
         paused = self._store.list_paused_topics()
@@ -167,7 +168,7 @@ class Channels(Component):
         self._in_use[channel] = None
 
     def prepare(self, topic: Topic, name: str, start: ChannelStart) -> Change[None] | None:
-        """Return what has to be made before ``open`` can create a channel: nothing, except on other stores."""
+        """Return the change that has to be made before ``open`` can create a channel; None, except on other stores."""
         return None
 
     def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
@@ -240,7 +241,7 @@ class Channels(Component):
                 yield
 
     def _store_lanes(self, channel: Channel) -> Turns[None]:
-        """Store the positions of a channel that does not exist yet, in turns: until it does, nobody reads them."""
+        """Store the positions of a channel that is being created, in turns; no reader sees them before it exists."""
         lanes = [] if channel.ephemeral else list(channel.lanes)
         for at in range(0, len(lanes), MARKED_AT_ONCE):
             yield
@@ -286,7 +287,7 @@ class Channels(Component):
         return [channels[name] for name in sorted(channels)]
 
     def delete(self, channel: Channel) -> None:
-        """Delete the channel with all it knows, and notify its subscribers."""
+        """Delete the channel with its stored state, and notify its subscribers."""
         if not channel.ephemeral:
             self._store.remove(channel.topic, channel.name)
         self._close(channel, f"channel {channel.name!r} of topic {channel.topic.flat_name!r} was deleted")
@@ -312,7 +313,7 @@ class Channels(Component):
             lane.close()
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """Forget the topic, and what is stored of it."""
+        """Remove the channels of a deleted topic, and their stored state."""
         self._queues.forget(topic)
         opening = [channel for channel in self._opening if channel.topic is topic]
         for channel in (*self._channels.pop(topic, {}).values(), *opening):
@@ -329,7 +330,7 @@ class Channels(Component):
             channel.wake()
 
     def take_unconfirmed(self) -> list[PendingResult[None]]:
-        """Return what the clients of changes wait for, each once: nothing, except on other stores."""
+        """Return the pending results of changes that clients wait for, each once; none, except on other stores."""
         return []
 
     # -- the queues of topics
@@ -339,9 +340,9 @@ class Channels(Component):
         return self._queues.is_paused(topic)
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Have the topic keep what comes from now on, or give it to its channels; on disk when this returns.
+        """Have the topic keep new messages in its queue, or pass them to its channels; on disk on return.
 
-        Channels go on with what they have, however each of them is set.
+        Channels still deliver the messages that they have, unless they are paused themselves.
         """
         self._queues.set_paused(topic, paused)
         for channel in self.of_topic(topic):
@@ -366,7 +367,7 @@ class Channels(Component):
                 self.confirm(channel)
 
     def topic_depth(self, topic: Topic) -> int:
-        """Return how many messages the topic keeps that no channel was given."""
+        """Return how many messages are in the topic's queue, which no channel has been given yet."""
         return self._queues.depth(topic)
 
     def _set_limit(self, lane: PartitionDispatcher) -> None:
@@ -404,7 +405,7 @@ class Channels(Component):
     # -- delivering
 
     def wake(self, channel: Channel) -> None:
-        """Look whether the channel has something to deliver."""
+        """Have the channel pumped soon, if it has messages to deliver."""
         if channel.deleted:
             return
         self._use(channel)
@@ -414,7 +415,7 @@ class Channels(Component):
             self.on_work()
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver in all channels that were woken; when to call again at the latest, None if nothing waits."""
+        """Deliver in all channels that were woken. Return when to call again at the latest, None if nothing waits."""
         for channel in [one for one, due_us in self._held.items() if due_us <= now_us]:
             self._awake[channel] = None
         self._pumping = True
@@ -535,7 +536,7 @@ class Channels(Component):
         return bool(self._marked)
 
     def confirm(self, channel: Channel) -> None:
-        """Have a channel on disk as it is now."""
+        """Store the present state of a channel; durable on return."""
         self._confirm_rows(channel, self._list_rows(channel, channel.lanes))
 
     def _list_rows(self, channel: Channel, lanes: Iterable[PartitionDispatcher], now_us: int = 0) -> list[PositionRow]:

@@ -52,7 +52,7 @@ def hand_over(
 
 
 def expire(first: int, end: int, owners: Owners, deadlines: Times, now_us: int, late: Offsets) -> tuple[int, int]:
-    """Fill ``late`` with offsets whose owner's time is over: (how many, the soonest deadline of the others)."""
+    """Fill ``late`` with offsets whose deadline has passed. Return how many, and the soonest deadline of the others."""
     offsets = np.arange(first, end)
     slots = offsets & (len(owners) - 1)
     owned = owners[slots] > 0

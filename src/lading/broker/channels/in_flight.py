@@ -1,4 +1,4 @@
-"""Messages of one partition of a channel that are in flight: of which subscriber, until when, delayed or due again."""
+"""In-flight messages of one partition of a channel: with which subscriber, until when, delayed or due again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUT_OF_WINDOW_MAX: Final = 20_000
 """At most this many messages are set aside: deferred by subscribers, or skipped by the window."""
 FEW: Final = 16
 RETRY_US: Final = 1_000_000
-"""Delay after which a message that could not leave is tried again."""
+"""Delay after which the copy of a message to the dead letter topic is tried again."""
 
 Wake = Callable[[], None]
 
@@ -44,7 +44,7 @@ Exhausted = Callable[[GivenUp], Append | None]
 
 
 class DispatcherState(NamedTuple):
-    """Everything before ``first`` is done but for ``entries``; of what lies up to ``end`` only ``pending`` is not.
+    """All messages before ``first`` are done, except ``entries``; from there to ``end`` all except ``pending``.
 
     ``entries`` are (offset, when it is due or 0, deliveries so far) of messages that were set aside or tried before.
     """
@@ -56,10 +56,10 @@ class DispatcherState(NamedTuple):
 
 
 class InFlightTracker:
-    """Messages between the log and done. The window holds them; what it has to go on without is set aside."""
+    """Messages that were taken from the log and are not done. They are in the window, or set aside from it."""
 
     def __init__(self, partition: Partition, offset: int, statistics: ChannelStatistics, wake: Wake) -> None:
-        """Nothing yet; everything before ``offset`` is done."""
+        """Begin without messages: all before ``offset`` are done."""
         self.partition = partition
         self.window = Window(offset)
         self.out_of_window = OutOfWindow()
@@ -68,7 +68,7 @@ class InFlightTracker:
         """The number of deliveries of a message that the channel allows; its topic may allow fewer."""
         self.on_exhausted: Exhausted = _nowhere
         self.changed = True
-        """Whether there is something to be stored that was not."""
+        """Whether the state has changed since it was stored."""
         self.in_flight = 0
         self._statistics = statistics
         self._wake = wake
@@ -97,7 +97,7 @@ class InFlightTracker:
         return counted
 
     def _spill(self, count: int) -> bool:
-        """Set aside the oldest messages that are not done, so that the window can go on; False if it cannot."""
+        """Set aside the oldest unfinished messages, so that the window can move on; return False if none can be."""
         offsets = self.window.pending()[:count]
         if len(self.out_of_window) + len(offsets) > OUT_OF_WINDOW_MAX:
             return False
@@ -121,7 +121,7 @@ class InFlightTracker:
         return self.out_of_window.count(LEAVING)
 
     def state(self) -> DispatcherState:
-        """Return what has to be stored so that nothing is lost and little is delivered twice."""
+        """Return the state to store, with which a restart loses no message and delivers few of them twice."""
         pending = self.window.pending()
         retried = self.window.find_retried().tolist()
         entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
@@ -147,7 +147,7 @@ class InFlightTracker:
         self.changed = False
 
     def finish(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> int:
-        """Finish messages from the front as far as the subscriber has them; return how many."""
+        """Finish messages up to the first that is not with the subscriber; return how many."""
         at = 0
         while True:
             at = self.window.finish(offsets, at, subscriber.number)
@@ -210,7 +210,7 @@ class InFlightTracker:
         self._give_up(offsets.tolist(), is_rejected=True)
 
     def renew(self, subscriber: Subscriber, offsets: NDArray[np.int64], now_us: int) -> None:
-        """Begin the time of messages that are with the subscriber anew."""
+        """Restart the time-outs of messages that are with the subscriber."""
         for offset in offsets.tolist():
             self.touch(subscriber, offset, now_us)
 
@@ -242,7 +242,7 @@ class InFlightTracker:
             self.out_of_window.put(offset, OutOfWindowMessage(subscriber.number, deadline_us, attempts, delivered_us))
 
     def _require_in_flight(self, subscriber: Subscriber, offset: int) -> tuple[int, int]:
-        """(attempts, when delivered) of a message that is with the subscriber."""
+        """Return the attempts of a message that is with the subscriber, and when it was delivered."""
         if self.window.owner(offset) == subscriber.number:
             return self.window.attempts(offset), self.window.last_delivery_us(offset)
         entry = self.out_of_window.get(offset)
@@ -291,7 +291,7 @@ class InFlightTracker:
         self.on_released()
 
     def _wait(self, offsets: NDArray[np.int64]) -> None:
-        """Have messages that were with a subscriber wait for the next one."""
+        """Queue messages that were with a subscriber for redelivery."""
         inside = offsets[offsets >= self.window.first]
         self.window.give_back(inside)
         for offset in offsets[offsets < self.window.first].tolist():
@@ -311,7 +311,7 @@ class InFlightTracker:
         self._return_messages(offsets)
 
     def _wait_again(self, offset: int, entry: OutOfWindowMessage) -> None:
-        """Have what was set aside wait again: in the window, if that still reaches back to it."""
+        """Queue messages that were set aside for redelivery: in the window, if it still has their offsets."""
         if offset >= self.window.first:
             self.window.restore(offset, entry.attempts)
             self.out_of_window.remove(offset)
@@ -395,7 +395,7 @@ class InFlightTracker:
 
 
 def _due_after_restart_us(entry: OutOfWindowMessage) -> int:
-    """Return when a message is due after a restart: at once if it was on its way elsewhere, so that it leaves then."""
+    """Return when a message is due after a restart; at once if its copy to the dead letter topic was under way."""
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 
 

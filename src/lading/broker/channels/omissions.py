@@ -1,4 +1,4 @@
-"""Messages that a channel passes over although they come after its position: those it was emptied of.
+"""Messages that a channel passes over although they are after its position, because it was emptied.
 
 A channel that is emptied drops delayed messages too, which have no offset in the topic's log yet. They are named by
 their offsets among the delayed messages until they enter the log, and by their offsets there afterwards.
@@ -31,7 +31,7 @@ class Omissions:
         self.delayed = Intervals()
         """Offsets among the partition's delayed messages."""
         self.changed = False
-        """Whether there is something to be stored that was not."""
+        """Whether the omissions have changed since they were stored."""
 
     def omit(self, first: int, end: int) -> None:
         """Pass over messages of the log."""
@@ -61,13 +61,13 @@ class Omissions:
         return offsets
 
     def forget_before(self, offset: int) -> None:
-        """Let go of messages of the log that the channel has passed."""
+        """Remove messages of the log that the channel has passed."""
         if len(self.messages) and self.messages.all()[0][0] < offset:
             self.messages.set(0, offset, None)
             self.changed = True
 
     def copy(self) -> Omissions:
-        """Return the same for another channel, to be stored."""
+        """Return a copy for another channel, marked to be stored."""
         return decode_omissions(self.encode())
 
     def encode(self) -> bytes:

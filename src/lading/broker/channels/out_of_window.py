@@ -1,4 +1,4 @@
-"""Messages a channel has set aside: put off by a subscriber, or so late that the window has to go on without them."""
+"""Messages that a channel has set aside: deferred by a subscriber, or unfinished when the window moved on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OutOfWindowMessage:
 
 
 class OutOfWindow:
-    """Entries by offset, with what is due in order of time."""
+    """Entries by offset, and an order by the time at which they are due."""
 
     __slots__ = ("_due", "_entries")
 
@@ -49,7 +49,7 @@ class OutOfWindow:
         return iter(self._entries.items())
 
     def put(self, offset: int, entry: OutOfWindowMessage) -> None:
-        """Set a message aside, or change what is known of it."""
+        """Set a message aside, or replace its entry."""
         self._entries[offset] = entry
         if entry.due_us != NEVER_US:
             heapq.heappush(self._due, (entry.due_us, offset))
@@ -65,7 +65,7 @@ class OutOfWindow:
             self._due.clear()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all entries."""
         self._entries.clear()
         self._due.clear()
 

@@ -106,7 +106,7 @@ class Page:
         return [(part.located[key], part.count) for part in self._decode_parts(frozenset({"offset"}), (key,))]
 
     def _decode_parts(self, fields: frozenset[str], keys: tuple[str, ...] = ()) -> Iterator[Any]:
-        """Return the page's messages; what cannot be decoded has neither tag nor headers."""
+        """Return the page's messages; those that cannot be decoded have neither tag nor headers."""
         try:
             parts = list(registry.decode(self.run, ScanRequest(self.first, self.end, fields, keys)))
         except MalformedMessage:
@@ -115,7 +115,7 @@ class Page:
 
 
 def pages_of(reading: ReadResult) -> list[Page]:
-    """Return the pages of what was read."""
+    """Return the pages of a read."""
     dense = sum(piece.end - piece.first for piece in reading.pieces) == reading.count
     pages = []
     for run, first, end in reading.pieces:
@@ -126,12 +126,12 @@ def pages_of(reading: ReadResult) -> list[Page]:
 
 
 def size_of(pages: Iterable[Page]) -> int:
-    """About how many bytes their messages have, as they are stored."""
+    """Return about how many bytes the messages of these pages have, as they are stored."""
     return sum(len(page.offsets) * page.message_bytes for page in pages)
 
 
 def fitting(pages: Sequence[Page], size_bytes: int) -> int:
-    """Return how many messages from the front have about ``size_bytes``: one producer's batch may have many MB."""
+    """Return how many of the first messages have about ``size_bytes`` together: a producer's batch may have many MB."""
     count, whole_bytes = sum(len(page.offsets) for page in pages), size_of(pages)
     return count if whole_bytes <= size_bytes else max(count * size_bytes // whole_bytes, 1)
 
@@ -144,7 +144,7 @@ def offsets_in(pages: Sequence[Page]) -> NDArray[np.int64]:
 
 
 class PageSlice:
-    """Some messages of a page that go to the same subscribers, in order; taken from the front."""
+    """Some messages of a page for the same subscribers, in order; they are taken from the front."""
 
     __slots__ = ("_at", "_offsets", "page")
 
@@ -172,7 +172,7 @@ class PageSlice:
         return self.take(int(np.searchsorted(self.rest, offset)))
 
     def remove(self, first: int, end: int) -> NDArray[np.int64]:
-        """Take out those with ``first`` <= offset < ``end``."""
+        """Remove the messages with ``first`` <= offset < ``end``."""
         rest = self.rest
         low, high = np.searchsorted(rest, (first, end)).tolist()
         self._offsets, self._at = np.concatenate((rest[:low], rest[high:])), 0

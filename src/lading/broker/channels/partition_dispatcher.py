@@ -36,7 +36,7 @@ PAGE_BYTES: Final = 1 << 20
 PASS_MESSAGES: Final = 1 << 14
 """About how many messages are handled in one pass of the event loop."""
 DELIVERY_BYTES: Final = 1 << 18
-"""About how much a subscriber is given before it is asked again whether it takes more."""
+"""About how many bytes a subscriber gets before its credit is checked again."""
 DECODED_SHARE: Final = 4
 """Both bounds are divided by this if messages must be decoded for tags or a filter: a pass stays below 2 ms."""
 DECODED_BYTES: Final = PAGE_BYTES // DECODED_SHARE
@@ -69,7 +69,7 @@ class PartitionDispatcher(InFlightTracker):
         wake: Wake,
         pattern_budget: PatternBudget,
     ) -> None:
-        """Goes on at ``offset``; ``wake`` is called when ``dispatch`` should be."""
+        """Continue at ``offset``. ``wake`` is called when ``dispatch`` should be called."""
         super().__init__(partition, offset, statistics, wake)
         self.points = SubscribersByTag()
         self._counters = counters
@@ -100,7 +100,7 @@ class PartitionDispatcher(InFlightTracker):
             self._tag_queues.sort_again()
 
     def remove(self, subscriber: Subscriber) -> None:
-        """Remove a reader: what it had goes back, as if it had not been delivered."""
+        """Remove a reader: its messages wait again, as if they had not been delivered."""
         mine = self.window.find_owned(subscriber.number)
         self.window.give_back(mine, uncounted=True)
         offsets = mine.tolist()
@@ -161,7 +161,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _decodes(self) -> bool:
-        """Whether only decoding shows who gets a message, or whether anyone does: by tag, header or condition."""
+        """Whether messages must be decoded to choose their subscribers: by tag, header or condition."""
         return bool(self.points.tags) or self._filters > 0 or self.condition is not None
 
     def _lacks_steps(self) -> bool:
@@ -193,12 +193,12 @@ class PartitionDispatcher(InFlightTracker):
         return Worked(False, False)
 
     def has(self, subscriber: Subscriber) -> bool:
-        """Return whether it reads this partition."""
+        """Return whether a subscriber reads this partition."""
         return subscriber.number in self._subscribers
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that can be seen was taken from the log."""
+        """Whether all visible messages were taken from the log."""
         return not self._unread
 
     @property
@@ -254,7 +254,7 @@ class PartitionDispatcher(InFlightTracker):
         subscriber.on_delivery(Delivery(self.partition, page, offsets, attempts))
 
     def _remove_hidden(self, portion: PageSlice) -> bool:
-        """Take out what was hidden since the page was read; whether nothing else is left."""
+        """Remove messages that were hidden after the page was read; return whether none are left."""
         rest = portion.rest
         for first, end, _ in self.partition.log.unavailable_ranges(int(rest[0]), int(rest[-1]) + 1):
             hidden = portion.remove(first, end)
@@ -349,7 +349,7 @@ class PartitionDispatcher(InFlightTracker):
         return pages, int(offsets_in(pages)[-1]) + 1
 
     def _load_without_omissions(self, end: int, pages: Sequence[Page], present: NDArray[np.int64]) -> int:
-        """Take the messages of the pages into the queues that the channel does not pass over."""
+        """Queue the messages of the pages, except those that the channel passes over."""
         before = self.window.end
         kept = self.omissions.take_out(present) if len(present) else present
         # those that are passed over were counted when the channel was emptied
@@ -381,7 +381,7 @@ class PartitionDispatcher(InFlightTracker):
         return reading, pages
 
     def _find_again(self) -> int:
-        """Put what came back into the queues, with the pages it lies in, as far as a pass goes; its weight."""
+        """Queue messages to be delivered again, with their pages, as many as a pass handles; return their weight."""
         taken = {heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}
         offsets = np.array(sorted(taken), np.int64)
         found: list[tuple[str, PageSlice]] = []
@@ -413,7 +413,7 @@ class PartitionDispatcher(InFlightTracker):
         return weight
 
     def follow_retention(self) -> None:
-        """Go on at the first message that is kept; what waited before it is lost, and counted."""
+        """Continue at the first message that the log has; waiting messages before it are counted as lost."""
         first = self.partition.log.first_offset
         if first == self._kept_from:
             return
@@ -448,7 +448,7 @@ class PartitionDispatcher(InFlightTracker):
         return min(self.visible_end, self.read_limit)
 
     def seek(self, offset: int) -> None:
-        """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
+        """Drop all state and continue at ``offset``; subscribers lose their messages in flight."""
         undelivered = self.waiting + self.deferred + self.leaving
         self._statistics.discarded += self.in_flight
         pending = self.window.pending()
@@ -468,7 +468,7 @@ class PartitionDispatcher(InFlightTracker):
         return bool(self.in_flight or len(self.out_of_window) or self.changed)
 
     def skip(self) -> int:
-        """Go on at the end of what can be seen; how many messages were passed over undelivered."""
+        """Continue at the end of the visible messages; return how many were passed over undelivered."""
         if not len(self.window) and not len(self.out_of_window) and not self._unread:
             return 0
         passed = self.waiting + self.deferred
@@ -486,7 +486,7 @@ class PartitionDispatcher(InFlightTracker):
         return super().expire(now_us)
 
     def listen(self) -> Callable[[], None] | None:
-        """Be woken when more can be seen in the partition; the callback to register, None if that is done."""
+        """Return a callback for new visible messages, to register at the partition; None if it is registered."""
         if self._listening:
             return None
         self._listening = True

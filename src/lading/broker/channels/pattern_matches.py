@@ -25,7 +25,7 @@ STEPS_AT_ONCE: Final = 3 << 18
 TEXT_STEPS_MAX: Final = 1 << 20
 """A text that takes more steps does not match: a text cannot be matched in parts."""
 COMPILE_BYTES: Final = 512
-"""To compile a pattern takes as long as to match a text of this many bytes."""
+"""Compiling a pattern takes as long as matching a text of this many bytes."""
 LITERAL_COST: Final = 2
 WILDCARD_COST: Final = 32
 """Steps per byte of a glob of ``*`` and ``?`` with a ``?``, which Python matches, and without one."""
@@ -75,7 +75,7 @@ class PatternMatches:
         return self._matched[places]
 
     def _match_some(self, places: NDArray[np.int64], budget: PatternBudget) -> int:
-        """Match the first of these texts; return how many of them are known now."""
+        """Match the first of these texts; return how many have a result now."""
         if budget.steps_left <= 0:
             return 0
         cost, texts, count = self._matcher.cost, list[bytes](), 0

@@ -9,7 +9,7 @@ from ...model.protocol import VisibilityRule
 
 
 class ChannelRules(NamedTuple):
-    """Which messages a channel shows, by which header they are given out, and how long it is there."""
+    """Which messages a channel shows, which header selects their subscribers, and whether the channel is ephemeral."""
 
     reader: VisibilityRule
     uncommitted_reader: VisibilityRule

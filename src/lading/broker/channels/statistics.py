@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ChannelStatistics:
-    """Totals since start, but ``depth``, ``in_flight``, ``deferred`` and ``leaving``, which are now."""
+    """Totals since the start; ``depth``, ``in_flight``, ``deferred`` and ``leaving`` are present values."""
 
     depth: int = 0
     """Messages that wait to be delivered, for the first time or again."""
     in_flight: int = 0
     deferred: int = 0
-    """Messages that a subscriber, or their publisher, put off to a later time."""
+    """Messages that a subscriber or their publisher has deferred."""
     leaving: int = 0
     """Messages that are given up, and on their way to the dead letter topic."""
     delivered: int = 0
@@ -27,11 +27,11 @@ class ChannelStatistics:
     discarded: int = 0
     """Messages that were in flight when the channel was emptied."""
     lost: int = 0
-    """Messages that retention or damage took before they were delivered."""
+    """Messages that were lost to retention or damage before they were delivered."""
     exhausted: int = 0
     """Messages given up after as many deliveries as the channel allows."""
     unavailable: int = 0
-    """Offsets that waited and turned out to be no messages for it: hidden by their state, markers, damaged."""
+    """Waiting offsets without a message for the channel: hidden by their state, transaction markers, or damaged."""
 
     @property
     def arrived(self) -> int:

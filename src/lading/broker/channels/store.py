@@ -106,7 +106,7 @@ class ChannelStore:
         self._catalog.put_positions(rows)
 
     def remove(self, topic: Topic, name: str) -> None:
-        """Delete what is stored of the channel."""
+        """Delete the stored state of a channel."""
         self._catalog.remove_group(CHANNEL, topic.uuid, name)
         self._catalog.remove_positions(CHANNEL, topic.uuid, name)
         self._catalog.remove_positions(OMITTED_MESSAGES, topic.uuid, name)

@@ -60,7 +60,7 @@ class Subscriber:
         self.timeout_max_us = timeout_max_us
         self.name = name
         self.on_credit: Callable[[], None] | None = None
-        """Called when it takes messages; None while it is in no channel."""
+        """Called when the subscriber takes more messages; None while it is not in a channel."""
         self.ready = 0
         self.in_flight = 0
         self.delivered = 0
@@ -81,7 +81,7 @@ class Subscriber:
 
     @property
     def blocked(self) -> bool:
-        """Whether what it was given still waits to be sent: it gets nothing more until this is False again."""
+        """Whether delivered messages still wait to be sent: the subscriber gets no more until this is False again."""
         return self._blocked
 
     @blocked.setter
@@ -127,14 +127,17 @@ class TagSubscribers:
 
 
 class SubscribersByTag:
-    """The points of one partition. A tag has one for as long as a subscriber asks for it (nsq.md 4.2)."""
+    """The points of one partition at which subscribers wait.
+
+    A tag has one while a subscriber asks for it (nsq.md 4.2).
+    """
 
     def __init__(self) -> None:
         self._points: dict[str, TagSubscribers] = {"": TagSubscribers("")}
         self.in_order: Sequence[TagSubscribers] = tuple(self._points.values())
         """The point without a tag, then those of ``tags``."""
         self.tags: tuple[str, ...] = ()
-        """The tags that are asked for; a message of any other goes to those who asked for none."""
+        """The tags that subscribers ask for; messages with other tags go to subscribers without a tag."""
 
     def add(self, subscriber: Subscriber) -> bool:
         """Add a subscriber. Return whether its tag is new."""
@@ -144,7 +147,7 @@ class SubscribersByTag:
         return self._refresh_tags(fresh)
 
     def remove(self, subscriber: Subscriber) -> bool:
-        """Remove a subscriber. Return whether its tag has gone with it."""
+        """Remove a subscriber. Return whether its tag was removed too."""
         point = self._points.get(subscriber.tag)
         if point is None or subscriber not in point.subscribers:
             return False

@@ -1,4 +1,4 @@
-"""Queues by tag: what was read of a partition and waits for credit, one queue for each point of subscribers."""
+"""Queues by tag: messages that were read from a partition and wait for credit, one queue for each subscriber point."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class TagQueues:
             self.by_tag[tag].append(portion)
 
     def put_in_front(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
-        """Queue what ``sort_by_tag`` gave before all others."""
+        """Queue the messages that ``sort_by_tag`` has returned before all others."""
         for tag, portion in reversed(portions):
             self.by_tag[tag].appendleft(portion)
 
     def put_behind(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
-        """Queue what ``sort_by_tag`` gave after all others."""
+        """Queue the messages that ``sort_by_tag`` has returned after all others."""
         for tag, portion in portions:
             self.by_tag[tag].append(portion)
 
@@ -48,7 +48,7 @@ class TagQueues:
         return [(tag, PageSlice(page, mine)) for tag, mine in sorted_out if len(mine)]
 
     def sort_again(self) -> None:
-        """Other tags are asked for now: what waits may be for others."""
+        """Sort the waiting messages again, because subscribers now ask for other tags."""
         by_page: dict[Page, list[NDArray[np.int64]]] = {}
         for queue in self.by_tag.values():
             for portion in queue:
@@ -78,7 +78,7 @@ class TagQueues:
         return sum(len(portion) for queue in self.by_tag.values() for portion in queue)
 
     def clear(self) -> None:
-        """Forget all that waits."""
+        """Drop all waiting messages."""
         for queue in self.by_tag.values():
             queue.clear()
 

@@ -22,7 +22,7 @@ class DelayedOffsets(Protocol):
         """Return the offset, among the delayed messages of a partition, that the next one gets."""
 
     def list_waiting(self, partition: Partition) -> list[int]:
-        """Return the offsets of those that have not entered the partition's log."""
+        """Return the offsets of delayed messages that are not in the partition's log yet."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class TopicQueues:
         self._paused: set[Topic] = set()
 
     def load(self, topic: Topic, starts: Mapping[int, QueueStart], *, paused: bool) -> None:
-        """Go on with what is stored of a topic."""
+        """Continue with the stored state of a topic's queue."""
         if starts:
             self._starts[topic] = dict(starts)
         if paused:
@@ -88,12 +88,12 @@ class TopicQueues:
         return max(start.offset, partition.log.first_offset), omissions
 
     def clear(self, topic: Topic) -> None:
-        """Have the queue begin after all messages that there are; stored on return."""
+        """Move the beginning of the queue after all present messages; stored on return."""
         self._starts[topic] = {partition.number: self._end(partition) for partition in topic.partitions}
         self._put(topic)
 
     def empty(self, topic: Topic) -> dict[Partition, tuple[list[tuple[int, int]], tuple[int, int]]]:
-        """Drop what is in the queue; return by partition which messages, and which delayed ones, that was."""
+        """Drop the messages in the queue; return by partition which messages and which delayed ones were dropped."""
         dropped: dict[Partition, tuple[list[tuple[int, int]], tuple[int, int]]] = {}
         if not self._holds(topic):
             return dropped
@@ -105,7 +105,7 @@ class TopicQueues:
         return dropped
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Have the topic keep what comes in its queue, or give it to its channels; on disk on return."""
+        """Have the topic keep new messages in its queue, or pass them to its channels; on disk on return."""
         if paused == (topic in self._paused):
             return
         if paused and self._has_channels(topic):
@@ -119,7 +119,7 @@ class TopicQueues:
             self.clear(topic)
 
     def on_delayed_entered(self, partition: Partition, delayed_offset: int, first: int, end: int) -> None:
-        """Leave out of the queue a message that was delayed, and dropped while it was."""
+        """Leave a message out of the queue that was dropped during its delay."""
         start = self._starts.get(partition.topic, NO_START).get(partition.number)
         if start is not None and delayed_offset < start.delayed_from and first >= start.offset:
             start.omissions.omit(first, end)

@@ -18,11 +18,11 @@ from .window_layout import DONE, NEVER_US, WAITING
 
 KERNEL_MODULE: Final = "lading.broker.channels.kernels"
 SLOTS_MIN: Final = 1 << 8
-"""A ring begins with so few, since a start makes thousands; it grows with what is in flight."""
+"""A ring begins with this few slots, since a start creates thousands; it grows with the messages in flight."""
 SLOTS_KEPT: Final = 1 << 16
-"""A ring that is larger than this is given back when it runs empty."""
+"""A ring that is larger than this is freed when it becomes empty."""
 LATE_MAX: Final = 8192
-"""As many time-outs are taken at once."""
+"""At most this many time-outs are handled at once."""
 
 
 class Window:
@@ -34,7 +34,7 @@ class Window:
         self.first = offset
         self.end = offset
         self.soonest_us = NEVER_US
-        """No deadline of a delivered message lies before this."""
+        """A lower bound of the deadlines of all delivered messages."""
         self._resize(SLOTS_MIN)
 
     def _resize(self, slots: int) -> None:
@@ -47,7 +47,7 @@ class Window:
         return self.end - self.first
 
     def clear(self, offset: int) -> None:
-        """Hold nothing and go on at ``offset``."""
+        """Drop all messages and continue at ``offset``."""
         self.first = self.end = offset
         self.soonest_us = NEVER_US
         if len(self._owners) > SLOTS_KEPT:
@@ -102,7 +102,7 @@ class Window:
         return int(self._attempts[offset & self._mask])
 
     def count_attempts(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how often each of some messages was delivered; anything for one outside of the window."""
+        """Return how often each of some messages was delivered; undefined for those outside the window."""
         counts: NDArray[np.int64] = self._attempts[offsets & self._mask].astype(np.int64)
         return counts
 
@@ -149,11 +149,11 @@ class Window:
         return at
 
     def touch(self, offset: int, deadline_us: int) -> None:
-        """More time for a message that is with a subscriber."""
+        """Set a later deadline for a message that is with a subscriber."""
         self._deadlines[offset & self._mask] = deadline_us
 
     def give_back(self, offsets: NDArray[np.int64], *, uncounted: bool = False) -> None:
-        """Delivered messages wait again; ``uncounted``: as if the last delivery had not been."""
+        """Have delivered messages wait again; if ``uncounted``, the last delivery does not count."""
         slots = offsets & self._mask
         self._owners[slots] = WAITING
         if uncounted:
@@ -165,7 +165,7 @@ class Window:
         self.advance()
 
     def advance(self) -> None:
-        """Let go of what is done at the front."""
+        """Remove the done messages at the front."""
         _, self.first = self._kernels(0).finish(_NOTHING, 0, self._owners, self.first, self.end, 0)
 
     def find_expired(self, now_us: int) -> NDArray[np.int64]:

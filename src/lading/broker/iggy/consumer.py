@@ -13,7 +13,7 @@ IGGY: Final = iggy_row.PROTOCOL.name
 
 
 class IggyConsumerKind(Enum):
-    """A consumer that names its partition, or a group that is given one."""
+    """A consumer, which names its partition, or a group, whose members are assigned theirs."""
 
     CONSUMER = "consumer"
     GROUP = "group"
@@ -32,5 +32,5 @@ class ConsumerRef(NamedTuple):
 
     @property
     def key(self) -> PositionKey:
-        """Under which its position is stored."""
+        """The key under which its position is stored."""
         return PositionKey(IGGY, f"{self.kind.value}/{self.id}")

@@ -40,7 +40,7 @@ class FilteredPolls:
         """Ranges of offsets in which a condition selects no message."""
 
     def set_condition(self, topic: Topic, group: PositionKey, condition: GroupCondition | None) -> None:
-        """Have members of a group get only messages that meet a condition, or all."""
+        """Set the condition on the messages that members of a group get; None for all messages."""
         if condition is None:
             self.conditions.pop((topic, group), None)
         else:

@@ -61,7 +61,8 @@ class IggyGroup:
     name: str
     members: list[IggyGroupMember] = field(default_factory=list)
     generation: int = 0
-    """Number of times that partitions were assigned since the start: a member that knows another number asks again."""
+    """How often partitions were assigned since the start: a member that knows another number asks for its partitions
+    again."""
 
     def member(self, ident: int) -> IggyGroupMember:
         """Return the member with this client id."""
@@ -181,7 +182,7 @@ class IggyGroups(Component):
         return sum(map(len, self._groups.values()))
 
     def join(self, topic: Topic, ident: int | str, member: int) -> PendingResult[None] | None:
-        """Become a member; joining twice changes nothing. Returns what the client waits for, if it waits."""
+        """Join a group; joining twice changes nothing. Returns a result for the client to wait for, or None."""
         group = self.get(topic, ident)
         if all(other.id != member for other in group.members):
             group.members.append(IggyGroupMember(member))

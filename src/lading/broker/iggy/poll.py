@@ -27,21 +27,21 @@ from .groups import IggyGroups
 
 @lazy_dataclass(frozen=True, slots=True)
 class Offset:
-    """From this offset on."""
+    """Messages from this offset on."""
 
     value: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Timestamp:
-    """From the first message at or after this time, microseconds since 1970."""
+    """Messages from the first one at or after this time on, in microseconds since 1970."""
 
     us: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class First:
-    """From the first message that is kept."""
+    """Messages from the first stored one on."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Last:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Next:
-    """Read on after the stored position, or from the first message if no position is stored."""
+    """Messages after the stored position, or from the first one on if no position is stored."""
 
 
 PollStart = Offset | Timestamp | First | Last | Next
@@ -169,7 +169,7 @@ class IggyPoller:
         return self._positions.confirm(partition, consumer.key)
 
     def delete_position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> bool:
-        """Forget a stored offset; whether there was one."""
+        """Delete a stored offset; return whether there was one."""
         partition = topic.partition(partition_number)
         if self._positions.find(partition, consumer.key) is None:
             return False
@@ -179,7 +179,7 @@ class IggyPoller:
     def confirm_position(
         self, topic: Topic, consumer: ConsumerRef, partition_number: int
     ) -> PendingResult[None] | None:
-        """Return what the client of the last change waits for, if it waits."""
+        """Return a result for the client of the last change to wait for, or None if it need not wait."""
         return self._positions.confirm(topic.partition(partition_number), consumer.key)
 
     def require_partition(

@@ -1,4 +1,4 @@
-"""Iggy's idempotent producers (protocol 0.12): batches that are kept once, and sessions of which ids are made.
+"""Iggy's idempotent producers (protocol 0.12): batches that are stored once, and sessions, from which ids are made.
 
 A producer makes its id of the number of its session, which no other session may ever have had.
 """

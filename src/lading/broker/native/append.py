@@ -1,4 +1,4 @@
-"""Native blocks: checked whole before anything is appended, kept once, held back while their transaction is open."""
+"""Native blocks: all checked before any is appended, stored once, invisible while their transaction is open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .transactions import NativeTransactions
 
 PLAIN: Final = 0
 TRANSACTIONAL: Final = 1
-"""Chunk flags of native blocks: those of a transaction share no chunk with others."""
+"""The chunk flag of blocks of a transaction: they share no chunk with other blocks."""
 
 
 class NativeAppender:
@@ -76,10 +76,10 @@ class NativeAppender:
         )
 
     def append_remade(self, partition: Partition, body: memoryview, *, now_us: int) -> Append:
-        """Append blocks of the broker's own that are made anew after a crash: known by their numbers alone.
+        """Append the broker's own blocks, which are built again after a crash: sequences alone show repeated ones.
 
-        They may then hold other messages, since limits and the log may have changed: the Append says which offsets
-        the first one took.
+        They may have other messages then, as limits and the log may have changed: the Append has the offsets of the
+        first attempt.
         """
         checked = [one._replace(digest=0) for one in native.check(body)]
         return self.append(partition, body, now_us=now_us, checked=checked)

@@ -71,7 +71,7 @@ class NativeGroups(Component):
             self._groups[row.name] = _Group(row.name, row.generation)
 
     def join(self, group: str, member: str, topics: Sequence[Topic], *, now_us: int) -> Assignment:
-        """Become a member that reads ``topics``; the same call again changes nothing but the time it was seen."""
+        """Join the group to read ``topics``; a repeated call only updates the time of the last heartbeat."""
         if not group or not member:
             raise Refusal(Reason.INVALID_GROUP_ID, "a name of a group or member is empty; give it one")
         found = self._groups.setdefault(group, _Group(group, 0))
@@ -145,11 +145,11 @@ class NativeGroups(Component):
         return self._positions.confirm(partition, key)
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """Note that the topic has other partitions now."""
+        """Begin a generation for a topic whose number of partitions has changed."""
         self._assign_anew(self._groups_reading(topic), topic, len(topic.partitions))
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """Forget the topic: it has no readers any more."""
+        """Remove a deleted topic from the members of all groups."""
         groups = self._groups_reading(topic)
         for group in groups:
             for member in group.members.values():
@@ -175,7 +175,7 @@ class NativeGroups(Component):
 
     @property
     def due_us(self) -> int:
-        """The time of the next tick if there are members, because they may stay away."""
+        """The time of the next tick, if there are members: their session may expire."""
         return SOON_US if any(group.members for group in self._groups.values()) else NEVER_US
 
     def tick(self, now_us: int) -> None:

@@ -49,7 +49,7 @@ class NativeTransactions(Component):
         timeout_us: int,
         on_stable_moved: Callable[[Partition], None],
     ) -> None:
-        """``on_stable_moved`` is called with every partition whose stable end may have moved."""
+        """``on_stable_moved`` is called with every partition whose last stable offset may have moved."""
         self._catalog = catalog
         self._counters = counters
         self._timeout_us = timeout_us
@@ -59,7 +59,7 @@ class NativeTransactions(Component):
         """Aborted, but the overlay could not be written; tried again by ``tick``."""
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """Pick up after a start: decided ones are finished in every partition, open ones hold it back again."""
+        """Load transactions after a start: decided ones are settled in every partition, open ones hold readers back."""
         decided: dict[int, str] = {}
         highest = 0
         for row in self._catalog.transactions():
@@ -106,7 +106,7 @@ class NativeTransactions(Component):
         self._settle(partition, transaction_id, not aborted)
 
     def begin(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
-        """Begin a transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
+        """Begin a transaction. Attempts at the same work have the same ``scope``; a commit names those that count."""
         deadline_us = now_us + (self._timeout_us if timeout_us is None else timeout_us)
         transaction_id = self._catalog.begin(scope, deadline_us)
         self._open[transaction_id] = OpenNativeTransaction(transaction_id, scope, deadline_us)
@@ -165,14 +165,14 @@ class NativeTransactions(Component):
         return SOON_US if self._open or self._unsettled else NEVER_US
 
     def tick(self, now_us: int) -> None:
-        """Abort what is open for too long."""
+        """Abort transactions that are open for too long."""
         for partition, transaction_id in list(self._unsettled):
             self._settle(partition, transaction_id, False)
             self._hold(partition)
         self._decide(None, (), {one.id for one in self._open.values() if one.deadline_us <= now_us}, now_us)
 
     def forget_before(self, before_us: int) -> None:
-        """Forget transactions and commit keys that were settled before; no partition may still ask for them."""
+        """Delete transactions and commit keys that were settled before this time and that no partition still needs."""
         self._catalog.forget_transactions(before_us)
 
     def on_partition_deleted(self, partition: Partition) -> None:
@@ -182,7 +182,7 @@ class NativeTransactions(Component):
         self._unsettled = {(one, ident) for one, ident in self._unsettled if one is not partition}
 
     def on_truncated(self, partition: Partition) -> None:
-        """Blocks of the partition have not happened: only what its writers still know counts."""
+        """Remove a partition from transactions whose blocks there were truncated, by the history of its writers."""
         for transaction in self._open.values():
             if partition in transaction.partitions and transaction.id not in _ranges(partition):
                 transaction.partitions.discard(partition)
@@ -212,7 +212,7 @@ class NativeTransactions(Component):
             self._hold(partition)
 
     def _settle(self, partition: Partition, transaction_id: int, shown: bool) -> None:
-        """Let the partition go on past a decided transaction; held back while the overlay cannot be written."""
+        """Let readers of a partition pass a decided transaction, unless the overlay cannot be written at present."""
         log = partition.log
         ranges = _ranges(partition)
         if not shown:
@@ -233,7 +233,7 @@ class NativeTransactions(Component):
 
 
 def _was_settled(partition: Partition, transaction_id: int) -> bool:
-    """Return whether the last owner let readers pass the transaction's first block, as it was decided."""
+    """Return whether the process before let readers pass the transaction's first block, so that it was decided."""
     return _ranges(partition)[transaction_id][0][0] < partition.log.recovery.settled_end
 
 

@@ -101,7 +101,7 @@ class RegistryError(LadingError):
     """A request that the registry refuses."""
 
     def __init__(self, fault: RegistryFault, *values: object) -> None:
-        """``values`` are quoted in the text of the fault."""
+        """``values`` are inserted into the text of the fault."""
         row = FAULTS[fault]
         super().__init__(row.text.format(*values))
         self.fault = fault

@@ -61,7 +61,7 @@ class RegisteredSchema(NamedTuple):
 
 @dataclass(slots=True)
 class _Candidate:
-    """A schema that was sent, parsed, and what it is stored as."""
+    """A schema that a client has sent: parsed, and in its stored form."""
 
     parsed: ParsedSchema
     row: SchemaRow
@@ -74,7 +74,7 @@ class SchemaRegistry:
     def __init__(self, table: SchemaTable) -> None:
         self._table = table
         self._record_names: dict[int, tuple[str, ...]] = {}
-        """By id the names of records in schemas, which never change."""
+        """The record names of schemas by id; a schema of an id never changes."""
 
     # -- looking up
 
@@ -260,7 +260,7 @@ class SchemaRegistry:
         return RegisteredSchema(row._replace(id=ident), subject, number)
 
     def _choose_id(self, request: SchemaRequest, candidate: _Candidate, same: SchemaRow | None) -> int:
-        """Return the id of a schema; 0 for the next one that is free."""
+        """Return the id for a schema; 0 stands for the next free id."""
         if request.id is None:
             return 0 if same is None else same.id
         known = self._table.find_by_id(request.id)
@@ -275,7 +275,7 @@ class SchemaRegistry:
             raise RegistryError(RegistryFault.NOT_PERMITTED, f"Subject {subject} in context . is not in import mode")
 
     def check(self, subject: str, request: SchemaRequest, version: int | None, *, normalize: bool) -> Change[list[str]]:
-        """Return why a schema may not follow a version of a subject, or for None those it has; empty if it may."""
+        """Return why a schema may not follow a version of a subject, or all its versions for None; empty if it may."""
         rows = self._active(subject)
         if version is not None:
             found = self._find_version(subject, version)
@@ -479,7 +479,7 @@ class SchemaRegistry:
         return shown if level is None else {"compatibility": level, **shown}
 
     def delete_config(self, subject: str | None) -> dict[str, Any]:
-        """Forget the settings of a subject, or of all; return what they were."""
+        """Delete the settings of a subject, or of all; return the deleted ones."""
         settings = self._table.find_settings(subject or GLOBAL)
         former = _without_mode(settings)
         if subject is not None and not former:
@@ -510,7 +510,7 @@ class SchemaRegistry:
         return mode
 
     def delete_mode(self, subject: str | None) -> str:
-        """Forget the mode of a subject, or of all; return what it was."""
+        """Delete the mode of a subject, or of all; return the deleted one."""
         settings = self._table.find_settings(subject or GLOBAL)
         mode: str | None = settings.pop(_MODE, None)
         if mode is None and subject is not None:

@@ -16,9 +16,9 @@ from ..core.topology import Topic
 from .registry import SchemaRegistry
 
 UNKNOWN_MAX: Final = 200
-"""Ids that do not exist, for each request: after these, others count as unknown without a look at the catalog."""
+"""Missing ids that one request may look up; after these, further ids count as unknown without a lookup."""
 _LOOK_S: Final = 10.0
-"""The event loop is asked for a schema; it takes longer only if the broker stops."""
+"""How long a thread waits for the event loop to return a schema; it takes longer only if the broker stops."""
 
 
 class StoredSchemas:

@@ -16,7 +16,7 @@ from ..storage.files import make_local_directory, read_document, write_document
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """A batch by the positions before and after it. One whose positions are the same has nothing in it."""
+    """A batch by the positions before and after it; it is empty if these are the same."""
 
     start: OffsetsDocument
     end: OffsetsDocument
@@ -49,7 +49,7 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether any run has begun one."""
+        """Whether any run has begun a batch."""
         return self.path.exists()
 
     @property
@@ -78,7 +78,7 @@ class Checkpoint:
             ) from None
 
     def begin(self, batch: PlannedBatch) -> None:
-        """Write down the batch that a restart repeats, unless a manifest has it."""
+        """Store the batch that a restart repeats, unless a manifest lists it."""
         make_local_directory(self.directory)
         write_document(self.path, {"version": 1, "start": batch.start, "end": batch.end})
 

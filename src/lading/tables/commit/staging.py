@@ -65,7 +65,7 @@ class TableJob:
     compression: str = COMPRESSION
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
     storage: Mapping[str, Any] | None = None
-    """How the object store of the table is reached, as ``StorageReferences.document`` says it."""
+    """The references of the table's object store, as ``StorageReferences.document`` returns them."""
     payload: Mapping[str, str] | None = None
     """How payloads are read, as ``inline_schema`` returns it."""
 
@@ -136,9 +136,9 @@ def schema_words(schema: pa.Schema) -> dict[str, str]:
 
 
 def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
-    """Read one range and stage its messages, synced; ``attempt`` makes the names of a retry its own.
+    """Read one range and stage its messages, synced; ``attempt`` makes the names of a retry's files unique.
 
-    Errors are those of ``read_range``, and OSError; what was begun is deleted then.
+    Raises as ``read_range``, and OSError; files that were begun are deleted then.
     """
     counts = Counts()
     target = job.target(piece.topic)
@@ -171,7 +171,7 @@ def _long_value_error(writer: TableFiles, batch: pa.RecordBatch, piece: OffsetRa
 
 
 def staging_stem(run: str, piece: OffsetRange, attempt: str) -> str:
-    """Return how the names of all files begin that one attempt stages for one range."""
+    """Return the beginning of the names of all files that one attempt stages for one range."""
     return f"{run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
 
 
@@ -226,7 +226,7 @@ class TableFiles:
                 one.write_group()
 
     def finish(self) -> list[tuple[int, DataFile]]:
-        """Write what waits, close the last file; every file with the number that orders it within the range."""
+        """Write the waiting rows and close the last file; return every file with its number within the range."""
         for files in self._partitions.values():
             files.write_group()
             files.close()
@@ -291,7 +291,7 @@ class PartitionFiles:
             self.write_group()
 
     def write_group(self) -> None:
-        """Write a row group of what waits."""
+        """Write the waiting rows as a row group."""
         if not self._waiting:
             return
         file = self._open or self._begin()
@@ -329,7 +329,7 @@ class PartitionFiles:
         return self._open
 
     def close(self) -> None:
-        """End the file, which is on disk then."""
+        """Complete the file; it is on disk on return."""
         if self._open is None:
             return
         sink = self._open.sink
@@ -361,7 +361,7 @@ def _type_for(held: list[pa.DataType], own: pa.DataType) -> pa.DataType:
 
 
 def _one_form(chunks: list[Any], type_: Any) -> pa.ChunkedArray[Any]:
-    """Convert the chunks of a column to the form of its file: values may repeat in some chunks and not in others."""
+    """Convert the chunks of a column to one type, plain or dictionary: values repeat in some chunks only."""
     dictionaries = pa.types.is_dictionary(type_)
     if not dictionaries:
         plain: list[Any] = [

@@ -131,7 +131,10 @@ class PipelineStateDirectory:
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Be the one run of this pipeline; gives the run's token. LocalError while another process is that run."""
+        """Be the only run of this pipeline while the block runs; yield its token.
+
+        Raises LocalError if another process runs it.
+        """
         try:
             file = open(self.own / RUN_LOCK, "a+", opener=open_private)  # noqa: SIM115
         except FileNotFoundError:

@@ -64,7 +64,7 @@ class StagedStepRows:
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """All that the tasks of one batch did."""
+    """The results of all tasks of one batch."""
 
     written: Sequence[StagedRange]
     derived: Sequence[StagedStepRows] = ()
@@ -234,7 +234,7 @@ def require_in_place(
 
 
 def _files_of(state: PipelineStateDirectory, table: TablePath, rollback: Rollback) -> dict[int, Sequence[DataFile]]:
-    """Return a table's files of the manifests that were taken back, and of the last one; none if one is not there."""
+    """Return a table's files of the manifests that were rolled back and of the last one; none if one is missing."""
     numbers = {*rollback.numbers, rollback.committed}
     if not numbers.issubset(state.manifests.numbers()):
         return {}

@@ -17,14 +17,14 @@ from .state import PipelineStateDirectory, name_prefix, table_in_state
 
 LOG: Final = logging.getLogger("lading.tables")
 COPY: Final = "last-manifest.json"
-"""In the own directory of a table: the last manifest that was published, or is about to be."""
+"""The name of a copy, in a table's own directory, of the last manifest that was published or is about to be."""
 
 COMMITS: Final = "commits"
 """The copy of a manifest in the own directory of a table on an object store; only one run can put it."""
 
 
 def keep_copy(table: TablePath, manifest: Manifest) -> None:
-    """Write down beside a table of the pipeline what is about to be published."""
+    """Copy the manifest that is about to be published to a table of the pipeline."""
     if isinstance(table, ObjectPath):
         require_first(table, manifest)
     elif (table / OWN).is_dir():

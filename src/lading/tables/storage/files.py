@@ -27,7 +27,7 @@ STAGED: Final = "staged"
 
 _DRIVES: Final = os.name == "nt"
 _SCHEME: Final = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]{'+' if _DRIVES else '*'}):(.*)", re.DOTALL)
-"""A letter alone is a drive of Windows, and elsewhere a scheme that does not exist."""
+"""The scheme of a URL. A single letter is a drive on Windows; elsewhere it counts as a scheme, which does not exist."""
 _STORE_SPELLINGS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 """Schemes of Hadoop and others, and what the same store is called here."""
 
@@ -73,7 +73,7 @@ def table_location(name: str, target: str | TablePath) -> TablePath:
 
 
 def spell_location(text: str) -> str:
-    """Return the place of a table as it is written here: with this name of its store, or as a path."""
+    """Return the location of a table as Lading writes it: a URL with the usual scheme of its store, or a path."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme.lower() in _STORE_SPELLINGS:
         return f"{_STORE_SPELLINGS[scheme.lower()]}://{rest}"
@@ -160,7 +160,7 @@ def make_directory(what: str, directory: TablePath) -> None:
 
 
 def check_directory(what: str, directory: TablePath) -> None:
-    """Raise what ``make_directory`` would raise, without creating anything; of a store, whether it can be listed."""
+    """Raise as ``make_directory``, without creating anything; a store is checked by listing it."""
     if isinstance(directory, ObjectPath):
         directory.is_dir()
         return
@@ -204,7 +204,7 @@ def document_text(document: Any) -> str:
 
 
 def write_document(path: TablePath, document: Any) -> None:
-    """Write a JSON document to ``path`` in place of what was there, in one step; it is on disk when this returns.
+    """Write a JSON document to ``path``, replacing an existing one atomically; it is on disk on return.
 
     Raises OSError that names ``path``.
     """
@@ -225,7 +225,7 @@ def write_document(path: TablePath, document: Any) -> None:
 
 
 def create_document(path: TablePath, document: Any) -> bool:
-    """Write a JSON document to ``path`` unless there is one; returns whether this process did. It is on disk then."""
+    """Write a JSON document to ``path`` unless one exists; return whether it was written. It is on disk on return."""
     data = document_text(document).encode()
     if isinstance(path, ObjectPath):
         try:
@@ -276,6 +276,6 @@ def read_document(path: TablePath) -> Any:
 
 
 def sync_directory(directory: TablePath) -> None:
-    """Bring the names in a directory to disk; those of a store are there already."""
+    """Sync a directory, so that the names in it are durable; object stores need no sync."""
     if not isinstance(directory, ObjectPath):
         sync_names(directory)

@@ -41,7 +41,7 @@ def store_error(url: str, error: Exception) -> LadingError:
 
 
 def unreadable_error(url: str, error: Exception) -> LocalError | SettingError:
-    """Return the sentence for what a library does not take for a store, before it asked one."""
+    """Return the sentence for a location or options that a library refuses before it sends a request."""
     if any(word in str(error) for word in NO_CREDENTIALS):
         return _no_credentials_error(url)
     store, address = ADDRESSES[_scheme_of(url)]
@@ -99,6 +99,6 @@ def _brief(text: str) -> str:
 
 
 def _code_of(error: Exception) -> str:
-    """Return the store's own word for what is wrong, in brackets."""
+    """Return the store's own error code, in brackets."""
     _, found, rest = str(error).partition("<Code>")
     return f" ({rest.partition('</Code>')[0]})" if found else ""

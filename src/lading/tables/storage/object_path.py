@@ -32,7 +32,7 @@ RETRIES: Final[Any] = {
     "retry_timeout": timedelta(seconds=30),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-"""A request is repeated that long; then the run ends, or waits if it follows."""
+"""How long a request is retried; after that the run ends, or waits if it follows its source."""
 PART_BYTES: Final = 8 << 20
 """Larger files are sent in parts of this size, several at a time."""
 TAIL_BYTES: Final = 64 << 10
@@ -114,7 +114,7 @@ class ObjectPath:
         return ObjectStat(held["size"], int(held["last_modified"].timestamp() * 1_000_000_000))
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Give the names directly below this one."""
+        """Yield the names directly below this one."""
         obstore = import_obstore(self)
         with self._translate_errors():
             held = obstore.list_with_delimiter(self._store, self.key or None)
@@ -122,11 +122,11 @@ class ObjectPath:
             yield ObjectPath(self.root, str(key))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Give the objects directly below this name that match a pattern without slashes."""
+        """Yield the objects directly below this name that match a pattern without slashes."""
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def walk(self, after: str = "") -> Iterator[tuple[str, int]]:
-        """Give name, relative to this one, and size of every object below it, in order; those after ``after``."""
+        """Yield relative name and size of every object below this name, in order; only those after ``after``."""
         obstore = import_obstore(self)
         lead = f"{self.key}/" if self.key else ""
         with self._translate_errors():
@@ -146,7 +146,7 @@ class ObjectPath:
             return bytes(obstore.get(self._store, self.key).bytes())
 
     def write_bytes(self, data: bytes) -> None:
-        """Put the object in place of what was there; it is durable when this returns."""
+        """Put the object, replacing an existing one; it is durable on return."""
         obstore = import_obstore(self)
         with self._translate_errors():
             obstore.put(self._store, self.key, data, use_multipart=False)
@@ -318,8 +318,7 @@ def _open_store(root: str, process: int, access: StoreAccess) -> Any:
 
 
 def storage_options(path: ObjectPath) -> dict[str, str]:
-    """Return what a library needs besides the environment to reach a store: what ``[storage]`` says of it, read now,
-    and whether its address is without TLS."""
+    """Return options for a store besides the environment: those of ``[storage]``, read now, and whether TLS is off."""
     access = find_access(str(path))
     return {**access.options, **({"allow_http": "true"} if access.allows_http else {})}
 

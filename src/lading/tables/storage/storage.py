@@ -73,7 +73,7 @@ OPTIONS: Final[Mapping[str, tuple[StorageOption, ...]]] = {
 OVERRIDING: Final = {
     "s3": (), "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"), "abfss": ("AZURE_STORAGE_TOKEN",)
 }  # fmt: skip
-"""Variables that libraries prefer to the credentials they are given, or do not take with them."""
+"""Variables that libraries prefer to explicit credentials, or refuse together with these."""
 ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL",), "gs": ("GOOGLE_BASE_URL",), "abfss": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 }  # fmt: skip
@@ -95,7 +95,7 @@ class StoreAccess:
 
     digest: str
     options: Mapping[str, str] = field(repr=False, compare=False)
-    """Options of libraries, which count more than the environment."""
+    """Options of libraries, which take precedence over the environment."""
     allows_http: bool = False
 
 
@@ -136,7 +136,7 @@ class StorageReferences:
         return made
 
     def bind(self, tables: Iterable[object]) -> None:
-        """Reach these tables, and all below their URLs, by these references from now on, in this process."""
+        """Use these references for these tables, and for all locations below them, from now on in this process."""
         for table in map(str, tables):
             if "://" in table:
                 if self.options:
@@ -207,7 +207,7 @@ class StorageReferences:
             )
 
     def _refuse_other_identity(self, found: Mapping[str, Any], scheme: str, root: str) -> None:
-        """Libraries take what is not given from the environment: half of one identity, half of another."""
+        """Raise SettingError if the environment has another identity: libraries would take what is missing from it."""
         if not self.has_credentials(scheme):
             return
         others = dict.fromkeys(OVERRIDING[scheme], "")
@@ -232,14 +232,14 @@ class StorageReferences:
 
 
 def bind_document(document: Mapping[str, Any] | None, tables: Iterable[object]) -> None:
-    """Reach these tables by the references that ``document`` returned, in this process; None changes nothing."""
+    """Use the references that ``document`` returned for these tables in this process; None changes nothing."""
     if document is not None:
         options = tuple(document["options"].items())
         StorageReferences(**{**document, "options": options}).bind(tables)
 
 
 def find_access(url: str) -> StoreAccess:
-    """Return how this process reaches a URL now: as ``[storage]`` of its table says, and otherwise the environment.
+    """Return the present access of this process to a URL: by ``[storage]`` of its table, else by the environment.
 
     Raises SettingError for a reference that leads nowhere.
     """
@@ -256,7 +256,7 @@ def find_access(url: str) -> StoreAccess:
 
 
 def find_references(url: str) -> StorageReferences | None:
-    """Return the references of the table that a URL belongs to; None if it is of none that has some."""
+    """Return the references of the table that a URL belongs to; None if that table has none."""
     if not _BOUND:
         return None
     root = root_of(url)

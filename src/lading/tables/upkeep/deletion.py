@@ -17,7 +17,7 @@ from .rewrite import RowSelection, StagedRewrite
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Rows of a table that a condition selects, and the files that have them."""
+    """The rows of a table that a condition selects, and the files that contain them."""
 
     listing: Listing
     files: Sequence[LiveFile]
@@ -32,7 +32,7 @@ def find_rows(
     without: frozenset[str] = frozenset(),
     check: Callable[[], None] = lambda: None,
 ) -> Deletion:
-    """Return the rows that ``selects`` takes, given the columns of ``want``; files of ``without`` are left out."""
+    """Return the rows that ``selects`` selects from the columns ``want``; files named in ``without`` are left out."""
     listing = table.list_files()
     files, rows = [], 0
     for file in listing.files:
@@ -86,7 +86,7 @@ def _on_file(table: Table, file: LiveFile, selects: RowSelection) -> RowSelectio
 
 
 def with_partition(table: Table, file: LiveFile, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with the columns that are not in the file, as they are the partition itself."""
+    """Return the rows with the partition columns, whose values are not in the file."""
     native = file.native if isinstance(file.native, Mapping) else {}
     for name, text in table.read_partition(file).items():
         if name not in batch.schema.names:
@@ -98,7 +98,7 @@ def with_partition(table: Table, file: LiveFile, batch: pa.RecordBatch) -> pa.Re
 
 
 def parse_condition(table: Table, where: str) -> tuple[RowSelection, Wanted]:
-    """Return what evaluates a condition, and the columns that it reads."""
+    """Return a function that evaluates a condition, and the columns that it reads."""
     duckdb: Any
     try:
         import duckdb

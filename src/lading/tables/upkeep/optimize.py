@@ -82,7 +82,7 @@ def optimize_table(
 
 
 def _require_columns(table: Table, names: Sequence[str]) -> None:
-    """Raise LocalError for a name that is a column of no file of the table; a table without files has any."""
+    """Raise LocalError if no file of the table has a column of this name; a table without files accepts any name."""
     listing = table.list_files()
     known = dict[str, None]()
     for file in listing.files:

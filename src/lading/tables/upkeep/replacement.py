@@ -29,12 +29,12 @@ class RowsOfRanges:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a table needs, so that its rows are found."""
+        """The columns that a table must have so that rows can be found by them."""
         return ("topic", "partition", "offset") if self.by_topic else ("partition", "offset")
 
     @property
     def wanted(self) -> Wanted:
-        """The part of a file that has to be looked at."""
+        """The columns to read, and the bounds of values without which a file has no such row."""
         numbers = [piece.partition for piece in self.ranges]
         offsets = min(piece.start for piece in self.ranges), max(piece.end for piece in self.ranges) - 1
         bounds = {"partition": (min(numbers), max(numbers)), "offset": offsets}

@@ -21,7 +21,7 @@ from .shape import SMALL_BYTES, SMALL_FILES_MAX, measure_shape
 LOG: Final = logging.getLogger("lading.tables")
 INTERVALS_S: Final = {"hourly": 3_600.0, "daily": 86_400.0, "weekly": 604_800.0}
 EARLY: Final = 0.9
-"""Tables are optimized when this part of the interval is over: a job that runs each night takes different time."""
+"""Tables are optimized when this share of the interval is over, as a nightly job does not run at exact intervals."""
 
 
 class UpkeepRecord:
@@ -32,7 +32,7 @@ class UpkeepRecord:
         self._held: dict[str, Any] = read_document(self._path) or {"version": 1, "optimized_s": 0.0, "hinted": []}
 
     def hint_small_files(self, tables: Iterable[TablePath], last: Manifest | None) -> None:
-        """Warn once of each table of which a partition has many small files, until it has fewer.
+        """Warn of a table if one of its partitions has many small files; once, until it has fewer again.
 
         Tables are not looked at as long as manifests like the ``last`` one have too few files for that.
         """

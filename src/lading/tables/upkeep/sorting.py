@@ -100,7 +100,7 @@ class _Piece:
         return self._keys[-1]
 
     def take(self, up_to: Key) -> pa.RecordBatch | None:
-        """Return the rows up to this key, and read on if they were all that is in memory."""
+        """Return the rows up to this key; if no rows are left in memory, read the next ones."""
         assert self.batch is not None
         count = bisect_right(self._keys, up_to)
         taken = self.batch.slice(0, count)

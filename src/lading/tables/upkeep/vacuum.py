@@ -31,7 +31,7 @@ class UnusedFile:
 
 
 def require_safe_age(age_s: float, *, is_forced: bool) -> None:
-    """Raise SettingError for an age at which a reader that is at work may miss its files, unless that is wanted."""
+    """Raise SettingError for an age at which a running reader may lose its files, unless ``is_forced``."""
     if age_s < SAFE_S and not is_forced:
         raise SettingError(
             f"--older-than {age_s / 3600:.3g}h: a reader that began before may still need these files; keep at least "
