@@ -350,6 +350,10 @@ class AsyncAdmin(_Threaded[admin.Admin]):
         """Create a topic; see ``lading.Admin.create_topic``."""
         return await self._run(self._require_open().create_topic, name, partitions, extended=extended)
 
+    async def empty_topic(self, name: str) -> int:
+        """Delete all messages of a topic and keep it; see ``lading.Admin.empty_topic``."""
+        return await self._run(self._require_open().empty_topic, name)
+
     async def extend_topic(self, name: str) -> None:
         """Make a plain NSQ topic an extended one; see ``lading.Admin.extend_topic``."""
         await self._run(self._require_open().extend_topic, name)

@@ -248,8 +248,8 @@ def test_what_deletes_asks_and_a_no_changes_nothing(lading: Run, broker: testing
     asking = {path for path, command in COMMANDS.items() if "--yes" in list_options(command)}
     # topics: of a time below a second, after which nobody could read a message
     assert asking - {"topic create", "topic set"} == {
-        "pipeline replace", "table delete", "stream delete", "topic delete", "group delete", "user delete",
-        "user reset", "backup prune",
+        "pipeline replace", "table delete", "stream delete", "topic delete", "topic empty", "group delete",
+        "user delete", "user reset", "backup prune",
     }  # fmt: skip
     lading("topic", "create", "asked")
     assert "pass --yes" in lading("topic", "delete", "asked", code=2).stderr, (

@@ -49,6 +49,16 @@ def test_a_deleted_topic_is_gone_with_its_messages(
         admin.topic("short-lived")
 
 
+def test_an_emptied_topic_is_there_without_its_messages(
+    page: TestClient, broker: testing.BrokerProcess, admin: LadingTransport
+) -> None:
+    with Producer(broker.url) as producer:
+        producer.send("emptied", b"x")
+    assert change(page, "empty", topic="emptied") == (200, {"emptied": "emptied", "deleted": 1})
+    (part,) = admin.topic("emptied").partitions
+    assert (part.first_offset, part.end_offset) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "document", "words"),
     [
@@ -62,6 +72,7 @@ def test_a_deleted_topic_is_gone_with_its_messages(
         ("settings", {"topic": "none", "settings": ["hide_states=true"]}, "none"),
         ("delete", {"topic": "none"}, "none"),
         ("delete", {}, "topic"),
+        ("empty", {"topic": "none"}, "none"),
     ],
 )
 def test_what_cannot_be_changed_is_refused_in_a_sentence(

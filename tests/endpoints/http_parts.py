@@ -93,7 +93,7 @@ ADMIN: Final[Mapping[str, tuple[HttpPart, ...] | str]] = {
             "quotas.list",
             "group.list", "group.show", "position.get", "streams.list", "topics.list", "topic.get", "topic.states.get",
             "topic.retention", "states.get", "chunks.get", "batches.get", "offset.at", "stream.delete", "topic.delete",
-            "user.delete", "token.delete", "group.delete", "group.filter.remove",
+            "topic.empty", "user.delete", "token.delete", "group.delete", "group.filter.remove",
             "group.filter.show",
         ),
         NO_BODY,

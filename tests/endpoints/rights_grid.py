@@ -217,7 +217,7 @@ ADMIN: Final[Mapping[str, Needs]] = {
     "stream.delete": ("stream:delete", *DELETE),
     "topic.get": SEE,
     "topic.create": CREATE,
-    "topic.delete": DELETE,
+    **dict.fromkeys(("topic.delete", "topic.empty"), DELETE),
     "topic.alter": ("topic:alter_configs",),
     "topic.retention": SEE,
     **dict.fromkeys(("chunks.get", "batches.get", "offset.at", "topic.states.get", "states.get"), READ),

@@ -135,6 +135,7 @@ ADMIN: list[Row] = [
         [],
         {"hide_states": False, "retention.ms": 1, "dead_letter_topic": "x", "max.message.bytes": 1},
     ),
+    ("POST", TOPIC + "/empty", [], {"a": 1}),
     ("DELETE", TOPIC, [], {}),
     ("GET", TOPIC + "/retention", ["within_ms"], {}),
     ("GET", TOPIC + "/states", [], {}),

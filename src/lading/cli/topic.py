@@ -179,6 +179,29 @@ def delete(
     print_note(f"deleted topic [bold]{name}[/]")
 
 
+@app.command()
+def empty(
+    name: TopicName,
+    yes: Yes = False,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Delete all messages of a topic and keep the topic, after confirmation.
+
+    Groups and channels of all protocols go on with what is sent from then on. Delayed messages, and those of open
+    transactions, stay.
+
+    Example:
+
+        lading topic empty flights --yes
+    """
+    from .connection import admin, confirm
+
+    confirm(f"Delete all messages of topic {name!r}?", yes)
+    with admin(server) as transport:
+        deleted = transport.empty_topic(name)
+    print_note(f"emptied topic [bold]{name}[/]: {format_count(deleted, 'message')}")
+
+
 @app.command("set")
 def set_(
     name: TopicName,

@@ -55,6 +55,16 @@ class Admin:
             raise SettingError(f"topic {name!r} cannot be deleted at {self.transport.url}; use the server's own tools")
         delete(name)
 
+    def empty_topic(self, name: str) -> int:
+        """Delete all messages of a topic and keep it; return how many offsets they had.
+
+        Readers of all protocols go on with what is sent from then on. SettingError but over ``lading://``.
+        """
+        empty = getattr(self.transport, "empty_topic", None)
+        if empty is None:
+            raise SettingError(f"topic {name!r} cannot be emptied at {self.transport.url}; use the server's own tools")
+        return int(empty(name))
+
     def close(self) -> None:
         """Close the connection. Further calls do nothing."""
         self.transport.close()

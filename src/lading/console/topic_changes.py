@@ -1,4 +1,4 @@
-"""Topics that are created, changed and deleted from the page."""
+"""Topics that are created, changed, emptied and deleted from the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TopicChanges:
 
     def routes(self) -> list[Route]:
         """Return the table for the router."""
-        table = {"create": self._create, "settings": self._set, "delete": self._delete}
+        table = {"create": self._create, "settings": self._set, "empty": self._empty, "delete": self._delete}
         return [
             Route(f"/api/topic/{name}", changing(work, is_read_only=self._is_read_only), methods=["POST"])
             for name, work in table.items()
@@ -50,6 +50,11 @@ class TopicChanges:
         name, settings = field_of(document, "topic", str), _read_settings(field_of(document, "settings", list))
         with self._source.lend() as transport:
             return {"settings": dict(_broker(transport).alter_topic(name, settings).settings)}
+
+    def _empty(self, document: Document) -> Document:
+        name = field_of(document, "topic", str)
+        with self._source.lend() as transport:
+            return {"emptied": name, "deleted": Admin(transport).empty_topic(name)}
 
     def _delete(self, document: Document) -> Document:
         name = field_of(document, "topic", str)

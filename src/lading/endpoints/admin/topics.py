@@ -11,6 +11,7 @@ from starlette.responses import Response
 from ...broker.core.access.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.dead_letter_rights import list_needed_rights
 from ...broker.core.settings import TopicSettings
+from ...broker.core.upkeep.record_deletion import delete_all
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import finish_in_turns, map_in_turns
 from ..base.services import Services, now_us
@@ -45,6 +46,7 @@ class AdminTopics:
             HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._topic, right=Right.DESCRIBE),
             HttpRoute("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic, right=Right.CREATE),
             HttpRoute("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic, right=Right.DELETE),
+            HttpRoute("POST", "/topics/{stream}/{topic}/empty", "topic.empty", self._empty_topic, right=Right.DELETE),
             HttpRoute(
                 "PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic, right=Right.ALTER_CONFIGS
             ),
@@ -136,6 +138,12 @@ class AdminTopics:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
         await self._services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         return Response(status_code=204)
+
+    async def _empty_topic(self, request: Request, path: Parameters) -> Response:
+        """Delete all messages; groups and channels of all protocols go on with what is sent from then on."""
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
+        counts = await map_in_turns(delete_all, topic.partitions)
+        return json_response({"partitions": len(counts), "deleted": sum(counts)})
 
 
 def require_name(kind: str, name: str, reason: Reason) -> str:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...broker.core.states import list_states
-from ...broker.core.upkeep.record_deletion import delete_before
+from ...broker.core.upkeep.record_deletion import delete_all, delete_before
 from ...dialects.iggy.classic import commands as c
 from ...dialects.iggy.classic import later_commands as later
 from ...dialects.iggy.classic import responses as r
@@ -559,9 +559,9 @@ def update_topic(services: Services, topic: Topic, name: str, settings: TopicSet
 
 
 def purge_topic(topic: Topic) -> None:
-    """Delete all messages that can be seen; offsets go on, so that no stored one points at another message."""
+    """Delete all messages of a topic that can be seen."""
     for partition in topic.partitions:
-        delete_before(partition, partition.log.last_stable_offset)
+        delete_all(partition)
 
 
 def purge_stream(stream: Stream) -> None:

@@ -155,6 +155,11 @@ class LadingTransport(UserAdministration):
         self._http.request("DELETE", "topics", *self._place(name), again=False)
         self._places.pop(name, None)
 
+    def empty_topic(self, name: str) -> int:
+        """Delete all messages of the topic and keep the topic; return how many offsets they had."""
+        response = self._http.request("POST", "topics", *self._place(name), "empty", again=True).json()
+        return int(response["deleted"])
+
     def streams(self) -> list[dict[str, Any]]:
         """Return the ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages`` of each stream."""
         rows: list[dict[str, Any]] = self._http.get("streams").rows()

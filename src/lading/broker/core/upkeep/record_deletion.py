@@ -1,4 +1,4 @@
-"""Deletion of the oldest messages of a partition on request (Kafka DeleteRecords)."""
+"""Deletion of messages of a partition on request: the oldest (Kafka DeleteRecords), or all (Iggy PurgeTopic)."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ def delete_before(partition: Partition, offset: int) -> None:
     if offset > log.first_offset:
         log.truncate_before(offset)
         partition.forget_recent()
+
+
+def delete_all(partition: Partition) -> int:
+    """Delete all messages that can be seen; return how many offsets that were.
+
+    Offsets go on, so that no stored one points at another message. Messages of open transactions stay.
+    """
+    before = partition.log.first_offset
+    delete_before(partition, partition.log.last_stable_offset)
+    return partition.log.first_offset - before

@@ -2,7 +2,7 @@
 import { get } from "../api.js";
 import { copy, count, h, rate, redraw, size, table, visible } from "../dom.js";
 import { pageOf } from "./groups.js";
-import { changeSettings, deleteTopic } from "./topic_changes.js";
+import { changeSettings, deleteTopic, emptyTopic } from "./topic_changes.js";
 
 export const title = (params) => params.get("topic") ?? "Topic";
 
@@ -47,6 +47,7 @@ function engines(found) {
 function changes(found, context) {
   if (!context.about.can_send) return null;
   return h("p", { class: "buttons-row" }, context.about.is_broker ? h("button", { type: "button", onclick: () => changeSettings(found.name, context) }, "Change settings…") : null,
+    " ", context.about.is_broker ? h("button", { type: "button", onclick: () => emptyTopic(found.name, found.messages, context) }, "Empty…") : null,
     " ", h("button", { type: "button", onclick: () => deleteTopic(found.name, found.messages, context) }, "Delete the topic…"));
 }
 

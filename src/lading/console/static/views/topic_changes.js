@@ -1,4 +1,4 @@
-// Topics that are created, changed and deleted: each asks first.
+// Topics that are created, changed, emptied and deleted: each asks first.
 import { post } from "../api.js";
 import { ask, count, errorBox, h, plural, toast, visible } from "../dom.js";
 
@@ -35,14 +35,28 @@ export async function changeSettings(topic, context) {
   if (did) toast(`changed ${topic}`);
 }
 
-export async function deleteTopic(topic, messages, context) {
+async function askByName(title, topic, explained, button) {
+  // whether the name was typed
   const typed = h("input", { type: "text", spellcheck: "false", "aria-label": "Name of the topic" });
-  const isSure = await ask("Delete the topic", [h("p", {}, "All ", h("b", {}, `${count(messages)} messages`), " of ", h("b", {}, visible(topic)), " are deleted with it. Type its name to agree."), h("label", { class: "wide" }, typed)], "Delete", { danger: true, focus: typed });
-  if (!isSure) return;
-  if (typed.value.trim() !== topic) {
-    await ask("The topic was not deleted", [h("p", {}, "What was typed is not its name.")], "Close");
-    return;
-  }
+  const isSure = await ask(title, [h("p", {}, explained, " Type its name to agree."), h("label", { class: "wide" }, typed)], button, { danger: true, focus: typed });
+  if (!isSure) return false;
+  if (typed.value.trim() === topic) return true;
+  await ask("Nothing was deleted", [h("p", {}, "What was typed is not its name.")], "Close");
+  return false;
+}
+
+export async function emptyTopic(topic, messages, context) {
+  const explained = ["All ", h("b", {}, `${count(messages)} messages`), " of ", h("b", {}, visible(topic)), " are deleted; the topic, its settings and its groups stay."];
+  if (!(await askByName("Empty the topic", topic, explained, "Empty"))) return;
+  const did = await change("/api/topic/empty", { topic }, "The topic was not emptied");
+  if (!did) return;
+  toast(`emptied ${topic}`);
+  context.go(`/topic?topic=${encodeURIComponent(topic)}`);
+}
+
+export async function deleteTopic(topic, messages, context) {
+  const explained = ["All ", h("b", {}, `${count(messages)} messages`), " of ", h("b", {}, visible(topic)), " are deleted with it."];
+  if (!(await askByName("Delete the topic", topic, explained, "Delete"))) return;
   if (!(await change("/api/topic/delete", { topic }, "The topic was not deleted"))) return;
   toast(`deleted ${topic}`);
   context.go("/");
