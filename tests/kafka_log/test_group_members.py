@@ -93,6 +93,34 @@ def test_an_assignment_is_confirmed_after_it_was_released(coordinator: Coordinat
     assert members.find_identity("g") == ("", -1)
 
 
+def test_a_client_that_joins_waits_for_its_first_partition(
+    coordinator: Coordinator, members: GroupMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Kafka 4.3 assigns a moment after the join, and clients of Iggy 0.5 give up after some empty polls
+    none, some = HeartbeatResult(2, 5.0, frozenset()), HeartbeatResult(3, 5.0, frozenset({1}))
+    coordinator.results = [none, none, some]
+    one = NotedMember(members)
+    wait_until(lambda: one.joined)
+    assert one.joined == [None] and one.assigned[-1] == {1} and len(coordinator.heartbeats) >= 3
+    # of a group that has more members than partitions one gets none
+    monkeypatch.setattr(group_members, "JOIN_WAIT_S", 0.2)
+    other = NotedMember(members)
+    wait_until(lambda: other.joined)
+    assert other.joined == [None] and other.assigned == []
+
+
+def test_a_member_without_a_coordinator_reads_no_more_after_its_session(
+    coordinator: Coordinator, members: GroupMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_members, "SESSION_S", 0.3)
+    monkeypatch.setattr(group_members, "RETRY_S", 0.05)
+    coordinator.results = [HeartbeatResult(2, 5.0, frozenset({0})), *[LadingError("cut off")] * 30]
+    one = NotedMember(members)
+    wait_until(lambda: one.assigned == [{0}, set()])
+    # and joins again when it responds
+    wait_until(lambda: coordinator.heartbeats[-1][1] == 1)
+
+
 def test_a_member_that_the_coordinator_dropped_joins_again_with_nothing(
     coordinator: Coordinator, members: GroupMembers
 ) -> None:

@@ -31,6 +31,10 @@ MEMBERS_A_SECOND: Final = 500
 SESSION_S: Final = 45.0
 """Kafka's smallest session time-out: other members may get the partitions of a member that is silent for this long."""
 RETRY_S: Final = 1.0
+JOIN_WAIT_S: Final = 3.0
+"""How long a client that joins waits for a first partition: Iggy's server assigns some before it responds."""
+ASSIGNMENT_S: Final = 0.1
+"""Between two heartbeats of a member that waits for it."""
 ID_SEPARATOR: Final = "."
 """The separator between the number of an Iggy client and the rest of its member id."""
 
@@ -59,6 +63,8 @@ class GroupMember:
         self.is_leaving = False
         self.due_s = 0.0
         self.heard_s = time.monotonic()
+        self.joined_by_s = 0.0
+        """Until when the client that joins waits; 0 before the first response."""
 
 
 class GroupMembers:
@@ -207,9 +213,16 @@ class _MemberThread(Thread):
         else:
             self._problem = None
             self._take(member, result.epoch, result.partitions)
-        if member.on_joined is not None and (error is not None or not member.is_leaving):
+        if member.on_joined is None:
+            return
+        now_s = time.monotonic()
+        member.joined_by_s = member.joined_by_s or now_s + JOIN_WAIT_S
+        if error is not None or member.assigned or now_s >= member.joined_by_s:
             on_joined, member.on_joined = member.on_joined, None
             self._post(partial(on_joined, error))
+        else:
+            with self._changed:
+                member.due_s = min(member.due_s, now_s + ASSIGNMENT_S)
 
     def _take(self, member: GroupMember, epoch: int, partitions: frozenset[int] | None) -> None:
         is_changed = epoch != member.epoch
