@@ -37,6 +37,13 @@ def console(
             help="Show this mirror: its state directory or its report as JSON. Default: the mirrors of this user.",
         ),
     ] = None,
+    mirror_service: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mirror-service", metavar="URL",
+            help="Show the mirrors of this service of `lading mirror run`, such as http://127.0.0.1:9465.",
+        ),
+    ] = None,
     state: Annotated[
         Path, typer.Option("--state", metavar="DIR", parser=local_path, help="Where redrives remember what they sent.")
     ] = Path(),
@@ -91,6 +98,7 @@ def console(
 
         lading console --address 0.0.0.0:7443 --certificate server.pem --key server.key
     """
+    from ..console.mirror_services import require_service_url
     from ..console.server import run
     from ..console.settings import ConsoleSettings
     from ..serve.parent_pipe import end_with_parent
@@ -107,6 +115,7 @@ def console(
             "read_only": read_only,
             "pipelines": [str(file.absolute()) for file in pipeline or ()],
             "mirrors": [str(path.absolute()) for path in mirror or ()],
+            "mirror_services": mirror_service or [],
             "state": str(state.absolute()),
             "registry": registry,
         }
@@ -115,8 +124,9 @@ def console(
             given["tls"] = {name: str(file.absolute()) for name, file in files.items() if file is not None}
             given["tls"]["enabled"] = True
         raise typer.Exit(_serve_team(context, config, given, output))
+    services = tuple(require_service_url(url) for url in mirror_service or ())
     settings = ConsoleSettings(
-        from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry, tables
+        from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry, tables, services
     )  # fmt: skip
     bound = None if listener is None else socket.socket(fileno=listener)
     raise typer.Exit(run(settings, output=output.value, listener=bound, print_note=print_note))
@@ -129,7 +139,13 @@ def _serve_team(context: typer.Context, config: Path | None, given: dict[str, An
     from ..settings.toml_text import read_toml
 
     document: dict[str, Any] = {} if config is None else read_toml(config, KIND)
-    parameters = {"from": "from_", "pipelines": "pipeline", "mirrors": "mirror", "tls": "certificate"}
+    parameters = {
+        "from": "from_",
+        "pipelines": "pipeline",
+        "mirrors": "mirror",
+        "mirror_services": "mirror_service",
+        "tls": "certificate",
+    }
     for key, value in given.items():
         source = context.get_parameter_source(parameters.get(key, key))
         # what is not written on the command line is the file's

@@ -18,6 +18,7 @@ from ..model.errors import LadingError
 from ..pipeline.reasons import expectation_of, reason_of
 from ..pipeline.settings import PipelineSettings
 from ..pipeline.state import existing
+from .mirror_services import describe_service
 from .responses import Document, json_answer
 from .settings import ConsoleSettings
 
@@ -43,7 +44,10 @@ class RunPages:
     def _mirrors(self, request: Request) -> Response:
         if not self._settings.shows_files:
             return json_answer({"mirrors": []})
-        return json_answer({"mirrors": [_mirror(path) for path in self._settings.mirrors or _own_mirrors()]})
+        services = [describe_service(url) for url in self._settings.mirror_services]
+        # with services, those that this user ran by hand are shown if they are named
+        paths = self._settings.mirrors or (() if services else _own_mirrors())
+        return json_answer({"mirrors": [*services, *(_mirror(path) for path in paths)]})
 
 
 def _pipeline(file: Path) -> Document:

@@ -29,6 +29,8 @@ class ConsoleSettings:
     """The schema registry that has the schemas of payloads."""
     tables: str | None = None
     """The URL of the catalog of ``lading tables``, in which each topic is a table."""
+    mirror_services: tuple[str, ...] = ()
+    """Addresses of services of ``lading mirror run``."""
     shows_files: bool = True
     """Whether pipelines, quarantines and mirrors are shown, which are read with the rights of this process."""
     sampled_groups_max: int = 1_000

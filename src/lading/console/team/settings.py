@@ -16,6 +16,7 @@ from ...model.errors import LocalError, SettingError
 from ...model.value_faults import describe_fault
 from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
 from ...settings.toml_text import read_toml
+from ..mirror_services import require_service_url
 from ..settings import DEFAULT_ADDRESS, ConsoleSettings
 from .oidc import OidcSection
 from .proxy import ProxySection
@@ -56,6 +57,8 @@ class TeamDocument(Section):
     """Pipeline files that administrators see."""
     mirrors: tuple[Path, ...] = ()
     """States or reports of mirrors that administrators see."""
+    mirror_services: tuple[Text, ...] = ()
+    """Addresses of services of ``lading mirror run`` that administrators see."""
     registry: Text | None = None
     """The schema registry that has the schemas of payloads."""
     state: Path = Path()
@@ -108,8 +111,9 @@ class TeamDocument(Section):
     def make_console_settings(self) -> ConsoleSettings:
         """Return the settings of the pages."""
         return ConsoleSettings(
-            self.from_, self.address, self.read_only, self.pipelines, self.mirrors, self.state, self.registry
-        )
+            self.from_, self.address, self.read_only, self.pipelines, self.mirrors, self.state, self.registry,
+            mirror_services=tuple(map(require_service_url, self.mirror_services)),
+        )  # fmt: skip
 
     def make_tls(self) -> ssl.SSLContext | None:
         """Return the TLS of the listener. Raises LocalError for files that it cannot use."""

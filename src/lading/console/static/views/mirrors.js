@@ -13,8 +13,16 @@ export async function render(main, context) {
   });
 }
 
+function service(one) {
+  const head = h("h2", {}, visible(one.name), " ", h("span", { class: "badge" }, visible(one.status ?? "service")));
+  const cells = (row) => [h("b", {}, visible(row.name)), h("span", { class: row.state === "running" ? null : "bad" }, visible(row.state ?? "?")), `${row.source ?? "?"} → ${row.target ?? "?"}`,
+    row.lag_messages === null ? "–" : count(row.lag_messages), row.messages_per_s === null ? "–" : count(row.messages_per_s), count(row.messages ?? 0), visible(row.last_sent ?? "–"), visible(row.last_error ?? "")];
+  return [head, one.mirrors.length ? table(["mirror", "state", "systems", ["lag", "n"], ["messages a second", "n"], ["sent", "n"], "last sent", "last error"], one.mirrors.map(cells)) : h("p", { class: "empty" }, "This service has no mirrors.")];
+}
+
 function mirror(one) {
   if (one.error) return [h("h2", {}, visible(one.name)), h("div", { class: "warning" }, h("p", {}, visible(one.error)))];
+  if (one.service) return service(one);
   const head = h("h2", {}, visible(one.source ?? "?"), " → ", visible(one.target ?? "?"), one.running ? h("span", { class: "badge" }, "running") : null, one.report ? h("span", { class: "badge" }, "report") : null);
   const facts = h("p", { class: "soft" }, visible(one.name), one.messages === undefined ? "" : `; ${count(one.messages)} messages in ${one.seconds} s, carrier ${one.carrier}`);
   const columns = one.topics?.length ? Object.keys(one.topics[0]).filter((key) => typeof one.topics[0][key] !== "object") : [];
