@@ -14,7 +14,7 @@ import pytest
 from lading import testing
 from lading.transports.lading.transport import LadingTransport
 from tests.behaviours import sample
-from tests.behaviours.rows import LISTENERS, SERVERS, Client, Server, Session
+from tests.behaviours.rows import GATEWAY, LISTENERS, SERVERS, Client, Server, Session
 from tests.interop import go_programs, kafka_broker, shared_kafka, wheels
 
 _numbers = count(1)
@@ -70,6 +70,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Serv
                 pytest.skip(str(reason))
 
         @cache
+        def gateway() -> Mapping[str, str]:
+            store = {"store": f"kafka://{apache_kafka()['kafka']}"}
+            return stack.enter_context(testing.broker(settings={**LISTENERS, **store})).endpoints
+
+        @cache
         def nsqd() -> Mapping[str, str]:
             try:
                 running = stack.enter_context(go_programs.running(tmp_path_factory.mktemp("nsqd")))
@@ -81,6 +86,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Serv
             "lading": lading,
             "apache-kafka": apache_kafka,
             "nsqd": nsqd,
+            GATEWAY: gateway,
         }
         yield lambda server: start[server.name]()
 
@@ -143,6 +149,7 @@ def _open(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -
     if reason := seat.client.left_out.get(_behaviour(request)):
         pytest.xfail(f"{seat.client.name}: {reason}")
     _excuse(request, seat.client.exceptions)
+    _excuse(request, seat.server.exceptions.get(seat.client.endpoint, {}))
     return sessions(seat)
 
 
