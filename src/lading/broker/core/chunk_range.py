@@ -41,7 +41,7 @@ class ChunkRange(NamedTuple):
     damaged: bool
 
     def serves(self, offset: int, max_bytes: int) -> bool:
-        """Return whether a read from ``offset`` finds here what the log would give it, or less."""
+        """Return whether a read from ``offset`` may use these chunks: it gets what the log would return, or less."""
         if not self.base_offset <= offset < self.end_offset:
             return False
         return self.size_bytes <= max_bytes or (len(self.parts) == 1 and len(self.parts[0].bases) == 1)

@@ -14,21 +14,21 @@ from .settings import BrokerSettings
 from .topology import Partition, Topic
 
 SOON_US: Final = 0
-"""Before any time: at the next tick."""
+"""A time before all others: the work is due at the next tick."""
 NEVER_US: Final = 1 << 62
 
 
 class Component:
-    """A part of the broker that cares for nothing."""
+    """A part of the broker; each of its methods does nothing unless it is overridden."""
 
     on_due: Callable[[], None] = staticmethod(ignore)
-    """Called when ``due_us`` comes nearer outside of ``tick``."""
+    """Called when ``due_us`` becomes earlier outside of ``tick``."""
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Resume the work of the last run; the components before this one have done so."""
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """Note that the topic has other partitions now."""
+        """Note that the topic's number of partitions has changed."""
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Fail or forget what waits for a partition that is about to be deleted.
@@ -43,10 +43,10 @@ class Component:
         """Note that the partition's log has synced, or failed to; called at every sync."""
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
-        """Take other settings; what a part keeps only in other objects stays as it was at the start."""
+        """Apply other settings; values that a part has passed to other objects stay as they were at the start."""
 
     def tick(self, now_us: int) -> None:
-        """Do what is due; what it raises is counted, and the next tick tries again."""
+        """Do the due work; an error is counted, and the next tick tries again."""
 
     @property
     def due_us(self) -> int:
@@ -54,7 +54,7 @@ class Component:
         return NEVER_US
 
     def close(self, now_us: int) -> None:
-        """Write down what may otherwise wait, before the logs and the catalog are closed; in reverse order."""
+        """Store pending changes, before the logs and the catalog are closed; called in reverse order."""
 
 
 def partitions_of(topics: Iterable[Topic]) -> list[Partition]:

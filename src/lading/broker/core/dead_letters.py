@@ -123,7 +123,7 @@ class DeadLetters(Component):
     ) -> None:
         """``create(stream, topic, partitions, now_us)`` makes a topic, ``append(partition, block, now_us)`` a block."""
         self.on_pending: Callable[[], None] = lambda: None
-        """Called when ``next`` may have something to do that it had not before."""
+        """Called when ``next`` may have new work."""
         self._store = DeadLetterIntentStore(catalog)
         self._counters = counters
         self._resolve = resolve
@@ -139,7 +139,7 @@ class DeadLetters(Component):
     # ------------------------------------------------------------------------------------------ marking
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """After a start: states that were to be set are set, copies that were to be made wait for ``next``."""
+        """Continue after a start: set the intended states; intended copies wait for ``next``."""
         gone = []
         for row in self._store.all():
             topic = self._topics(row.topic)
@@ -203,7 +203,7 @@ class DeadLetters(Component):
         self.on_pending()
 
     def copy(self, partition: Partition, changed: Ranges, reason: str, now_us: int) -> None:
-        """Copy messages without setting their state; that it will happen is on disk when this returns. Refusal."""
+        """Copy messages without setting their state; the intent is durable on return. Raises Refusal."""
         target = self._target(partition, now_us)
         topic = partition.topic
         drafts = [
@@ -277,7 +277,7 @@ class DeadLetters(Component):
         return target.partition(partition.number % max(len(target.partitions), 1))
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Forget what was to be copied from it."""
+        """Drop the intended copies from the partition."""
         ids = [ident for ident, marking in self._markings.items() if marking.partition is partition]
         self._drop(ids)
         if ids:
@@ -286,7 +286,7 @@ class DeadLetters(Component):
     # ------------------------------------------------------------------------------------------ copying
 
     def next(self, now_us: int) -> DeadLetterBatch | None:
-        """Something to copy now; encode it in any thread, then hand it to ``send``. None if nothing can be done."""
+        """Return a batch to copy now: encode it in any thread, then pass it to ``send``. None without one."""
         for marking in self._markings.values():
             if marking.due_us > now_us or marking.states_waiting:
                 continue

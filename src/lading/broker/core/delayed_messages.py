@@ -42,7 +42,7 @@ RETRY_US: Final = 1_000_000
 STORE_US: Final = 100_000
 READ_BYTES: Final = 1 << 20
 PASS_MESSAGES: Final = 500
-"""As many enter their logs in one tick; the others in the next."""
+"""At most this many messages enter their logs in one tick; the others in the next."""
 _DIALECT_FLAGS: Final = 0xFF
 
 OpenLog = Callable[[Path, bytes, int], PartitionLog]
@@ -55,7 +55,7 @@ class _Held:
     partition: Partition
     own: Partition
     due: list[tuple[int, int]] = field(default_factory=list)
-    """(when, offset in the log it waits in), soonest first."""
+    """(due time, offset in the log of delayed messages) of each message, the soonest first."""
     entered: Intervals = field(default_factory=Intervals)
     """Offsets that have entered the partition's log."""
     entering: set[int] = field(default_factory=set)
@@ -64,13 +64,13 @@ class _Held:
 
     @property
     def first(self) -> int:
-        """Everything before it has entered."""
+        """All messages before this offset have entered the partition's log."""
         gone = self.entered.overlapping(0, 1)
         return max(self.entered.all()[0][1] if gone else 0, self.own.log.first_offset)
 
 
 class DelayedMessages(Component):
-    """Messages that wait, of all partitions of a broker."""
+    """The delayed messages of all partitions of a broker."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class DelayedMessages(Component):
         return 0 if held is None else held.own.log.next_offset
 
     def list_waiting(self, partition: Partition) -> list[int]:
-        """Return the offsets of those that have not entered the partition's log."""
+        """Return the offsets of delayed messages that are not in the partition's log yet."""
         held = self._held.get(partition)
         return [] if held is None else [*(offset for _, offset in held.due), *held.entering]
 
@@ -237,7 +237,7 @@ class DelayedMessages(Component):
         held.changed = True
 
     def store(self, now_us: int) -> None:
-        """Note what has entered, and let go of what need not be kept."""
+        """Store which messages have entered their logs, and delete those that are not needed any more."""
         changed = [held for held in self._held.values() if held.changed]
         rows = []
         for held in changed:
@@ -260,7 +260,7 @@ class DelayedMessages(Component):
             held.own.log.close()
 
     def close(self, now_us: int) -> None:
-        """Note what has entered and close every log; nothing can be asked after it."""
+        """Store which messages have entered their logs, and close the logs of delayed messages."""
         try:
             self.store(now_us)
         finally:

@@ -25,7 +25,7 @@ OPERANDS_MAX: Final = 128
 
 
 class GroupCondition:
-    """A condition as it is written, and as it reads the payloads of each topic."""
+    """A condition: its text, and its filter for each form of payloads."""
 
     def __init__(self, text: str, choose_form: Callable[[Topic], PayloadForm]) -> None:
         """Raises FilterError if ``text`` is invalid; this takes a while, and may run in any thread.

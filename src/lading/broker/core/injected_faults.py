@@ -27,7 +27,7 @@ class InjectedFaults:
     """The operations of a broker that are to fail; used from its thread."""
 
     def __init__(self, disk: RealDisk) -> None:
-        """``disk`` is that of the broker."""
+        """``disk`` is the broker's disk."""
         self.appends_to_refuse = 0
         """How many of the next appends are refused: an append is a request, or its part for one partition."""
         self.disk_is_full = False

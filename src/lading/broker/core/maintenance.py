@@ -1,4 +1,4 @@
-"""Periodic maintenance of the broker: every part does what is due, and goes on if the disk refuses some of it.
+"""Periodic maintenance of the broker: every part does its due work, and the others continue if the disk refuses some.
 
 A tick comes every 50 ms while there is something to watch, and seldom while there is not: an idle process that wakes up
 pays for cold caches, and so does what is asked of it meanwhile. A refusal is counted, logged and tried again.
@@ -26,7 +26,7 @@ class Attempts:
         self._last_failure = ""
 
     def attempt(self, action: Callable[..., object], *arguments: object) -> None:
-        """Do one thing; no other duty waits for what the disk refuses now, or for a fault of ours."""
+        """Do one duty; an error of the disk or of our own code is reported, and does not stop other duties."""
         try:
             action(*arguments)
         except Exception as error:
@@ -40,7 +40,7 @@ class Attempts:
 
 TICK_US: Final = 50_000
 QUIET_US: Final = 250_000
-"""Between two ticks while there is nothing to watch."""
+"""The interval of ticks while there is nothing to watch."""
 
 
 class Maintenance:
@@ -48,11 +48,11 @@ class Maintenance:
 
     def __init__(self, components: Sequence[Component], attempts: Attempts) -> None:
         self.on_due: Callable[[], None] = ignore
-        """Called when the next tick should come in 50 ms, and not when the last one said."""
+        """Called when the next tick should be in 50 ms, instead of at the time that the last one returned."""
         self._components = components
         self._attempts = attempts
         self._quiet = False
-        """The last tick said that the next one can wait."""
+        """Whether the last tick returned that the next one can wait."""
         for component in components:
             component.on_due = self.request_tick
 
@@ -63,7 +63,7 @@ class Maintenance:
             self.on_due()
 
     def tick(self, now_us: int) -> int:
-        """Do what is due; gives when to call again, in 50 ms at the soonest."""
+        """Do the due work; return when to call again, in 50 ms at the soonest."""
         self._quiet = False
         for component in self._components:
             self._attempts.attempt(component.tick, now_us)
@@ -73,6 +73,6 @@ class Maintenance:
         return due_us
 
     def close(self, now_us: int) -> None:
-        """Write down what may otherwise wait, before the logs are closed."""
+        """Store pending changes, before the logs are closed."""
         for component in reversed(self._components):
             self._attempts.attempt(component.close, now_us)

@@ -1,4 +1,4 @@
-"""A response that the broker may give later."""
+"""A result that the broker may have later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class PendingResult(Generic[T]):
-    """``done`` when ``value`` is there, or ``error`` says why it never will be."""
+    """A result: ``done`` when it has its ``value``, or an ``error`` instead."""
 
     __slots__ = ("_callbacks", "_value", "done", "error")
 
@@ -47,7 +47,10 @@ class PendingResult(Generic[T]):
             self._callbacks.append(callback)
 
     def finish(self, value: T, completions: CallbackQueue | None = None) -> None:
-        """Give the value. If many wait for it, ``completions`` calls a few of them in each pass of the loop."""
+        """Complete with ``value``.
+
+        If many wait for it, ``completions`` calls a few of them in each pass of the loop.
+        """
         self._value = value
         self._finish(completions)
 

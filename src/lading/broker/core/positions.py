@@ -57,7 +57,7 @@ class Positions(Component):
         return partition.positions.get(key)
 
     def confirm(self, partition: Partition, key: PositionKey) -> PendingResult[None] | None:
-        """Return what a client waits for until its position counts as stored; None, as it is in the catalog soon."""
+        """Return a result for a client to wait for until its position is stored; None here, as it need not wait."""
         return None
 
     def store(self, partition: Partition, key: PositionKey, position: StoredPosition) -> None:
@@ -83,7 +83,7 @@ class Positions(Component):
             self._catalog.remove_positions(key.protocol, partition.topic.uuid, key.consumer, partition.number)
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Write nothing more about it."""
+        """Remove the positions of the partition, unwritten ones too."""
         for key in partition.positions:
             self._changed.pop((partition, key), None)
         partition.positions.clear()
@@ -112,7 +112,7 @@ class Positions(Component):
     def flush_some(self) -> bool:
         """Write the oldest changes, those of one turn. Return whether there are more.
 
-        Where that is refused they wait for the next time.
+        If that is refused, they wait for the next time.
         """
         written: list[tuple[Partition, PositionKey]] = []
         if self._changed:

@@ -68,7 +68,7 @@ class Query:
 
 
 class Selected(NamedTuple):
-    """The batches that were asked for, and the position to go on from, past all that was looked at."""
+    """The requested batches, and the position to continue from, after all messages that were checked."""
 
     batches: list[pa.RecordBatch]
     end_offset: int
@@ -90,7 +90,7 @@ def parse_query(
 def select(
     reading: ReadResult, query: Query, partition: Partition, *, end: int = MAX_OFFSET, max_rows: int | None = None
 ) -> Selected:
-    """Return what ``select_in_turns`` does, in one turn."""
+    """Return the result of ``select_in_turns``, computed in one turn."""
     return finish(select_in_turns(reading, query, partition, end=end, max_rows=max_rows))
 
 

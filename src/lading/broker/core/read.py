@@ -41,7 +41,7 @@ class RunSlice(NamedTuple):
 
 @dataclass(slots=True)
 class ReadResult:
-    """The messages that a reader gets: go over ``pieces`` in order, then go on from ``end_offset``.
+    """The messages that a reader gets: take ``pieces`` in order, then continue from ``end_offset``.
 
     ``count`` messages; ``hidden`` lists (first, end, state) of those to be shown with a state; ``aborted`` the ranges
     that a reader who gets them has to leave out (Kafka). ``damaged`` offsets were left out.
@@ -169,7 +169,7 @@ def _part(run: Run) -> IndexedRun:
 
 
 def _likely_bytes(log: ReadableLog, messages: int) -> int:
-    """About what this many messages take here, so that a small poll does not walk over many chunks."""
+    """Return about how many bytes this many messages have here, so that a small poll does not walk over many chunks."""
     kept = log.next_offset - log.first_offset
     return max(READ_BYTES_MIN, 2 * messages * log.size_bytes // max(kept, 1))
 

@@ -13,7 +13,7 @@ class SiblingAddress(NamedTuple):
     host: str
     tcp_port: int
     http_port: int
-    """0 if it has no HTTP."""
+    """The HTTP port; 0 without HTTP."""
 
 
 class Siblings:

@@ -42,7 +42,7 @@ class States:
     def __init__(
         self, dead_letters: DeadLetters, commit: Commit, counters: Counters, touched: Callable[[Partition], None]
     ) -> None:
-        """``touched`` hears of every partition in which a state was set."""
+        """``touched`` is called with every partition in which a state was set."""
         self._dead_letters = dead_letters
         self._commit = commit
         self._counters = counters
@@ -72,7 +72,7 @@ class States:
         reason: str | None = None,
         now_us: int,
     ) -> int:
-        """Set states as ``set`` does, but share the sync with what else waits for one.
+        """Set states as ``set`` does, but share the sync with other changes that wait for one.
 
         ``done`` is called when it is on disk.
         """
@@ -163,7 +163,7 @@ class SearchResult(NamedTuple):
 
 
 def selecting(where: str, form: PayloadForm = JSON_FORM) -> Query:
-    """Return what a Search asks, with payloads read in ``form``; FilterError says what is wrong with ``where``.
+    """Return the query of a Search, with payloads read in ``form``. Raises FilterError if ``where`` is invalid.
 
     It may take long: not in the event loop.
     """
@@ -182,7 +182,7 @@ class Search:
         self._end = end
 
     def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> ReadResult | None:
-        """Return what lies before the end and was not looked at, or None if nothing does."""
+        """Return the next messages before the end that were not searched yet, or None after the last."""
         end = min(self._end, partition.log.last_stable_offset)
         if self.at >= end:
             return None

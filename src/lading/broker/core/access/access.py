@@ -98,15 +98,15 @@ class AccessControl(Component):
             self._settle_file(recorded_serial)
         self._on_changed = on_changed
         self.version = 0
-        """Grows with each change: what waited over one asks for its rights again."""
+        """Grows with each change: work that waits longer than one change checks its rights again."""
         self._changed_callbacks: list[Callable[[], None]] = []
         self._principals: WeakSet[Principal] = WeakSet()
         self._tokens = {token.hash: token for token in self.table.tokens.values()}
         self._secret = secrets.token_bytes(32)
         self._rule_indexes: dict[str, RuleIndex] = {}
-        """By user who has rules."""
+        """The indexes of rules, by user."""
         self._meters: dict[str, tuple[Quota, QuotaMeter]] = {}
-        """By user, with the quota that they count for."""
+        """The meters by user, each with the quota for which it counts."""
         self._ends_us: int | None = None
 
     def _settle_file(self, recorded_serial: int) -> None:
@@ -122,7 +122,7 @@ class AccessControl(Component):
             self._on_saved(self._file.serial)
 
     def find_file_difference(self) -> str | None:
-        """Return what is wrong with the file on the disk, or None; what is in memory counts in any case."""
+        """Return how the file on the disk differs, or None; the table in memory counts in any case."""
         return self._file.find_difference(self.table.document())
 
     # -- who a client is
@@ -178,12 +178,12 @@ class AccessControl(Component):
         return self._remember(Principal(user.name, user.id, found.name, found.ends_us))
 
     def credentials(self, name: str) -> Credentials:
-        """Return what ``check_password`` needs. No password fits those of an unknown name."""
+        """Return the credentials of a user, for ``check_password``. No password matches those of an unknown name."""
         user = self.table.users.get(name)
         return Credentials() if user is None else user.credentials
 
     def scram_verifier(self, name: str, mechanism: str) -> ScramVerifier:
-        """Return what SCRAM needs of a user; an unknown name has an invented one, each time the same (RFC 5802 9)."""
+        """Return a user's SCRAM verifier; an unknown name gets an invented one, the same each time (RFC 5802 9)."""
         user = self.table.users.get(name)
         if user is not None and (found := user.credentials.scram.get(mechanism)) is not None:
             return found
@@ -201,7 +201,7 @@ class AccessControl(Component):
         return principal
 
     def _find_meter(self, principal: Principal) -> QuotaMeter | None:
-        """Return what counts the requests of a user, the same for all its connections; None without a quota."""
+        """Return the meter of a user's requests, the same for all its connections; None without a quota."""
         if principal.is_trusted:
             return None
         quota = self.table.quota_of(principal.name)
@@ -239,7 +239,7 @@ class AccessControl(Component):
         return rules_allow(rules, operation, resource)
 
     def _index_changes(self, indexes: dict[str, RuleIndex], table: AccessTable) -> None:
-        """Have indexes of the rules of another table. From any thread."""
+        """Build the indexes for another table's rules. Callable from any thread."""
         for name in {*self.table.rules, *table.rules}:
             rules = table.rules.get(name)
             if rules is not self.table.rules.get(name):
@@ -383,7 +383,7 @@ class AccessControl(Component):
         is_active: bool | None = None,
         is_administrator: bool | None = None,
     ) -> Change[User]:
-        """Rename a user, let it log in or not, make it an administrator or not; what is None stays."""
+        """Change a user's name, whether it may log in, and whether it is an administrator; None changes nothing."""
         user = self.table.user(name)
         changed = replace(
             user,
@@ -459,7 +459,7 @@ class AccessControl(Component):
             )
 
     def _replace(self, table: AccessTable) -> Change[None]:
-        """Write another table, then use it."""
+        """Write a new table to disk, then use it."""
         indexes = dict(self._rule_indexes)
         if table.rules is not self.table.rules:
             # of users whose rules are others: one may have many
@@ -544,7 +544,7 @@ class RuleIndex:
             if rule.pattern is PatternKind.PREFIX:
                 prefix_lengths.setdefault(rule.kind, set()).add(len(rule.name))
         self._prefix_lengths = {kind: sorted(lengths) for kind, lengths in prefix_lengths.items()}
-        """By kind; at most as many as a name has characters."""
+        """The lengths of prefixes, by kind; at most as many as a name has characters."""
 
     def find(self, resource: Resource) -> Iterator[AccessRule]:
         """Return the rules that cover a resource, and those of the cluster, which may create any."""

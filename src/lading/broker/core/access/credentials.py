@@ -1,4 +1,4 @@
-"""Passwords and tokens as they are kept: nothing here can be turned back into what a client sends.
+"""Passwords and tokens as they are stored: a client's secret cannot be computed from them.
 
 A password is kept as a salted slow hash (scrypt) and, because SCRAM cannot be checked against that, as the verifiers of
 SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802 section 3, RFC 7677). A token is random, so that a plain hash of it is enough.
@@ -77,7 +77,7 @@ class Credentials:
 
 
 def make_credentials(password: str) -> Credentials:
-    """Return what is kept of a password; slow."""
+    """Return the stored form of a password; slow."""
     data = password.encode()
     salt = secrets.token_bytes(SALT_BYTES)
     digest = _scrypt(data, salt, SCRYPT_LOG2_N, SCRYPT_R, SCRYPT_P)
@@ -113,7 +113,7 @@ def make_token() -> str:
 
 
 def hash_token(token: str) -> str:
-    """Return what is kept of a token."""
+    """Return the stored form of a token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 

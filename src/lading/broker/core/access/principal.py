@@ -15,13 +15,13 @@ class Principal:
     """One login. A session holds it, passes it to ``AccessControl.allows``, and calls ``add_revoked_callback``."""
 
     name: str
-    """As rules name the user; empty while no users are set up."""
+    """The name of the user in rules; empty while no users are set up."""
     user_id: int = 0
     """0 for principals without a user here: strangers, and those known by a certificate or another issuer."""
     token: str | None = None
     """The name of the personal access token that was shown."""
     ends_us: int | None = None
-    """The date from which on the login counts no longer, such as that of its token."""
+    """The date at which the login becomes invalid, such as that of its token."""
     is_trusted: bool = False
     """Whether a token of the settings was shown: everything is allowed."""
     is_revoked: bool = False
@@ -44,7 +44,7 @@ class Principal:
         return cancel
 
     def revoke(self) -> None:
-        """Have the login count no longer, for ``AccessControl``."""
+        """Make the login invalid; called by ``AccessControl``."""
         self.is_revoked = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:

@@ -47,7 +47,7 @@ class Quota:
         return not self.document()
 
     def document(self) -> dict[str, float]:
-        """Return what is bounded, as JSON."""
+        """Return the bounds of the quota, as JSON."""
         return {one: value for one in QUOTA_NAMES if (value := getattr(self, one)) is not None}
 
     @classmethod
@@ -70,7 +70,7 @@ class TokenBucket:
         self._last_us: int | None = None
 
     def take(self, amount: float, now_us: int) -> int:
-        """Take tokens, also those that are not there yet; return the microseconds until the last of them is."""
+        """Take tokens, also future ones; return the microseconds until the bucket has received the last of them."""
         if self._last_us is not None and now_us > self._last_us:
             self._balance = min(self._rate, self._balance + self._rate * (now_us - self._last_us) / _SECOND_US)
         self._last_us = now_us
@@ -92,15 +92,15 @@ class QuotaMeter:
         """Whether ``take_time`` is to be called."""
 
     def take_produced(self, size_bytes: int, now_us: int) -> int:
-        """Take note of a request that publishes."""
+        """Count a request that publishes."""
         return 0 if self._produced is None else self._produced.take(size_bytes, now_us)
 
     def take_read(self, size_bytes: int, now_us: int) -> int:
-        """Take note of messages that are handed out."""
+        """Count messages that are sent to a reader."""
         return 0 if self._read is None else self._read.take(size_bytes, now_us)
 
     def take_time(self, busy_us: float, now_us: int) -> int:
-        """Take note of how long requests kept the event loop busy."""
+        """Count the time for which requests kept the event loop busy."""
         return 0 if self._time is None else self._time.take(busy_us, now_us)
 
 

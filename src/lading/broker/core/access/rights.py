@@ -43,7 +43,7 @@ class Right(StrEnum):
     """An operation on a resource."""
 
     ALL = "all"
-    """In rules only: each of the others."""
+    """All other rights; in rules only."""
     DESCRIBE = "describe"
     """Know that it exists, and its settings and sizes."""
     READ = "read"
@@ -200,7 +200,7 @@ _CREATED: Final = frozenset({ResourceKind.STREAM, ResourceKind.TOPIC})
 
 
 def rules_allow(rules: Iterable[AccessRule], operation: Right, resource: Resource) -> bool:
-    """Return what the rules of one user say."""
+    """Return whether the rules of one user allow an operation."""
     granted_by, found = _GRANTED_BY[operation], False
     for rule in rules:
         if rule.denies:

@@ -15,7 +15,7 @@ from .quotas import Quota
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule
 
 _RULE_ORDER: Final = attrgetter("user", "kind", "pattern", "name", "operation", "denies")
-"""As rules compare, which do it ten times as slowly."""
+"""The order of rules as a key: comparing the rules themselves takes ten times as long."""
 
 PASSWORD_CHARACTERS_MAX = 1024
 
@@ -25,11 +25,11 @@ class User:
     """A user who may log in."""
 
     id: int
-    """From 1, never used again."""
+    """Ids count from 1; one is never assigned again."""
     name: str
     credentials: Credentials = field(repr=False)
     created_us: int
-    """A date."""
+    """The date of the user's creation."""
     is_active: bool = True
     """Whether the user may log in."""
     is_administrator: bool = False
@@ -88,17 +88,17 @@ class Token:
 
 @lazy_dataclass(frozen=True, slots=True)
 class AccessTable:
-    """All of it at one time."""
+    """All users, tokens, rules and quotas at one time."""
 
     users: Mapping[str, User] = field(default_factory=dict)
-    """By name."""
+    """Users by name."""
     tokens: Mapping[tuple[str, str], Token] = field(default_factory=dict)
-    """By owner and name."""
+    """Tokens by owner and name."""
     rules: Mapping[str, frozenset[AccessRule]] = field(default_factory=dict)
-    """By user."""
+    """Rules by user."""
     next_id: int = 1
     quotas: Mapping[str, Quota] = field(default_factory=dict)
-    """By user, or EVERYBODY for those who have none of their own."""
+    """Quotas by user, and under EVERYBODY that of users without their own."""
 
     def user(self, name: str) -> User:
         """Return a user. Raises Refusal if no user has this name."""
@@ -176,7 +176,7 @@ class AccessTable:
         return sorted((rule for rules in self.rules.values() for rule in rules), key=_RULE_ORDER)
 
     def sort_rules(self) -> Turns[list[AccessRule]]:
-        """Return the same in turns: comparing a hundred thousand takes a second."""
+        """Return all rules, sorted in turns: comparing a hundred thousand takes a second."""
         rules = yield from collect_in_turns(rule for rules in self.rules.values() for rule in rules)
         return (yield from sort_in_turns(rules, _RULE_ORDER))
 

@@ -44,7 +44,7 @@ __all__ = [
 
 LOG: Final = logging.getLogger("lading.broker")
 BEFORE_IN_PLACE_BYTES: Final = ENVELOPE_BYTES
-"""The bytes that are overwritten before messages that are written from the buffer that holds them."""
+"""The bytes before messages that are overwritten if the messages are written straight from their receive buffer."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class Appender(Component):
 
     def __init__(self, commit: Commit, counters: Counters, unsynced_bytes_max: int) -> None:
         self.on_pending: Callable[[], None] = ignore
-        """Called when something waits for ``flush`` that did not before."""
+        """Called when an append begins to wait for ``flush`` and none waited before."""
         self.on_lost: Callable[[Partition, int], None] = _nothing_lost
-        """Called with a partition and an offset from which on nothing has happened."""
+        """Called with a partition and the offset from which on its appends have failed."""
         self._commit = commit
         self._counters = counters
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -84,9 +84,9 @@ class Appender(Component):
         self._before: list[Callable[[], None]] = []
         """Callbacks to call before the next flush."""
         self._asked = False
-        """A flush was asked for and has not begun."""
+        """Whether a flush was requested and has not begun."""
         self._alone: object = None
-        """The one source that has appended since the last flush."""
+        """The only source that has appended since the last flush."""
         self._relieved: list[Callable[[], None]] = []
         self.completions = CallbackQueue()
         """Callbacks of syncs that are still to be called: a sync covers appends, and changes of the catalog, of many
@@ -172,7 +172,7 @@ class Appender(Component):
         counters.bytes_in += append.size_bytes
 
     def call_before_flush(self, callback: Callable[[], None]) -> None:
-        """Call back once, before the next flush writes what was appended."""
+        """Call back once, before the next flush writes."""
         self._before.append(callback)
         self._ask()
 
@@ -191,7 +191,7 @@ class Appender(Component):
         return append
 
     def flush(self) -> None:
-        """Write what was appended since the last flush and hand it to the commit; the end of a loop pass calls this."""
+        """Write the appends since the last flush and pass them to the commit; called at the end of a loop pass."""
         before, self._before = self._before, []
         try:
             for callback in before:
@@ -220,7 +220,10 @@ class Appender(Component):
                 LOG.exception("partition %s: writing failed", partition)
 
     def close_chunk(self, partition: Partition) -> None:
-        """Write the open chunk: what follows lies in another. Where that fails its appends fail, and it raises."""
+        """Write the open chunk: later appends go to another.
+
+        If that fails, its appends fail, and the error is raised.
+        """
         partition.log.watched = bool(partition.read_waiters)
         try:
             partition.log.flush()
@@ -264,7 +267,7 @@ class Appender(Component):
         self.completions.call(relieved)
 
     def _fail_from(self, partition: Partition, offset: int, refusal: Refusal) -> None:
-        """Appends that reach past ``offset`` have not happened."""
+        """Fail the appends that have messages from ``offset`` on."""
         self.on_lost(partition, offset)
         pending = partition.pending
         if not pending or all(append.end_offset <= offset for append in pending):
@@ -283,7 +286,7 @@ class Appender(Component):
             self.call_before_flush(self._relieve)
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Fail what waits for the partition."""
+        """Fail the pending appends of the partition."""
         self._fail_from(
             partition,
             0,

@@ -22,7 +22,7 @@ from .append import Appender, Write, WriteResult
 from .writer_state import WriterStateManager
 
 SEQUENCES: Final = 1 << 31
-"""Sequences begin again at 0 here."""
+"""The number of sequences: after the highest one they begin again at 0."""
 
 
 class NumberedBatch(Protocol):
@@ -42,11 +42,11 @@ class NumberedBatch(Protocol):
 
     @property
     def records(self) -> int:
-        """How many messages."""
+        """The number of messages."""
 
     @property
     def transactional(self) -> bool:
-        """Whether it belongs to what its producer has open."""
+        """Whether it belongs to its producer's open transaction."""
 
 
 class NumberedAppender:

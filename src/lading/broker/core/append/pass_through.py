@@ -18,7 +18,7 @@ from ..read import find_skipped_ranges, read_chunk_range
 from ..topology import Partition
 
 _AHEAD_CHUNKS_MAX: Final = 64
-"""If chunks are small, looking ahead costs more than it spares."""
+"""At most this many chunks are looked ahead: with small chunks, looking ahead costs more than it saves."""
 
 
 class Whole(NamedTuple):

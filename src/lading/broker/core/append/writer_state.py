@@ -94,7 +94,7 @@ class WriterStateManager(Component):
             log.sync_states()
 
     def on_synced(self, partition: Partition) -> None:
-        """Keep a snapshot when a segment was closed, best when nothing is under way."""
+        """Store a snapshot after a segment was closed, if possible while no append is under way."""
         writers, log = partition.writers, partition.log
         if writers is None:
             return
@@ -122,16 +122,16 @@ class WriterStateManager(Component):
             writers.snapshot_rolls, writers.snapshot_ends[number] = log.rolls_count, log.next_offset
 
     def snapshot_all(self) -> None:
-        """Keep what is known of all partitions' writers."""
+        """Store snapshots of the writers of all partitions."""
         for partition in self._written:
             self.snapshot(partition)
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Keep no more snapshots of it."""
+        """Store no more snapshots of the deleted partition."""
         self._written.pop(partition, None)
 
     def close(self, now_us: int) -> None:
-        """Keep what is known of all partitions' writers, as far as the disk takes it."""
+        """Store snapshots of the writers of all partitions, unless the disk refuses them."""
         for partition in self._written:
             self._attempts.attempt(partial(self.snapshot, at_close=True), partition)
 
@@ -166,7 +166,7 @@ class WriterStateManager(Component):
 
 
 def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
-    """Put into the overlay what the control record at ``offset`` decides, as far as it does not stand there."""
+    """Add the decision of the control record at ``offset`` to the overlay, unless the overlay has it."""
     log, writers = partition.log, partition.writers
     if log.control_ranges(offset, offset + 1) != [(offset, offset + 1)]:
         log.add_control(offset, offset + 1)
@@ -184,7 +184,7 @@ def update_last_stable_offset(partition: Partition) -> None:
 
 
 def _load_snapshots(log: PartitionLog) -> dict[str, Snapshot]:
-    """Return the snapshots of writers that hold, by name."""
+    """Return the valid snapshots of writers, by name."""
     found = ((name, log.load_snapshot(name)) for name in SNAPSHOTS)
     # the log's own repairs delete those with lost blocks, but may have to wait
     return {name: one for name, one in found if one is not None and not _counts_lost_blocks(log, one)}

@@ -62,21 +62,21 @@ class Cleaning:
 
     segments: Sequence[ClosedSegment]
     first_offset: int
-    """Messages before it are deleted already."""
+    """The first offset of the partition; earlier messages are deleted."""
     clean_end: int
     """Before it every key has only one message, but for those in segments that were left alone."""
     due_end: int
-    """Tombstones and control records before it may go."""
+    """The offset before which tombstones and control records may be removed."""
     aborted: Ranges
     control: Ranges
     states: Ranges
     memory_bytes: int
     segment_bytes: int
-    """Segments that have no more bytes together become one."""
+    """Segments with at most this many bytes together are joined."""
 
 
 class Replace(NamedTuple):
-    """Step: replace segments; the generator is sent whether that was done."""
+    """A step: replace segments. The generator is sent whether that was done."""
 
     rewritten: RewrittenSegment
 
@@ -132,7 +132,7 @@ def clean(cleaning: Cleaning) -> Generator[Step, bool | None, Cleaned]:
 
 
 def _take_group(segments: Sequence[ClosedSegment], damaged: set[int], size_bytes_max: int) -> list[ClosedSegment]:
-    """Return the first segments that may become one; none if the first is damaged."""
+    """Return the first segments that may be joined; an empty list if the first is damaged."""
     group: list[ClosedSegment] = []
     size_bytes = 0
     for segment in segments:
@@ -146,7 +146,7 @@ def _take_group(segments: Sequence[ClosedSegment], damaged: set[int], size_bytes
 def _map_keys(
     cleaning: Cleaning, keys: KeyOffsets, damaged: set[int], cleaned: Cleaned
 ) -> Generator[Step, bool | None, int]:
-    """Add the keys from ``clean_end`` on until the memory is full; return up to which offset."""
+    """Add the keys from ``clean_end`` on until the memory is full; return the offset that was reached."""
     end = cleaning.clean_end
     for segment in cleaning.segments:
         if segment.end_offset <= end:
@@ -398,7 +398,7 @@ def _ranges_of(offsets: NDArray[np.int64], kept: NDArray[np.bool_]) -> list[tupl
 
 
 class _ChunkJoiner:
-    """Joins what is kept into chunks that cover all offsets of a segment, and passes them on."""
+    """Joins the kept messages into chunks that cover all offsets of a segment, and passes them on."""
 
     def __init__(self, rewriter: SegmentRewriter, base_offset: int) -> None:
         self._rewriter = rewriter

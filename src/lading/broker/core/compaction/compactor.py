@@ -126,7 +126,7 @@ class Compactor(Component):
         self._failed_until_us: dict[Partition, int] = {}
         self._run: _Run | None = None
         self._candidates: list[tuple[float, int, Partition]] = []
-        """Found by the round that is under way; the one to clean first has the lowest number."""
+        """The partitions that the present round has found; the one with the lowest number is cleaned first."""
         self._wanted: list[Partition] = []
         self._forgotten: deque[tuple[Partition, RangeKind, tuple[int, int]]] = deque()
         """Ranges of logs without a message that is left, to be dropped in the next ticks."""
@@ -134,7 +134,7 @@ class Compactor(Component):
     # ------------------------------------------------------------------------------------------ when
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
-        """Take other settings."""
+        """Apply other settings."""
         self._settings = settings
 
     def on_partition_deleted(self, partition: Partition) -> None:
@@ -164,7 +164,7 @@ class Compactor(Component):
 
     @property
     def due_us(self) -> int:
-        """When there is something to do."""
+        """The time at which there is work for ``tick``."""
         has_work = self._run is not None or self._wanted or self._candidates or self._forgotten
         return SOON_US if has_work or self.round.is_under_way else self._due_us
 
@@ -177,7 +177,7 @@ class Compactor(Component):
         self._forget_some()
 
     def close(self, now_us: int) -> None:
-        """Stop cleaning; what is rewritten so far counts."""
+        """Stop cleaning; segments that were replaced so far stay replaced."""
         self._wanted, self._candidates = [], []
         self._cancel(waits=True)
 
@@ -353,7 +353,7 @@ class Compactor(Component):
             self._mark_active(partition)
 
     def _fail(self, run: _Run, error: Exception, now_us: int) -> None:
-        """Report what could not be cleaned; it is tried again later, and nothing is lost."""
+        """Report a partition that could not be cleaned; cleaning is tried again later, and no message is lost."""
         self._failed_until_us[run.partition] = now_us + AFTER_FAILURE_US
         if not isinstance(error, FileNotFoundError):
             self._counters.failed_compactions += 1

@@ -14,7 +14,7 @@ from ....model.errors import CorruptLog, NewerFormat
 
 
 class FoundTopics:
-    """Compares catalog and directories; what it decides stands in ``notes``, for the operator."""
+    """Compares catalog and directories; its decisions are listed in ``notes``, for the operator."""
 
     def __init__(self, catalog: Catalog, directory: DataDirectory, notes: list[str], now_us: int) -> None:
         self._now_us = now_us

@@ -46,7 +46,7 @@ class Namespace:
         self.notes: list[str] = []
         """Sentences about what a start found of topics that the catalog does not know, or not as they are."""
         self.version = 0
-        """Grows with ``forget_routes``."""
+        """Grows with each call of ``forget_routes``."""
         self.wakeups = CallbackQueue()
         """Calls back readers that wait."""
         self._streams: dict[int, Stream] = {}
@@ -266,7 +266,7 @@ class Namespace:
             )
 
     def link_topic(self, topic: Topic) -> None:
-        """Let everybody find the topic."""
+        """Add the topic to lookups."""
         self.forget_routes()
         topic.stream.topics[topic.id] = topic
         self._flat_names.add(topic)
@@ -429,12 +429,12 @@ class FlatNames:
         return [flat_name(*pair) for pair in product(self._with_next(stream, stream.name), topic_names)]
 
     def add(self, topic: Topic) -> None:
-        """Have a topic found by all its names."""
+        """Add a topic under all its names."""
         for name in self._names_of(topic):
             self._topics[name] = topic
 
     def remove(self, topic: Topic) -> None:
-        """Have a topic found no more."""
+        """Remove a topic."""
         for name in self._names_of(topic):
             self._topics.pop(name, None)
         self._next.pop(topic, None)
@@ -446,7 +446,7 @@ class FlatNames:
             self.add(topic)
 
     def settle(self, renamed: Stream | Topic, *, take: bool) -> None:
-        """End what ``reserve`` began: with the next name if ``take``, else with the one before."""
+        """End a reservation: keep the new name if ``take``, else the old one."""
         topics = _topics_of(renamed) if self._next.get(renamed) is not None else []
         known = [topic for topic in topics if any(self._topics.get(name) is topic for name in self._names_of(topic))]
         for topic in known:

@@ -10,7 +10,7 @@ from ..settings import TopicSettings
 from ..topology import ID_MAX, Topic
 
 NAME_BYTES_MAX: Final = 255
-"""iggy.md A6."""
+"""Bytes of a name at most (iggy.md A6)."""
 
 
 def find_free_id(taken: Collection[int]) -> int:
