@@ -61,6 +61,7 @@ def test_a_visitor_sees_the_document_and_nothing_of_the_broker(team: Team) -> No
     for path in ("/api/about", "/api/topics", "/api/tail?topic=mine", "/api/nothing", "/api/"):
         answer = browser.get(path)
         assert (answer.status_code, answer.json()["needs_login"]) == (401, True)
+        assert answer.json()["login_url"] == "/login"
     assert browser.post("/api/topic/create", json={"topic": "x"}).status_code == 401
     page = browser.get("/login?next=/topic%3Ftopic=mine")
     assert page.status_code == 200 and 'value="/topic?topic=mine"' in page.text

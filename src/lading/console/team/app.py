@@ -194,9 +194,9 @@ class TeamConsole:
         try:
             session = await (self._find_vouched(request) if self._is_vouched else self._find_session(request))
         except Refusal as refusal:
-            status = 401 if refusal.reason in ENDED else 403
-            document = describe_end(str(refusal), login_url="/") if status == 401 else {"error": str(refusal)}
-            await json_answer(document, status)(request.scope, request.receive, send)
+            is_login = refusal.reason in ENDED
+            answer = self._refuse(str(refusal)) if is_login else json_answer({"error": str(refusal)}, 403)
+            await answer(request.scope, request.receive, send)
             return
         except LadingError as error:
             await error_answer(error)(request.scope, request.receive, send)
