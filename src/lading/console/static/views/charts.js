@@ -20,12 +20,12 @@ export function columns(label, axis, stacks) {
   // stacks: [label, parts]; parts, from below: [name, number, class of its colour], the same names in each stack
   const most = Math.max(1, ...stacks.map(([, parts]) => parts.reduce((sum, [, value]) => sum + value, 0)));
   return [
-    h("div", { class: "stack", role: "img", "aria-label": label }, stacks.map(([at, parts]) => h("span", { title: `${at}: ${parts.map(([name, value]) => `${count(value)} ${name}`).join(", ")}` },
+    h("div", { class: "chart" }, h("span", { class: "axis" }, h("span", {}, count(most)), h("span", {}, "0")), h("div", { class: "stack", role: "img", "aria-label": label }, stacks.map(([at, parts]) => h("span", { title: `${at}: ${parts.map(([name, value]) => `${count(value)} ${name}`).join(", ")}` },
       parts.map(([, value, kind]) => {
         const bar = h("i", { class: kind });
         bar.style.height = `${(100 * value) / most}%`;
         return bar;
-      })))),
+      }))))),
     stacks.length ? h("details", {}, h("summary", {}, "As a table"), table([axis, ...stacks[0][1].map(([name]) => [name, "n"])], stacks.map(([at, parts]) => [at, ...parts.map(([, value]) => count(value))]))) : null,
   ];
 }
