@@ -280,7 +280,7 @@ def test_states_are_counted_then_set_and_hidden(page: TestClient) -> None:
 
 CHANGES = (
     "/api/send", "/api/states", "/api/dead-letters/redrive", "/api/quarantine/redrive", "/api/group/reset",
-    "/api/group/delete", "/api/topic/create", "/api/topic/settings", "/api/topic/delete",
+    "/api/group/delete", "/api/topic/create", "/api/topic/settings", "/api/topic/empty", "/api/topic/delete",
 )  # fmt: skip
 
 
