@@ -26,7 +26,7 @@ _LOWER = uint32(0x20202020)
 _TRUE, _FALS = uint32(int.from_bytes(b"true", "little")), uint32(int.from_bytes(b"fals", "little"))
 _LOWER_E = ord("e")
 _DIGITS_EXACT = 18
-"""As many decimal digits always fit an int64."""
+"""This many decimal digits always fit an int64."""
 _MANTISSA_MAX = 1 << 53
 _POWERS = np.array([10.0**exponent for exponent in range(23)])
 """Powers of ten that a double holds exactly: one operation on exact operands rounds once (Clinger's fast path)."""

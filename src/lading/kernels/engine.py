@@ -89,7 +89,7 @@ def count_loaded() -> int:
 
 
 def is_loading() -> bool:
-    """Return whether the fallback serves for kernels that a broker has asked for."""
+    """Return whether a broker uses the fallback of some requested kernels, because they are still being loaded."""
     return not _requested <= _loaded.keys()
 
 
@@ -204,10 +204,10 @@ def _cache_dir(xdg_cache_home: str) -> Path:
 
 
 def unsafe_path(directory: Path) -> Path | None:
-    """Return what other users may change of ``directory``, its files and all that is above it; None for nothing.
+    """Return the first of ``directory``, its files and its parents that other users may change, or None.
 
-    As ssh asks of keys: owned by this user or root, and writable by no other user. A parent with the sticky bit, as
-    /tmp has it, is good enough, and so is a group that has no other member.
+    The rule is that of ssh for keys: owned by this user or root, and not writable by other users. A parent with the
+    sticky bit, as /tmp has it, is good enough, and so is a group that has no other member.
     """
     directory = directory.resolve()
     with os.scandir(directory) as entries:

@@ -1,4 +1,4 @@
-"""Tables that a pass over lent sockets and its kernels share: a row a socket, by its file number, and what was read."""
+"""Tables that a pass over lent sockets shares with its kernels: a row for each socket, and the bytes read."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def sync_round(inp: int, out: int, capacity: int) -> int:
-    """One turn of the loop: at most ``capacity`` file numbers; how many were synced, 0 at the end of the pipe."""
+    """Sync the files whose numbers are next in the pipe, at most ``capacity``. Return how many; 0 at the pipe's end."""
     data = os.read(inp, 4 * capacity)
     while data and len(data) % 4:
         more = os.read(inp, 4 - len(data) % 4)

@@ -32,7 +32,7 @@ def _longer(array: Data, at: int, end: int, bytes_max: int) -> tuple[int, int]:
 
 @inline
 def varint32(array: Data, at: int, end: int) -> tuple[int, int]:
-    """The 32-bit number at ``at`` and the position after it; -1 for that if it is longer than that or cut off."""
+    """The 32-bit number at ``at`` and the position after it; a position of -1 if it is longer, or cut off."""
     if at < end:
         byte = int64(load8(array, at))
         if byte < 0x80:
@@ -48,7 +48,7 @@ def varint32(array: Data, at: int, end: int) -> tuple[int, int]:
 
 @inline
 def varint64(array: Data, at: int, end: int) -> tuple[int, int]:
-    """The same for a 64-bit number."""
+    """The 64-bit number at ``at`` and the position after it; -1 for that if it is too long or cut off."""
     if at < end:
         byte = int64(load8(array, at))
         if byte < 0x80:

@@ -6,13 +6,13 @@ from typing import Any
 
 
 def varint32(array: Any, at: int, end: int) -> tuple[int, int]:
-    """The 32-bit number at ``at`` and the position after it; -1 for that if it is longer than that or cut off."""
+    """The 32-bit number at ``at`` and the position after it; a position of -1 if it is longer, or cut off."""
     value, at = _read_unsigned(array, at, min(end, at + 5))
     return ((value >> 1) ^ -(value & 1), at) if at >= 0 and value < 1 << 32 else (0, -1)
 
 
 def varint64(array: Any, at: int, end: int) -> tuple[int, int]:
-    """The same for a 64-bit number."""
+    """The 64-bit number at ``at`` and the position after it; -1 for that if it is too long or cut off."""
     value, at = _read_unsigned(array, at, min(end, at + 10))
     value &= (1 << 64) - 1
     return (value >> 1) ^ -(value & 1), at

@@ -147,7 +147,7 @@ _PREFIXES = {
     Kind.UINT8: "u8", Kind.UINT16: "u16", Kind.UINT32: "u32", Kind.UINT64: "u64", Kind.UINT128: "u128",
     Kind.FLOAT32: "f32", Kind.FLOAT64: "f64",
 }  # fmt: skip
-"""The functions of this module that make a value of a kind; text, bytes and bool are written as Python's own."""
+"""The function of this module by kind; Python's own str, bytes and bool stand for text, bytes and booleans."""
 _MAKERS: dict[int, Callable[[Any], HeaderValue]] = {
     **{int(kind): globals()[name] for kind, name in _PREFIXES.items()},
     int(Kind.STRING): string,

@@ -81,9 +81,9 @@ def clear_names(slots: Data, headers: int) -> int:
 
 @routine
 def count_name(slots: Data, mask: int, names: Data, at: int, size: int) -> int:
-    """Return how often the table has the name ``names[at : at + size]`` already, and note it once more.
+    """Return how often the name ``names[at : at + size]`` was counted before, and count it once more.
 
-    Comparing it with each name before would cost a message of many headers their square.
+    Comparing it with each earlier name would take time quadratic in the number of headers.
     """
     slot = int64(crc32(names, at, size)) & mask
     # in bounds: see ``clear_names``; half of the slots are free, so that the search ends
@@ -315,7 +315,7 @@ def _undo_carrier(
     changed: Bytes,
     plain: Address,
 ) -> bool:
-    """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers.
+    """Undo the carrier ``values[start:end]``; return False if ``make`` would not write it for just these headers.
 
     ``shown`` is the table of names, ends and bytes of names, ends and bytes of values, whether each is there, and
     scratch: all by address.

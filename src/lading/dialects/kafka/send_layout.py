@@ -13,6 +13,6 @@ CARRIER: Final = NAME.encode()
 CARRIER_BYTES: Final = len(CARRIER)
 CARRIER_HEAD: Final = int.from_bytes(CARRIER[:8], "little")
 CARRIER_TAIL: Final = int.from_bytes(CARRIER[-8:], "little")
-"""The first and the last eight bytes of the name, which together are all of it."""
+"""The first and the last eight bytes of the name; they overlap or touch, so that both together identify it."""
 ESCAPE: Final = ord("\\")
 """The beginning of a header key that stands for other bytes."""

@@ -221,7 +221,7 @@ def scan(
 
 @inline
 def _copy_value(out: Data, to: int, data: Data, side: Data, header_data: Data, row: int) -> int:
-    """The bytes of a value that is there; its size."""
+    """Copy the bytes of a value that is not null; return its size."""
     # in bounds: ``scan`` wrote ``row`` and found the value whole, and the caller's buffer has room for its size
     form, value, size = (
         int64(load64(header_data, row + 8 * FORM)),

@@ -105,7 +105,10 @@ def _check_block_at_edge(data: Data, at: int, end: int, typed: int) -> int:
 
 @step
 def _copy_typed(out: Data, to: int, data: Data, at: int, end: int) -> int:
-    """Copy a block that adds up and whose keys have no kinds, with those of text; the position after it."""
+    """Copy a valid block of headers whose keys have no kinds, and give each key the kind of text.
+
+    Return the end of the copy.
+    """
     # in bounds: the caller's target has a byte more for each header
     while at < end:
         size = 4 + int64(load32(data, at))
