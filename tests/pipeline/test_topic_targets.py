@@ -193,7 +193,7 @@ REFUSED = {
     "no topic": ("kafka://127.0.0.1:9092", "names no topic; write for example kafka://127.0.0.1:9092/flights"),
     "two names": ("iggy://127.0.0.1/a/b", "a topic in a stream is written STREAM.TOPIC"),
     "a directory": ("file:///tmp/data/late", "is no server|is not a server"),
-    "a store": ("s3://bucket/late", "'s3' URLs are not supported"),
+    "a store": ("s3://bucket/late", "a table begins with its form; write parquet:s3://bucket/late"),
 }
 
 

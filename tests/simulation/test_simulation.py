@@ -242,7 +242,11 @@ def _forget_what_was_under_way(tracker: InFlightTracker, state: DispatcherState)
             "in_flight.InFlightTracker.finish",
             lambda tracker, subscriber, offsets: len(offsets),
         ),
-        ("is delivered again, finished, and stored", "channels.Channels.store", lambda channels, now_us: None),
+        (
+            "is delivered again, finished, and stored",
+            "channels.Channels._store_rows",
+            lambda channels, changed, now_us: 0,
+        ),
     ],
 )
 def test_a_channel_that_is_broken_is_found(fault: str, method: str, broken: Callable[..., object]) -> None:

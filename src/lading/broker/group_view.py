@@ -167,6 +167,9 @@ def _channel_view(channel: Channel) -> GroupView:
 
 
 def _channel_progress(channel: Channel) -> list[PartitionLag]:
+    for lane in channel.lanes:
+        # a channel without subscribers looks once a second what was deleted: an emptied topic has no lag at once
+        lane.follow_retention()
     return [
         PartitionLag(
             channel.topic.flat_name,

@@ -61,7 +61,9 @@ def _is_unformed_table(value: str) -> bool:
     """Return whether a target is the place of a table with a scheme that no topic has, without the table's form."""
     scheme = value.partition(":")[0].lower()
     known = (*FORMATS, *SCHEMES, "http", "https")
-    return has_scheme(value) and scheme not in known and not get_close_matches(scheme, known, 1, 0.5)
+    # a word and a directory, as in orc:./late, is a form that does not exist
+    is_place = "://" in value or scheme == "dbfs"
+    return is_place and has_scheme(value) and scheme not in known and not get_close_matches(scheme, known, 1, 0.5)
 
 
 def _table_prefixes() -> tuple[str, ...]:
