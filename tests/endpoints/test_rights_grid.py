@@ -282,9 +282,14 @@ def allowed_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 # -- each face: all of its commands
 
 
+JOIN_TIMEOUT_S = 30.0
+
+
 def kafka_commands(world: World) -> Iterator[Command]:
     def ask(role: str, name: str, version: int, frame: bytes) -> bool:
         kafka = KafkaFrames(world.running.endpoints["kafka"])
+        # a JoinGroup waits ten seconds for the member that another role's request has left in the group
+        kafka.socket.settimeout(JOIN_TIMEOUT_S)
         try:
             if role != "stranger":
                 log_in_as(kafka, role)
