@@ -283,13 +283,18 @@ def allowed_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 JOIN_TIMEOUT_S = 30.0
+"""A JoinGroup waits ten seconds for the member that another role's request has left in the group."""
+
+
+def connect_kafka(world: World) -> KafkaFrames:
+    kafka = KafkaFrames(world.running.endpoints["kafka"])
+    kafka.socket.settimeout(JOIN_TIMEOUT_S)
+    return kafka
 
 
 def kafka_commands(world: World) -> Iterator[Command]:
     def ask(role: str, name: str, version: int, frame: bytes) -> bool:
-        kafka = KafkaFrames(world.running.endpoints["kafka"])
-        # a JoinGroup waits ten seconds for the member that another role's request has left in the group
-        kafka.socket.settimeout(JOIN_TIMEOUT_S)
+        kafka = connect_kafka(world)
         try:
             if role != "stranger":
                 log_in_as(kafka, role)
@@ -561,7 +566,7 @@ def test_rows_of_a_list_are_allowed_one_by_one(allowed_world: World, full: bool)
             continue
         lists.add(f"{name} {path}")
         own_topic(world)
-        kafka = KafkaFrames(world.running.endpoints["kafka"])
+        kafka = connect_kafka(world)
         log_in_as(kafka, "other")
         kafka.send(frame)
         try:
