@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from ..model.errors import LocalError
-from .options import DEFAULT_SERVER, AsOutput, Listener, WithParent, local_path, parse_listen_address
+from .options import (
+    DEFAULT_SERVER,
+    AsOutput,
+    KeyFile,
+    ListenAddress,
+    Listener,
+    WithParent,
+    local_path,
+    parse_listen_address,
+)
 from .output import Output, print_note
 
 
@@ -22,9 +31,7 @@ def console(
             help="What to show: a lading://, iggy:// or kafka:// URL, or a data directory.",
         ),
     ] = DEFAULT_SERVER,
-    address: Annotated[
-        str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen on this machine; 0 is a free port.")
-    ] = "127.0.0.1:7071",
+    address: ListenAddress = "127.0.0.1:7071",
     read_only: Annotated[bool, typer.Option("--read-only", help="Turn everything off that changes something.")] = False,
     pipeline: Annotated[
         list[Path] | None,
@@ -72,13 +79,7 @@ def console(
             help="PEM file of a certificate: serve several people over HTTPS, on addresses of other machines too.",
         ),
     ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", metavar="FILE", parser=local_path,
-            help="PEM file of its key, without a password. Default: in the file of the certificate.",
-        ),
-    ] = None,
+    key: KeyFile = None,
     output: AsOutput = Output.TEXT,
     listener: Listener = None,
     with_parent: WithParent = False,

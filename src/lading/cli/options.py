@@ -69,6 +69,16 @@ def split_source(words: Sequence[str], from_: str | None, names: Sequence[str]) 
     return (from_ or os.environ.get("LADING_SERVER", DEFAULT_SERVER), *words)
 
 
+ListenAddress = Annotated[
+    str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen on this machine; 0 is a free port.")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key", metavar="FILE", parser=local_path,
+        help="PEM file of its key, without a password. Default: in the file of the certificate.",
+    ),
+]  # fmt: skip
 TopicName = Annotated[str, typer.Argument(help="Topic; one of another stream than default is STREAM.TOPIC.")]
 UserName = Annotated[str, typer.Argument(help="Name of the user.")]
 Server = Annotated[

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, Listener, WithParent, local_path, parse_listen_address
+from .options import (
+    DEFAULT_SERVER,
+    AsOutput,
+    KeyFile,
+    ListenAddress,
+    Listener,
+    WithParent,
+    local_path,
+    parse_listen_address,
+)
 from .output import Output, print_note
 from .storage_option import Storage, parse_options, parse_storage
 
@@ -21,9 +30,7 @@ def tables(
             help="Whose topics: a lading://, iggy:// or kafka:// URL, or a data directory.",
         ),
     ] = DEFAULT_SERVER,
-    address: Annotated[
-        str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen on this machine; 0 is a free port.")
-    ] = "127.0.0.1:8181",
+    address: ListenAddress = "127.0.0.1:8181",
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,13 +68,7 @@ def tables(
             help="PEM file of a certificate: serve HTTPS, on addresses of other machines too.",
         ),
     ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", metavar="FILE", parser=local_path,
-            help="PEM file of its key, without a password. Default: in the file of the certificate.",
-        ),
-    ] = None,
+    key: KeyFile = None,
     output: AsOutput = Output.TEXT,
     listener: Listener = None,
     with_parent: WithParent = False,

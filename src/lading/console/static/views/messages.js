@@ -261,9 +261,10 @@ export async function render(main, context) {
     const heads = ["offset", "time (UTC)", "key", ...(columns.length ? columns : ["headers"]), "payload"];
     const open = params.get("open");
     const body = h("tbody");
+    const isShort = isCompact();
     for (const one of rows) {
       const name = `${one.partition}:${one.offset}`;
-      const row = openRow(name, (at) => toggle(at, one), cells(one, columns, heads, isCompact()));
+      const row = openRow(name, (at) => toggle(at, one), cells(one, columns, heads, isShort));
       body.append(row);
       if (open === name) expand(row, one);
     }
