@@ -31,6 +31,7 @@ from lading.serve.companion import Companion
 from lading.serve.local_server import listen
 from lading.settings.loading import load
 from lading.transports.lading.transport import LadingTransport
+from lading.transports.open import holds_secret
 
 from .conftest import SCRIPT, TestClient, client, run_pipeline
 
@@ -243,8 +244,17 @@ def test_no_other_spelling_goes_around_the_key(
 
 def test_secrets_are_seen_wherever_they_stand(broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ConsoleSource(broker.url).holds_secret
-    monkeypatch.setenv("LADING_TOKEN", "x")
-    assert ConsoleSource(broker.url).holds_secret
+    for ending in ("", "_file", "_env", "_command"):
+        with monkeypatch.context() as here:
+            here.setenv(f"LADING_TOKEN{ending.upper()}", "x")
+            assert holds_secret(broker.url), ending
+        if ending:
+            assert holds_secret(f"{broker.url}?timeout_s=3&token{ending}=x"), ending
+            assert holds_secret(f"kafka://127.0.0.1:9092?username=ann&password{ending}=x"), ending
+    # a broker may take the user from the certificate of its client
+    assert holds_secret("kafka://127.0.0.1:9092?tls=true&certificate_file=a.pem")
+    assert not holds_secret("kafka://127.0.0.1:9092?tls=true&ca_file=a.pem")
+    assert not holds_secret("./data")
 
 
 def test_a_server_that_is_away_is_named_and_found_again(listener: socket.socket) -> None:

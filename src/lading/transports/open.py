@@ -16,8 +16,10 @@ from ..model.errors import SettingError
 from ..model.protocol import Capabilities, Scheme
 from .interface import Transport
 from .option_values import parse_option
-from .secrets import PREFIX, SECRETS, TRANSPORT_SECRETS, add_environment, read_references, reference_names
+from .secrets import PREFIX, TRANSPORT_SECRETS, add_environment, read_references, reference_names, secret_of
 
+CLIENT_CERTIFICATE: Final = "certificate_file"
+"""An option that logs in too, at servers that take the user from the certificate of a client."""
 _IMPORTING: Final = Lock()
 
 
@@ -102,9 +104,9 @@ def without_options(url: str) -> str:
 def holds_secret(url: str) -> bool:
     """Return whether requests to a URL log in, by an option of it or one of the environment."""
     text = without_options(url)
-    options = url.removeprefix(text)
-    known = [name for name in option_names(text) if name.removesuffix("_file") in SECRETS]
-    return any(f"{name}=" in options or os.environ.get(PREFIX + name.upper()) for name in known)
+    given = {part.partition("=")[0] for part in url.removeprefix(text).removeprefix("?").split("&")}
+    known = [name for name in option_names(text) if secret_of(name) is not None or name == CLIENT_CERTIFICATE]
+    return any(name in given or os.environ.get(PREFIX + name.upper()) for name in known)
 
 
 def find_scheme(url: str) -> Scheme:
