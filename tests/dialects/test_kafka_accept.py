@@ -13,6 +13,7 @@ import pytest
 
 from lading.dialects.kafka import layout, validation, validation_fallback
 from lading.kernels import engine
+from tests.dialects.kafka import batch, record
 
 BATCHES = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_vectors.json").read_text())
 DATA = [bytes.fromhex(next(value for key, value in one.items() if key.endswith("hex"))) for one in BATCHES["vectors"]]
@@ -68,6 +69,19 @@ def test_wrong_bytes_are_found_alike(kernels: Any, full: bool) -> None:
             assert kernels.judge(region(bytes(wrong)), 0, len(wrong))[0] in (layout.BAD_CRC, layout.FINE)
     assert {layout.FINE, layout.CUT, layout.BAD_RECORD, layout.BAD_HEADERS, layout.BAD_POSITION} <= reasons
     assert numbers == {False, True}
+
+
+def test_times_are_judged_as_the_wrapped_sum_that_kafkas_clients_read(kernels: Any) -> None:
+    base_ms, now_ms = 1 << 62, 1_700_000_000_000
+    data = batch([record(0, time_delta=now_ms - base_ms)], base_time_ms=base_ms, max_time_ms=now_ms)
+    for half in (kernels, validation_fallback):
+        assert half.judge(region(data), 0, len(data)) == (layout.FINE, now_ms, now_ms)
+    facts = validation.parse_batch_header(region(data), 0, len(data), version=9, size_max=1 << 20)
+    assert validation.validate_batch(region(data), 0, facts) == (now_ms, now_ms)
+    later = validation.Times(now_ms + 1, now_ms + 2)
+    with pytest.raises(validation.BatchRejected) as refused:
+        validation.require_times(region(data), 0, facts, validation.Times(now_ms, now_ms), later)
+    assert f"Timestamp {now_ms} of message" in refused.value.record_errors[0][1]
 
 
 @pytest.mark.parametrize("data", SMALL[:4])

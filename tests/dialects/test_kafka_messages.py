@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.kafka import layout, messages
+from lading.dialects.kafka.batch_compaction import keep
 from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
@@ -137,9 +138,36 @@ def test_gaps_of_compaction_are_kept(half: str) -> None:
 def test_times_of_the_log_and_times_out_of_range(half: str) -> None:
     late = batch([record(0), record(1, time_delta=-9)], attributes=8, max_time_ms=5)
     early = batch([record(0)], 2, base_time_ms=-1)
-    far = batch([record(0, time_delta=1 << 62)], 3, base_time_ms=1 << 62)
+    far = batch([record(0, time_delta=(1 << 62) - 1)], 3, base_time_ms=1 << 62)
     found = [row["time_us"] for each in batches(run_of(late, early, far)) for row in shown(each)]
     assert found == [5000, 5000, -1000, ((1 << 63) - 1) // 1000 * 1000]
+
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "delta_ms", "read_ms"),
+    [
+        (1 << 62, NOW_MS - (1 << 62), NOW_MS),
+        (-(1 << 63), NOW_MS - (1 << 63), NOW_MS),
+        ((1 << 63) - 1, 1 + NOW_MS, NOW_MS - (1 << 63)),
+    ],
+)
+def test_a_time_is_the_sum_of_base_and_delta_as_64_bits_hold_it(
+    half: str, base_ms: int, delta_ms: int, read_ms: int
+) -> None:
+    """Kafka 4.3.1 adds two longs of Java (DefaultRecord.readFrom), and so does librdkafka: the sum wraps."""
+    run = run_of(batch([record(0, time_delta=delta_ms)], base_time_ms=base_ms))
+    (row,) = rows(run)
+    assert row["time_us"] == max(read_ms, -layout.TIME_MS_MAX) * 1000
+
+
+def test_the_latest_time_of_a_compacted_batch_is_a_wrapped_sum() -> None:
+    base_ms = 1 << 62
+    records = [record(number, time_delta=NOW_MS + number - base_ms) for number in range(3)]
+    (kept,) = keep(run_of(batch(records, base_time_ms=base_ms)), [(0, 2)])
+    assert layout.BATCH_HEADER.unpack_from(kept.body)[8] == NOW_MS + 1
 
 
 @pytest.mark.parametrize("entry", vectors()["negative"], ids=NAMES)

@@ -18,6 +18,11 @@ def varint64(array: Any, at: int, end: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), at
 
 
+def add_wrapping(first: int, second: int) -> int:
+    """Return the sum as 64 bits hold it, which is how compiled kernels, and Kafka's brokers and clients, add."""
+    return (first + second + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def store_varint(target: bytearray, value: int) -> None:
     """Append ``value`` to ``target``."""
     rest = (value << 1) ^ (value >> 63)

@@ -14,6 +14,7 @@ import cramjam
 import google_crc32c
 import numpy as np
 
+from lading.kernels.varint_fallback import add_wrapping
 from lading.model.chunk_table import FLAGS
 from lading.model.errors import MalformedMessage
 from lading.model.run import Run
@@ -72,7 +73,7 @@ def _keep_records(batch: memoryview, base_offset: int, count: int, attributes: i
             number += 1
         if number < len(ranges) and ranges[number][0] <= offset:
             kept.append(records[start:end])
-            latest_ms = max(latest_ms, base_ms + time_delta)
+            latest_ms = max(latest_ms, add_wrapping(base_ms, time_delta))
         at = end
     if len(kept) == count:
         return bytes(batch)
@@ -111,6 +112,7 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            value &= (1 << 64) - 1
             return value >> 1 ^ -(value & 1), at
         shift += 7
     raise MalformedMessage(f"a record {layout.REASONS[layout.BAD_RECORD]}", at=at)

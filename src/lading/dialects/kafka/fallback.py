@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.kernels.arrays import Bytes, Longs
-from lading.kernels.varint_fallback import varint32, varint64
+from lading.kernels.varint_fallback import add_wrapping, varint32, varint64
 from lading.model.names import key_text
 
 from . import layout
@@ -125,8 +125,7 @@ def scan(
                     at, done = stop, records
                     break
                 if offset >= first:
-                    ms = _clamp_ms(base_ms) + _clamp_ms(ms_delta)
-                    time_us = _micros(ms) if append_us is None else append_us
+                    time_us = _micros(add_wrapping(base_ms, ms_delta)) if append_us is None else append_us
                     if not scanner.take(here, record_end, offset, time_us, max_bytes):
                         full = True
                         break

@@ -218,7 +218,7 @@ def scan(
         # the next batch, or the one in which the last call stopped
         stop = batches[batch, END]
         base_offset, last_offset = batches[batch, BASE], batches[batch, LAST]
-        base_ms = _clamp_ms(batches[batch, BASE_TIME_MS])
+        base_ms = batches[batch, BASE_TIME_MS]
         records = batches[batch, COUNT]
         append_time = batches[batch, ATTRIBUTES] & LOG_APPEND_TIME != 0
         append_us = _clamp_ms(batches[batch, MAX_TIME_MS]) * 1000
@@ -292,8 +292,8 @@ def scan(
             if count > 0 and used + cost > max_bytes:
                 full = True
                 break
-            # both are bounded first, so that their sum cannot overflow to another sign
-            time_us = append_us if append_time else _clamp_ms(base_ms + _clamp_ms(ms_delta)) * 1000
+            # the sum wraps, as it does in Kafka's brokers and clients: the delta from a far base to now is as far
+            time_us = append_us if append_time else _clamp_ms(base_ms + ms_delta) * 1000
             _note(row_data, count, offset, time_us, key_at, key_size, value_at, value_size, here, headers)
             # add it up
             count += 1

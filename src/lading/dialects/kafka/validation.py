@@ -16,7 +16,7 @@ import numpy as np
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
-from lading.kernels.varint_fallback import varint32, varint64
+from lading.kernels.varint_fallback import add_wrapping, varint32, varint64
 from lading.model.errors import MalformedMessage, Reason, Refusal
 
 from . import compression, layout, validation_fallback
@@ -242,7 +242,7 @@ def _find_times(data: Any, facts: BatchHeader, allowed: Times) -> list[tuple[int
     at, end = 0, len(data)
     for number in range(min(facts.records, RECORDS_SEARCHED_MAX)):
         length, here = varint32(data, at, end)
-        ms = facts.base_ms + varint64(data, here + 1, end)[0]
+        ms = add_wrapping(facts.base_ms, varint64(data, here + 1, end)[0])
         if not allowed.lowest_ms <= ms <= allowed.highest_ms:
             found.append((number, ms))
             if len(found) == RECORD_ERRORS_MAX:

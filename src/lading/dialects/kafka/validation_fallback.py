@@ -7,7 +7,7 @@ from typing import Any
 import google_crc32c
 
 from lading.kernels.arrays import Bytes
-from lading.kernels.varint_fallback import varint32, varint64
+from lading.kernels.varint_fallback import add_wrapping, varint32, varint64
 
 from . import layout
 from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS, TIME_MS_MAX
@@ -43,7 +43,7 @@ def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int)
         reason, delta_ms = _record(data, here, at, record)
         if reason:
             return reason, lowest, highest
-        ms = _clamp_ms(base_ms) + _clamp_ms(delta_ms)
+        ms = _clamp_ms(add_wrapping(base_ms, delta_ms))
         lowest, highest = min(lowest, ms), max(highest, ms)
     return layout.FINE if at == end else layout.BAD_COUNT, lowest, highest
 

@@ -93,7 +93,6 @@ def _records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[i
     highest = -TIME_MS_MAX
     if count > (end - at) // RECORD_BYTES_MIN:
         return BAD_COUNT, lowest, highest
-    begin_ms = _clamp_ms(base_ms)
     for record in range(count):
         length, here = _of_two_bytes(data, at, end)
         if here < 0:
@@ -121,7 +120,8 @@ def _records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[i
                 return BAD_RECORD, lowest, highest
         if not _headers(data, here, stop):
             return BAD_HEADERS, lowest, highest
-        ms = begin_ms + _clamp_ms(delta_ms)
+        # the sum wraps, as Kafka's does
+        ms = _clamp_ms(base_ms + delta_ms)
         lowest = min(lowest, ms)
         highest = max(highest, ms)
         at = stop
