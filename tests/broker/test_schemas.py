@@ -16,6 +16,7 @@ from lading.broker.schemas.requests import SchemaRequest
 from lading.log.catalog import Catalog
 from lading.log.catalog_copy import copy_catalog
 from lading.log.schema_table import SchemaTable
+from lading.schemas.parsed import Reference
 
 
 @contextmanager
@@ -59,6 +60,23 @@ def test_ids_are_never_used_twice(tmp_path: Path) -> None:
             registry.delete_subject("s", permanent=True)
             with pytest.raises(RegistryError, match=f"Schema {number} not found"):
                 registry.schema(number)
+
+
+def test_a_record_of_a_schema_that_is_too_long_to_be_named_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """The docs say 65,536 characters, with the schemas it refers to: as long are read while clients wait."""
+    long_text = '{"type":"enum","name":"Long","symbols":["A"],"doc":"%s"}' % ("x" * 65_000)
+    with opened(tmp_path / "catalog.sqlite") as registry:
+        alone = register(registry, "alone", '{"type":"record","name":"One","doc":"%s","fields":[]}' % ("y" * 65_536))
+        register(registry, "long", long_text)
+        request = SchemaRequest(
+            "AVRO", '{"type":"record","name":"Two","fields":[{"name":"a","type":"Long","doc":"%s"}]}' % ("z" * 1_000),
+            references=(Reference("Long", "long", 1),),
+        )  # fmt: skip
+        referring = complete(registry.register("Two", request, normalize=False))
+        for schema in (alone, referring):
+            for _ in range(2):
+                problem = registry.find_frame_problem(b"\0" + schema.row.id.to_bytes(4, "big"), "t", "RECORD")
+                assert problem is not None and "more than 65536 characters" in problem
 
 
 def test_lookups_cost_the_same_among_many_schemas(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 from lading.client.outgoing import complete
+from lading.columns.constraints import ValueConstraint
 from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import SettingError
 from lading.model.kinds import Kind
 from lading.pipeline.quarantine import Quarantine
+from lading.pipeline.ready_contracts import CONTRACTS
 from lading.pipeline.settings import PipelineSettings, load_contract
 
 from .conftest import Place
@@ -71,6 +73,35 @@ def test_events_of_both_modes_fill_the_same_columns(place: Place) -> None:
         3: ("missing_header", "ce_specversion"), 5: ("null_header", "ce_id"), 6: ("missing_header", "ce_specversion"),
         7: ("missing_header", "ce_specversion"), 8: ("bad_value", "ce_time"), 10: ("pattern_mismatch", "traceparent"),
     }  # fmt: skip
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_valid"),
+    [
+        (f"00-{TRACE}-{SPAN}-01", True),
+        (f"00-{'0' * 31}1-{'0' * 15}1-00", True),
+        (f"00-{'0' * 16}{'f' * 16}-{SPAN}-ff", True),
+        (f"00-{TRACE}-{SPAN}-01-more", False),
+        (f"01-{TRACE}-{SPAN}-01", True),
+        (f"fe-{TRACE}-{SPAN}-01-more", True),
+        (f"fe-{TRACE}-{SPAN}-01more", False),
+        (f"ff-{TRACE}-{SPAN}-01", False),
+        (f"00-{'0' * 32}-{SPAN}-01", False),
+        (f"cc-{TRACE}-{'0' * 16}-01", False),
+        (f"00-{TRACE.upper()}-{SPAN}-01", False),
+        (f"00-{TRACE[1:]}-{SPAN}-01", False),
+    ],
+)
+def test_a_traceparent_is_one_by_w3cs_trace_context(text: str, is_valid: bool) -> None:
+    """https://www.w3.org/TR/trace-context/#traceparent-header-field-values, and the cases of its own test suite."""
+    pattern = CONTRACTS["opentelemetry"]["traceparent"]["pattern"]
+    constraint = ValueConstraint.of(pa.string(), pattern=pattern)
+    (broken,) = constraint.find_breaches(pa.array([text]))
+    assert (broken is None) == is_valid
+    assert len(constraint.rules[0][1]) < 120, "errors name what was asked, in one line"
 
 
 def test_a_contract_that_does_not_exist_is_refused(place: Place) -> None:

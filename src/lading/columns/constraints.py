@@ -25,6 +25,7 @@ ORDERED: Final = (
 )
 """The types that have a range."""
 VALUES_SHOWN: Final = 8
+PATTERN_SHOWN: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ class ValueConstraint:
             words = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
             found.append(("out_of_range", " and ".join(words)))
         if self.pattern is not None:
-            found.append(("pattern_mismatch", self.pattern))
+            shown = self.pattern[:PATTERN_SHOWN] + ("…" if len(self.pattern) > PATTERN_SHOWN else "")
+            found.append(("pattern_mismatch", shown))
         return found
 
     def find_breaches(self, column: pa.Array[Any]) -> Iterator[NDArray[np.bool_] | None]:

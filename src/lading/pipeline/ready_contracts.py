@@ -23,7 +23,17 @@ CLOUDEVENTS: Final = "cloudevents"
 CONTENT_TYPE: Final = "content-type"
 _STRUCTURED: Final = b"application/cloudevents+json"
 _PREFIX: Final = "ce_"
-_TRACE: Final = "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
+
+
+def _match_id(digits: int) -> str:
+    """Return a pattern of lower-case hexadecimal ids that are not all zero; RE2 has no lookahead to forbid one."""
+    zeros = ("0" * count for count in range(digits))
+    return "(?:" + "|".join(f"{start}[1-9a-f][0-9a-f]{{{digits - 1 - len(start)}}}" for start in zeros) + ")"
+
+
+_CONTEXT: Final = f"{_match_id(32)}-{_match_id(16)}-[0-9a-f]{{2}}"
+_TRACE: Final = f"00-{_CONTEXT}|(?:0[1-9a-f]|[1-9a-e][0-9a-f]|f[0-9a-e])-{_CONTEXT}(?:-.*)?"
+"""A traceparent (W3C Trace Context 3.2.2): version ff and ids of zeros are invalid, later versions may have more."""
 CONTRACTS: Final[Mapping[str, Mapping[str, Any]]] = {
     CLOUDEVENTS: {
         "ce_specversion": "string required",

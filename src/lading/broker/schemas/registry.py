@@ -73,7 +73,7 @@ class SchemaRegistry:
 
     def __init__(self, table: SchemaTable) -> None:
         self._table = table
-        self._record_names: dict[int, tuple[str, ...]] = {}
+        self._record_names: dict[int, tuple[str, ...] | None] = {}
         """The record names of schemas by id; a schema of an id never changes."""
 
     # -- looking up
@@ -184,23 +184,27 @@ class SchemaRegistry:
             return f"{name} does not exist; register it in the subject {build_subject(strategy, topic, 'RECORD')}"
         if strategy == TOPIC:
             subjects = [f"{topic}-value"]
-        elif len(row.text) > NAMED_CHARACTERS_MAX:
-            return (
-                f"{name} has {len(row.text)} characters, and the record's name is not read of more than "
-                f"{NAMED_CHARACTERS_MAX}; use the subject_strategy {TOPIC}"
-            )
         else:
-            subjects = [build_subject(strategy, topic, record) or "" for record in self._list_record_names(row)]
+            names = self._list_record_names(row)
+            if names is None:
+                return (
+                    f"{name} has more than {NAMED_CHARACTERS_MAX} characters with the schemas that it needs, and of so "
+                    f"long a one the record's name is not read; use the subject_strategy {TOPIC}"
+                )
+            subjects = [build_subject(strategy, topic, record) or "" for record in names]
         if any(self._table.has_schema(subject, row.id) for subject in subjects):
             return None
         if not subjects:
             return f"{name} has no record whose name the subject could be; use the subject_strategy {TOPIC}"
         return f"{name} is not a schema of the subject {subjects[0]}; register it there"
 
-    def _list_record_names(self, row: SchemaRow) -> tuple[str, ...]:
-        """Return the names of records in a schema; those of the schemas used last are kept."""
-        names = self._record_names.pop(row.id, None)
-        if names is None:
+    def _list_record_names(self, row: SchemaRow) -> tuple[str, ...] | None:
+        """Return the names of records in a schema, or None if it is too long. The last schemas' are kept."""
+        if len(row.text) > NAMED_CHARACTERS_MAX:
+            return None
+        if row.id in self._record_names:
+            names = self._record_names.pop(row.id)
+        else:
             try:
                 names = tuple(list_record_names(parse_schema(row.kind, row.text, (), is_new=False)))
             except InvalidSchema:
@@ -210,11 +214,13 @@ class SchemaRegistry:
         self._record_names[row.id] = names
         return names
 
-    def _list_names_with_references(self, row: SchemaRow) -> tuple[str, ...]:
+    def _list_names_with_references(self, row: SchemaRow) -> tuple[str, ...] | None:
         try:
             text = self.find_text(row.id)
-            if text is None or len(text.text) + sum(len(one) for _, one in text.imports) > NAMED_CHARACTERS_MAX:
+            if text is None:
                 return ()
+            if len(text.text) + sum(len(one) for _, one in text.imports) > NAMED_CHARACTERS_MAX:
+                return None
             return tuple(list_record_names(text.parse()))
         except InvalidSchema:
             return ()
