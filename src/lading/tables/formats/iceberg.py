@@ -56,9 +56,9 @@ PROPERTIES: Final = {
 FILE_SYSTEMS: Final = ("file", "dbfs", "hdfs", "s3a", "s3n", "gcs", "abfs", "wasb", "wasbs", *SCHEMES)
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?/*")
-AWAY: Final = ("ServiceUnavailableError", "ServerError")
+AWAY: Final = ("ServiceUnavailableError", "ServerError", "TTransportException")
 FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")
-"""Errors of pyiceberg by what they say of a catalog, which a retry may find back, or may not."""
+"""Errors of pyiceberg and Thrift by what they say of a catalog, which a retry may find back, or may not."""
 LOG: Final = logging.getLogger("lading.tables")
 LIBRARY_LOG: Final = logging.getLogger("pyiceberg.io.pyarrow")
 
@@ -197,6 +197,7 @@ class IcebergTable(LoggedTable["Table"]):
     @cached_property
     def _catalog(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NotInstalledError
 
         name, _, _ = self._place_in_catalog.partition("/")
         if not name:
@@ -204,6 +205,10 @@ class IcebergTable(LoggedTable["Table"]):
             return load_catalog(OWN_CATALOG, type="sql", uri=uri, **{"py-io-impl": FILE_IO})
         try:
             return load_catalog(name, **{"py-io-impl": FILE_IO})
+        except NotInstalledError as error:
+            raise LocalError(
+                f"the table {self.directory}: the Iceberg catalog {name!r} lacks its packages; {error}"
+            ) from None
         except ValueError as error:
             raise LocalError(
                 f"the table {self.directory}: the Iceberg catalog {name!r} is not set up ({error}); name it in "
