@@ -31,6 +31,13 @@ def console(
             help="What to show: a lading://, iggy:// or kafka:// URL, or a data directory.",
         ),
     ] = DEFAULT_SERVER,
+    brokers: Annotated[
+        Path | None,
+        typer.Option(
+            "--brokers", metavar="FILE", parser=local_path,
+            help="Show several brokers and clusters, with a switch between them: TOML file with a table for each.",
+        ),
+    ] = None,
     address: ListenAddress = "127.0.0.1:7071",
     read_only: Annotated[bool, typer.Option("--read-only", help="Turn everything off that changes something.")] = False,
     pipeline: Annotated[
@@ -97,16 +104,22 @@ def console(
 
         lading console --from lading://127.0.0.1:7070 --pipeline flights.toml
 
+        lading console --brokers brokers.toml
+
         lading console --address 0.0.0.0:7443 --certificate server.pem --key server.key
     """
+    from ..console.brokers_file import list_brokers, load_brokers
     from ..console.mirror_services import require_service_url
     from ..console.server import run
     from ..console.settings import ConsoleSettings
+    from ..console.team.settings import BROKERS, OF_ONE_BROKER
     from ..serve.parent_pipe import end_with_parent
 
     if with_parent:
         end_with_parent()
     where = parse_listen_address(address, "--address")
+    if brokers is not None:
+        _refuse_options_of_one(context)
     if config is not None or certificate is not None or key is not None:
         if tables is not None:
             raise LocalError("--tables is for the console of this machine; leave it out for one of several people")
@@ -120,6 +133,9 @@ def console(
             "state": str(state.absolute()),
             "registry": registry,
         }
+        if brokers is not None:
+            given = {key: value for key, value in given.items() if key not in OF_ONE_BROKER}
+            given[BROKERS] = str(brokers.absolute())
         if certificate is not None or key is not None:
             files = {"certificate": certificate, "key": key}
             given["tls"] = {name: str(file.absolute()) for name, file in files.items() if file is not None}
@@ -129,14 +145,32 @@ def console(
     settings = ConsoleSettings(
         from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state, registry, tables, services
     )  # fmt: skip
+    shown = [settings]
+    if brokers is not None:
+        named = load_brokers(brokers)
+        shown = [one.make_settings(settings, list_brokers(named, is_read_only=read_only)) for one in named]
     bound = None if listener is None else socket.socket(fileno=listener)
-    raise typer.Exit(run(settings, output=output.value, listener=bound, print_note=print_note))
+    raise typer.Exit(run(shown, output=output.value, listener=bound, print_note=print_note))
+
+
+def _refuse_options_of_one(context: typer.Context) -> None:
+    """Raise LocalError for an option of the command line that each broker of a file has for itself."""
+    for parameter, key in {
+        "from_": "from", "pipeline": "pipelines", "mirror": "mirrors", "mirror_service": "mirror_services",
+        "registry": "registry", "tables": "tables",
+    }.items():  # fmt: skip
+        source = context.get_parameter_source(parameter)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "from" if parameter == "from_" else parameter.replace("_", "-")
+            raise LocalError(
+                f"--{option}: each broker of --brokers has its own; write it as {key} in the table of its broker"
+            )
 
 
 def _serve_team(context: typer.Context, config: Path | None, given: dict[str, Any], output: Output) -> int:
     """Serve several people by the file, in which options that were ``given`` replace keys; return the exit code."""
     from ..console.team.server import run_team
-    from ..console.team.settings import KIND, parse_team
+    from ..console.team.settings import BROKERS, KIND, parse_teams
     from ..settings.toml_text import read_toml
 
     document: dict[str, Any] = {} if config is None else read_toml(config, KIND)
@@ -151,7 +185,8 @@ def _serve_team(context: typer.Context, config: Path | None, given: dict[str, An
         source = context.get_parameter_source(parameters.get(key, key))
         # what is not written on the command line is the file's
         is_written = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
-        if config is None or is_written or (key == "from" and key not in document):
+        is_needed = key == "from" and key not in document and BROKERS not in document
+        if config is None or is_written or is_needed:
             document[key] = value
     where, base = ("console", Path()) if config is None else (f"{KIND} {config}", config.absolute().parent)
-    return run_team(parse_team(document, where, base), output=output.value, print_note=print_note)
+    return run_team(parse_teams(document, where, base), output=output.value, print_note=print_note)

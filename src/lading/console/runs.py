@@ -46,7 +46,8 @@ class RunPages:
             return json_answer({"mirrors": []})
         services = [describe_service(url) for url in self._settings.mirror_services]
         # with services, those that this user ran by hand are shown if they are named
-        paths = self._settings.mirrors or (() if services else _own_mirrors())
+        shows_own = self._settings.shows_own_mirrors and not services
+        paths = self._settings.mirrors or (_own_mirrors() if shows_own else ())
         return json_answer({"mirrors": [*services, *(_mirror(path) for path in paths)]})
 
 

@@ -24,6 +24,7 @@ from ..model.version import __version__
 from ..runtime.metrics import Metrics
 from ..serve.local_server import listen, print_ready, serve
 from ..settings.settings import HttpSettings
+from .broker_switch import BrokerSwitch
 from .changes import MessageChanges
 from .failures import FailurePages
 from .groups import GroupPages
@@ -56,20 +57,20 @@ Refuser = Callable[[Request, Exception], Response | None]
 
 
 def run(
-    settings: ConsoleSettings,
+    brokers: Sequence[ConsoleSettings],
     *,
     output: str = "text",
     listener: socket.socket | None = None,
     print_note: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+    """Serve one source or several until SIGTERM or Ctrl-C; returns the exit code 0.
 
     ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
     by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach.
     """
-    source = ConsoleSource(settings.url, settings.registry)
-    bound = listener if listener is not None else listen(settings.address, NAME)
-    key = secrets.token_urlsafe(16) if source.holds_secret else None
+    sources = [ConsoleSource(one.url, one.registry) for one in brokers]
+    bound = listener if listener is not None else listen(brokers[0].address, NAME)
+    key = secrets.token_urlsafe(16) if any(source.holds_secret for source in sources) else None
     address = Address(*bound.getsockname()[:2])
     # the first pages need not wait for the compiler, if it has to run: plain Python reads fifty messages as well
     engine.load_in_background()
@@ -77,24 +78,35 @@ def run(
     def announce() -> None:
         if listener is None:
             print_ready(NAME, address, output)
-        print_note(f"the console of {source.shown}: http://{address}/{f'#key={key}' if key else ''}")
+        shown = ", ".join(source.shown for source in sources)
+        print_note(f"the console of {shown}: http://{address}/{f'#key={key}' if key else ''}")
 
     try:
-        serve(NAME, make_app(settings, source, bound, key), bound, announce)
+        serve(NAME, make_app(list(zip(brokers, sources, strict=True)), bound, key), bound, announce)
     finally:
-        source.close()
+        for source in sources:
+            source.close()
         bound.close()
     return 0
 
 
 def make_app(
-    settings: ConsoleSettings, source: ConsoleSource, listener: socket.socket, key: str | None = None
+    brokers: Sequence[tuple[ConsoleSettings, ConsoleSource]], listener: socket.socket, key: str | None = None
 ) -> ASGIApp:
-    """Return the application for a listener; with a ``key``, for pages that were opened with ``#key=``."""
-    app = ConsolePolicy(make_pages([*make_document_routes(), *routes_of(settings, source)]))
+    """Return the application for a listener, of one source, or of several that have names.
+
+    With a ``key`` it is for pages that were opened with ``#key=``.
+    """
+    apps: list[ASGIApp] = []
+    for settings, source in brokers:
+        app: ASGIApp = make_pages([*make_document_routes(), *routes_of(settings, source)])
+        apps.append(app if key is None else ConsoleKey(app, key))
+    names = [settings.broker for settings, _ in brokers]
+    switched = {name: app for name, app in zip(names, apps, strict=True) if name is not None}
     hosts = HostNames(HttpSettings())
     hosts.bind(listener)
-    return CrossSiteGuard(app if key is None else ConsoleKey(app, key), hosts, NAME, Metrics())
+    app = ConsolePolicy(BrokerSwitch(switched) if switched else apps[0])
+    return CrossSiteGuard(app, hosts, NAME, Metrics())
 
 
 def make_document_routes() -> list[BaseRoute]:
@@ -149,6 +161,8 @@ def routes_of(
                 "shows_files": settings.shows_files,
                 "user": user,
                 "can_log_out": can_log_out,
+                "broker": settings.broker,
+                "brokers": [one._asdict() for one in settings.brokers],
             }
         )
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..model.address import Address
 
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7071)
+
+
+class ListedBroker(NamedTuple):
+    """A broker as the switcher of the pages shows it."""
+
+    name: str
+    source: str
+    """The URL without its options."""
+    is_read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +42,11 @@ class ConsoleSettings:
     """Addresses of services of ``lading mirror run``."""
     shows_files: bool = True
     """Whether pipelines, quarantines and mirrors are shown, which are read with the rights of this process."""
+    shows_own_mirrors: bool = True
+    """Whether the mirrors that this user ran by hand are shown if no other mirrors are named."""
+    broker: str | None = None
+    """The name of the source in a file of brokers."""
+    brokers: tuple[ListedBroker, ...] = ()
+    """All brokers of that file; empty without one."""
     sampled_groups_max: int = 1_000
     """How many groups have samples of their lag: some 60 kB each."""

@@ -9,14 +9,14 @@ from pathlib import Path
 from pkgutil import resolve_name
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from ..dialects.protocols import SCHEMES
 from ..model.errors import SettingError
 from ..model.protocol import Capabilities, Scheme
 from .interface import Transport
 from .option_values import parse_option
-from .secrets import PREFIX, TRANSPORT_SECRETS, add_environment, read_references, reference_names, secret_of
+from .secrets import FILE, PREFIX, TRANSPORT_SECRETS, add_environment, read_references, reference_names, secret_of
 
 CLIENT_CERTIFICATE: Final = "certificate_file"
 """An option that logs in too, at servers that take the user from the certificate of a client."""
@@ -107,6 +107,22 @@ def holds_secret(url: str) -> bool:
     given = {part.partition("=")[0] for part in url.removeprefix(text).removeprefix("?").split("&")}
     known = [name for name in option_names(text) if secret_of(name) is not None or name == CLIENT_CERTIFICATE]
     return any(name in given or os.environ.get(PREFIX + name.upper()) for name in known)
+
+
+def place_files(url: str, base: Path) -> str:
+    """Return a URL whose options that name files (``token_file=…``) are relative to the directory ``base``.
+
+    A directory is relative to it as well.
+    """
+    if "://" not in url:
+        return str(base / url)
+    text, mark, query = url.partition("?")
+    parts = (part.partition("=") for part in query.split("&"))
+    placed = [
+        f"{name}={quote(str(base / unquote(value)))}" if name.endswith(FILE) and value else f"{name}{is_}{value}"
+        for name, is_, value in parts
+    ]
+    return text + mark + "&".join(placed)
 
 
 def find_scheme(url: str) -> Scheme:

@@ -1,5 +1,6 @@
 // Requests to the console's server. An error has the server's sentence, and `at` where it has a place in a filter.
 import { currentKey } from "./key.js";
+import { inBase } from "./place.js";
 
 export class ServerError extends Error {
   constructor(document) {
@@ -9,6 +10,7 @@ export class ServerError extends Error {
     this.needsKey = document.needs_key ?? false;
     this.needsLogin = document.needs_login ?? false;
     this.loginUrl = document.login_url ?? "/login";
+    this.brokerNames = document.broker_names ?? null; // if the address names a broker that this console does not have
   }
 }
 
@@ -37,7 +39,7 @@ async function request(path, options = {}) {
   if (key) headers["x-lading-console-key"] = key;
   if (isBackground) headers["x-lading-console-background"] = "1";
   try {
-    return await fetch(path, { ...options, headers });
+    return await fetch(inBase(path), { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServerError(GONE);

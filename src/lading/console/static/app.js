@@ -2,6 +2,7 @@
 import { get, post, setBackground } from "./api.js";
 import { errorBox, fill, h, loginAgain, visible } from "./dom.js";
 import { nextKey } from "./key.js";
+import { base, inBase, pathHere } from "./place.js";
 import * as failures from "./views/failures.js";
 import * as group from "./views/group.js";
 import * as groups from "./views/groups.js";
@@ -18,7 +19,7 @@ const PAGES = { "/": topics, "/topic": topic, "/messages": messages, "/headers":
 const UNKNOWN = {
   title: () => "Not found",
   render(place) {
-    place.append(h("div", { class: "bar" }, h("h1", {}, "Not found")), h("p", { class: "empty" }, "There is no page ", h("code", {}, visible(location.pathname)), ". See ", h("a", { href: "/" }, "all topics"), "."));
+    place.append(h("div", { class: "bar" }, h("h1", {}, "Not found")), h("p", { class: "empty" }, "There is no page ", h("code", {}, visible(pathHere())), ". See ", h("a", { href: "/" }, "all topics"), "."));
   },
 };
 const NAV = [["/", "Topics"], ["/groups", "Groups"], ["/failures", "Failures"], ["/pipelines", "Pipelines"], ["/mirrors", "Mirrors"]];
@@ -32,7 +33,11 @@ let about = null;
 let keys = {};
 
 function go(path) {
-  history.pushState(null, "", path);
+  goTo(inBase(path));
+}
+
+function goTo(address) {
+  history.pushState(null, "", address);
   arrive();
 }
 
@@ -52,11 +57,11 @@ async function show() {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
-  const path = location.pathname;
+  const path = pathHere();
   const page = PAGES[path] ?? UNKNOWN;
   keys = {};
   for (const link of document.querySelectorAll("#nav a")) {
-    const current = link.getAttribute("href") === (BELOW[path] ?? path);
+    const current = link.getAttribute("href") === inBase(BELOW[path] ?? path);
     if (current) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   const params = new URLSearchParams(location.search);
@@ -71,7 +76,7 @@ async function show() {
         for (const one of Array.isArray(value) ? value : [value]) if (one !== null && one !== "" && one !== false) params.append(name, one);
       }
       const text = params.toString();
-      history[isSearch && sorted(params) !== before ? "pushState" : "replaceState"](null, "", text ? `${path}?${text}` : path);
+      history[isSearch && sorted(params) !== before ? "pushState" : "replaceState"](null, "", inBase(text ? `${path}?${text}` : path));
     },
     onKeys(more) { keys = more; },
     tell: tellConnection,
@@ -95,7 +100,7 @@ async function show() {
       }
     },
   };
-  document.title = `${page.title(params)} · Lading`;
+  document.title = [page.title(params), about.broker, "Lading"].filter(Boolean).join(" · ");
   fill(main);
   try {
     await page.render(main, context);
@@ -176,9 +181,10 @@ document.addEventListener("click", (event) => {
     return;
   }
   const link = event.target.closest?.("a[href^='/']");
-  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target) return;
+  // the pages of another broker are a program of their own
+  if (!link || !link.getAttribute("href").startsWith(`${base}/`) || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target) return;
   event.preventDefault();
-  go(link.getAttribute("href"));
+  goTo(link.getAttribute("href"));
 });
 window.addEventListener("popstate", arrive);
 document.getElementById("help").addEventListener("click", showKeys);
@@ -190,10 +196,29 @@ function drawNavigation() {
 
 async function logOut() {
   try { await post("/logout", {}); } catch (error) { tellConnection(error); return; }
-  location.assign("/login");
+  location.assign(inBase("/login"));
 }
 
 drawNavigation();
+document.querySelector(".brand").setAttribute("href", inBase("/"));
+
+function linkTo(broker) {
+  const link = h("a", {}, visible(broker));
+  link.setAttribute("href", `/at/${encodeURIComponent(broker)}/`);
+  return link;
+}
+
+function drawSwitch() {
+  // the pages of the same kind at another broker: what is in a topic or group of this one may not be there
+  const pathThere = () => [BELOW[pathHere()] ?? pathHere()].find((path) => NAV.some(([one]) => one === path)) ?? "/";
+  const choice = h("select", { id: "brokers", "aria-label": "Broker", title: "The broker that these pages show",
+    onchange: () => location.assign(`/at/${encodeURIComponent(choice.value)}${pathThere()}`) },
+    about.brokers.map((one) => h("option", { value: one.name, title: one.source }, one.is_read_only ? `${one.name} (read only)` : one.name)));
+  choice.value = about.broker;
+  // Back shows this page with the choice that led away
+  window.addEventListener("pageshow", () => { choice.value = about.broker; });
+  return choice;
+}
 
 async function start() {
   while (!about) {
@@ -211,7 +236,11 @@ async function start() {
       }
       if (error.needsLogin) {
         // nothing was typed here yet: the login leads back to this address
-        location.replace(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+        location.replace(inBase(`/login?next=${encodeURIComponent(pathHere() + location.search)}`));
+        return;
+      }
+      if (error.brokerNames) {
+        fill(main, h("div", { class: "bar" }, h("h1", {}, "Not found")), errorBox(error), h("ul", {}, error.brokerNames.map((one) => h("li", {}, linkTo(one)))));
         return;
       }
       tellConnection(error);
@@ -220,6 +249,7 @@ async function start() {
   }
   tellConnection(null);
   drawNavigation();
+  if (about.brokers.length) document.getElementById("source").before(drawSwitch());
   if (about.user) document.getElementById("source").after(h("span", { class: "source", title: "The user who is logged in" }, visible(about.user)));
   if (about.user && about.can_log_out) document.getElementById("theme").before(h("button", { id: "logout", class: "quiet", type: "button", onclick: logOut }, "Log out"));
   fill(document.getElementById("source"), about.is_read_only ? h("b", { class: "badge" }, "read only") : null, visible(about.source));

@@ -1,4 +1,5 @@
 // Elements, and text that nothing is hidden in. All that a message holds reaches the page as text nodes, never as markup.
+import { inBase } from "./place.js";
 
 export function h(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -8,7 +9,7 @@ export function h(tag, attributes = {}, ...children) {
     else if (name === "class") made.className = value;
     else if (name === "dataset") Object.assign(made.dataset, value);
     else if (name === "value" || name === "checked" || name === "disabled" || name === "open") made[name] = value;
-    else made.setAttribute(name, value === true ? "" : String(value));
+    else made.setAttribute(name, value === true ? "" : name === "href" ? inBase(String(value)) : String(value));
   }
   made.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
   return made;

@@ -65,6 +65,9 @@ class TeamConsole:
     def __init__(self, services: TeamServices) -> None:
         self._services = services
         self._sessions = services.sessions
+        # browsers send the cookies of all brokers to each; a name of its own keeps their logins apart
+        mark = "" if services.ways.broker is None else f".{services.ways.broker}"
+        self._cookie, self._oidc_cookie = f"{COOKIE}{mark}", f"{OIDC_COOKIE}{mark}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -129,8 +132,8 @@ class TeamConsole:
         """Return the response with the cookie of a new session. Raises LocalError if it cannot be written down."""
         token = await self._add_session(login, host)
         # a reload of what follows must not send the password again
-        response = RedirectResponse(goal, 303, {"cache-control": "no-store"})
-        response.headers.append("set-cookie", f"{COOKIE}={token}; {_ATTRIBUTES}")
+        response = RedirectResponse(f"{self._services.ways.base}{goal}", 303, {"cache-control": "no-store"})
+        response.headers.append("set-cookie", f"{self._cookie}={token}; {_ATTRIBUTES}")
         return response
 
     # -- logging in at an identity provider
@@ -144,7 +147,7 @@ class TeamConsole:
         except Unreachable as error:
             return render_login(self._services.ways, goal=goal, problem=str(error), status=502)
         response = RedirectResponse(begun.url, 303, {"cache-control": "no-store"})
-        response.headers.append("set-cookie", f"{OIDC_COOKIE}={begun.cookie}; Max-Age={LOGIN_S}; {ATTRIBUTES}")
+        response.headers.append("set-cookie", f"{self._oidc_cookie}={begun.cookie}; Max-Age={LOGIN_S}; {ATTRIBUTES}")
         return response
 
     async def _finish_at_provider(self, request: Request) -> Response:
@@ -154,7 +157,7 @@ class TeamConsole:
             return json_answer({"error": "this console has no identity provider"}, 404)
         name = ""
         try:
-            begun = request.cookies.get(OIDC_COOKIE, "")
+            begun = request.cookies.get(self._oidc_cookie, "")
             name, goal = await services.provider.finish(begun, request.query_params, host)
             login = await run_in_threadpool(open_vouched_login, services.url, name)
             token = await self._add_session(login, host)
@@ -163,9 +166,9 @@ class TeamConsole:
             return render_login(services.ways, problem=str(refusal), status=401)
         except LadingError as error:
             return render_login(services.ways, problem=str(error), status=502)
-        response = render_continuation(find_goal(goal))
-        response.headers.append("set-cookie", f"{COOKIE}={token}; {_ATTRIBUTES}")
-        response.headers.append("set-cookie", f"{OIDC_COOKIE}=; Max-Age=0; {ATTRIBUTES}")
+        response = render_continuation(f"{services.ways.base}{find_goal(goal)}")
+        response.headers.append("set-cookie", f"{self._cookie}={token}; {_ATTRIBUTES}")
+        response.headers.append("set-cookie", f"{self._oidc_cookie}=; Max-Age=0; {ATTRIBUTES}")
         return response
 
     async def _add_session(self, login: UserLogin, host: str, token: str = "") -> str:
@@ -180,12 +183,12 @@ class TeamConsole:
     def _log_out(self, request: Request) -> Response:
         if request.method != "POST":
             return json_answer({"error": "log out with a POST"}, 405)
-        session = self._sessions.find(_token_of(request), is_used=False)
+        session = self._sessions.find(self._token_of(request), is_used=False)
         if session is not None:
             self._sessions.end(session, "you logged out; log in again")
             self._services.audit.note("log out", session.login.name, self._host_of(request), "done")
         response = json_answer({"logged_out": True})
-        response.headers.append("set-cookie", f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}")
+        response.headers.append("set-cookie", f"{self._cookie}=; Max-Age=0; {_ATTRIBUTES}")
         return response
 
     # -- requests of a session
@@ -216,7 +219,7 @@ class TeamConsole:
 
     async def _find_session(self, request: Request) -> BrowserSession:
         """Return the session of a request's cookie. Raises Refusal if it has none, or one that has ended."""
-        token = _token_of(request)
+        token = self._token_of(request)
         session = self._sessions.find(token, is_used=BACKGROUND_HEADER not in request.headers)
         if session is None:
             raise Refusal(Reason.UNAUTHENTICATED, self._sessions.explain(token))
@@ -240,6 +243,9 @@ class TeamConsole:
             assert session is not None
         await self._check(session)
         return session
+
+    def _token_of(self, request: Request) -> str:
+        return request.cookies.get(self._cookie, "")
 
     @property
     def _is_vouched(self) -> bool:
@@ -320,10 +326,6 @@ class _SessionSend:
 def describe_end(reason: str, login_url: str = "/login") -> dict[str, Any]:
     """Return the document by which a page learns that its session has ended, and the address of the login."""
     return {"error": reason, "needs_login": True, "login_url": login_url}
-
-
-def _token_of(request: Request) -> str:
-    return request.cookies.get(COOKIE, "")
 
 
 def _peer_of(request: Request) -> str:

@@ -30,9 +30,15 @@ OMITTED: Final = frozenset({"message"})
 class AuditFile:
     """Appends lines to a file of its owner alone. Any thread may use it."""
 
-    def __init__(self, file: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Raises LocalError if the file cannot be written."""
+    def __init__(
+        self, file: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC), broker: str | None = None
+    ) -> None:
+        """``broker`` is the name of the source in a file of brokers, which each line then has.
+
+        Raises LocalError if the file cannot be written.
+        """
         self._file = file
+        self._broker = broker
         self._now = now
         self._waiting: list[bytes] = []
         self._lock = threading.Lock()
@@ -62,6 +68,8 @@ class AuditFile:
             "time": self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "user": user[:TEXT_MAX], "from": host, "action": action, "result": result[: 2 * TEXT_MAX],
         }  # fmt: skip
+        if self._broker is not None:
+            document["broker"] = self._broker
         if given:
             document["given"] = {name[:TEXT_MAX]: _shorten(one) for name, one in given.items() if name not in OMITTED}
         if done:

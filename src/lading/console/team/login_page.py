@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from ...model.printable import escape_unseen
+from ..broker_switch import base_of
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -38,15 +39,15 @@ _PAGE: Final = """<!doctype html>
 <link rel="stylesheet" href="/static/console.css">
 </head>
 <body>
-<header class="top"><a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22">Lading</a>
+<header class="top"><a class="brand" href="{base}/"><img src="/static/icon.svg" alt="" width="22" height="22">Lading</a>
 <span class="source">{source}</span></header>
 <main id="main" class="login">
 <div class="bar"><h1>Log in</h1></div>
-{problem}{provider}{form}</main>
+{problem}{provider}{form}{others}</main>
 </body>
 </html>
 """
-_FORM: Final = """<form method="post" action="/login" class="login">
+_FORM: Final = """<form method="post" action="{base}/login" class="login">
 <input type="hidden" name="next" value="{next}">
 <label>User <input name="user" value="{user}" autocomplete="username" autocapitalize="none" spellcheck="false" maxlength="255" required{focus_user}></label>
 <label>Password <input name="password" type="password" autocomplete="current-password" maxlength="4096" required{focus_password}></label>
@@ -61,6 +62,15 @@ class LoginWays(NamedTuple):
     source: str
     provider: str | None = None
     has_passwords: bool = True
+    broker: str | None = None
+    """The name of the source in a file of brokers."""
+    others: tuple[str, ...] = ()
+    """The names of the other brokers of that file."""
+
+    @property
+    def base(self) -> str:
+        """The start of the addresses of the pages of the source."""
+        return base_of(self.broker)
 
 
 def render_login(
@@ -70,15 +80,20 @@ def render_login(
     shown = f'<div class="error" role="alert"><p>{escape(escape_unseen(problem))}</p></div>\n' if problem else ""
     provider = form = ""
     if ways.provider is not None:
-        link = f"/login/oidc?{urlencode({'next': goal})}"
+        link = f"{ways.base}/login/oidc?{urlencode({'next': goal})}"
         label = escape(escape_unseen(ways.provider))
         provider = f'<p><a class="button primary" href="{escape(link)}">Log in with {label}</a></p>\n'
     if ways.has_passwords:
         form = _FORM.format(
             next=escape(goal), user=escape(user), focus_user="" if user else " autofocus",
-            focus_password=" autofocus" if user else "",
+            focus_password=" autofocus" if user else "", base=escape(ways.base),
         )  # fmt: skip
-    text = _PAGE.format(source=escape(escape_unseen(ways.source)), problem=shown, provider=provider, form=form)
+    name = ways.source if ways.broker is None else f"{ways.broker}: {ways.source}"
+    links = " · ".join(f'<a href="{escape(base_of(one))}/">{escape(one)}</a>' for one in ways.others)
+    text = _PAGE.format(
+        source=escape(escape_unseen(name)), problem=shown, provider=provider, form=form, base=escape(ways.base),
+        others=f"<p>Each broker has a login of its own. The others here: {links}</p>\n" if links else "",
+    )  # fmt: skip
     return Response(text, status, _HEADERS, "text/html; charset=utf-8")
 
 

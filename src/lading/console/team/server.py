@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -18,7 +18,9 @@ from ...runtime.metrics import Metrics
 from ...serve.local_server import listen, print_ready, serve
 from ...settings.settings import HttpSettings
 from ...transports.open import without_options
+from ..broker_switch import BrokerSwitch, base_of
 from ..server import NAME, ConsolePolicy, make_document_routes, make_pages, routes_of
+from ..settings import ListedBroker
 from ..source import ConsoleSource
 from .app import TeamConsole, TeamServices, respond_rejected
 from .audit import AuditFile
@@ -27,14 +29,14 @@ from .logins import PasswordLogins, UserLogin, require_administrator, require_us
 from .oidc import OidcLogins
 from .proxy import TrustedProxy
 from .sessions import BrowserSessions
-from .settings import TeamDocument
+from .settings import TeamBroker, TeamDocument
 
 SAMPLED_GROUPS_MAX = 50
 """How many groups have samples of their lag in each session: some 60 kB each."""
 
 
 def run_team(
-    team: TeamDocument,
+    brokers: Sequence[TeamBroker],
     *,
     output: Literal["text", "json"] = "text",
     print_note: Callable[[str], None] = lambda text: None,
@@ -43,31 +45,52 @@ def run_team(
 
     Raises LocalError for an address that is taken, files that cannot be used, and a source that lets everybody in.
     """
-    require_users(team.from_)
-    if team.acts_for_users:
-        require_administrator(team.from_)
+    for one in brokers:
+        require_users(one.team.from_)
+        if one.team.acts_for_users:
+            require_administrator(one.team.from_)
+    # all have the same listener
+    team = brokers[0].team
     tls, names = team.make_tls(), team.list_names()
     with logging_to_stderr(output):
-        console = make_console(team)
+        consoles = [make_console(one.team, name=one.name, listed=one.listed) for one in brokers]
         bound = listen(team.address, NAME, is_public=True)
         address = Address(*bound.getsockname()[:2])
         engine.load_in_background()
 
         def announce() -> None:
             print_ready(NAME, address, output)
-            print_note(f"the console of {without_options(team.from_)}: {team.public_url or f'https://{address}'}/")
+            shown = ", ".join(without_options(one.team.from_) for one in brokers)
+            print_note(f"the console of {shown}: {team.public_url or f'https://{address}'}/")
 
         try:
-            serve(NAME, guard(console, bound, team, names), bound, announce, tls)
+            serve(NAME, guard(switch_consoles(brokers, consoles), bound, team, names), bound, announce, tls)
         finally:
-            console.close()
+            for console in consoles:
+                console.close()
             bound.close()
     return 0
 
 
-def make_console(team: TeamDocument, clock: Callable[[], float] = time.monotonic) -> TeamConsole:
-    """Return the application. ``clock`` gives the seconds by which sessions end. Raises LocalError for audit files."""
-    settings = replace(team.make_console_settings(), sampled_groups_max=SAMPLED_GROUPS_MAX)
+def switch_consoles(brokers: Sequence[TeamBroker], consoles: Sequence[TeamConsole]) -> ASGIApp:
+    """Return the application of all consoles, each with its own logins; of one that no file names, itself."""
+    apps = {one.name: console for one, console in zip(brokers, consoles, strict=True) if one.name is not None}
+    return BrokerSwitch(apps) if apps else consoles[0]
+
+
+def make_console(
+    team: TeamDocument,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    name: str | None = None,
+    listed: tuple[ListedBroker, ...] = (),
+) -> TeamConsole:
+    """Return the application over one source. ``clock`` gives the seconds by which sessions end.
+
+    ``name`` and ``listed`` are those of a file of brokers. Raises LocalError for audit files.
+    """
+    settings = replace(team.make_console_settings(name, listed), sampled_groups_max=SAMPLED_GROUPS_MAX)
+    others = tuple(one.name for one in listed if one.name != name)
 
     can_log_out = team.proxy is None or team.proxy.user_header is None
 
@@ -79,20 +102,26 @@ def make_console(team: TeamDocument, clock: Callable[[], float] = time.monotonic
     return TeamConsole(
         TeamServices(
             url=team.from_,
-            ways=LoginWays(without_options(team.from_), None if team.oidc is None else team.oidc.shown, team.passwords),
+            ways=LoginWays(
+                without_options(team.from_),
+                None if team.oidc is None else team.oidc.shown,
+                team.passwords,
+                name,
+                others,
+            ),
             registry=team.registry,
             logins=PasswordLogins(team.from_),
             sessions=BrowserSessions(team.session, clock),
-            audit=AuditFile(team.audit_file),
+            audit=AuditFile(team.audit_file, broker=name),
             make_app=make_app,
-            provider=None if team.oidc is None else OidcLogins(team.oidc, team.public_url or ""),
+            provider=None if team.oidc is None else OidcLogins(team.oidc, f"{team.public_url or ''}{base_of(name)}"),
             proxy=None if team.proxy is None else TrustedProxy(team.proxy),
             documents=make_pages(make_document_routes()),
         )
-    )
+    )  # fmt: skip
 
 
-def guard(console: TeamConsole, listener: socket.socket, team: TeamDocument, names: list[str]) -> ASGIApp:
+def guard(console: ASGIApp, listener: socket.socket, team: TeamDocument, names: list[str]) -> ASGIApp:
     """Return the application for a listener, which browsers ask by these ``names``."""
     origins = () if team.public_url is None else (team.public_url,)
     hosts = HostNames(HttpSettings(origins=origins), names)

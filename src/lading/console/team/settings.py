@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
@@ -16,14 +16,19 @@ from ...model.errors import LocalError, SettingError
 from ...model.value_faults import describe_fault
 from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
 from ...settings.toml_text import read_toml
+from ..brokers_file import list_brokers, load_brokers
 from ..mirror_services import require_service_url
-from ..settings import DEFAULT_ADDRESS, ConsoleSettings
+from ..settings import DEFAULT_ADDRESS, ConsoleSettings, ListedBroker
 from .oidc import OidcSection
 from .proxy import ProxySection
 
 KIND: Final = "console file"
 """Name of such a file in errors."""
 AUDIT_FILE: Final = "console-audit.jsonl"
+BROKERS: Final = "brokers"
+"""The key that names a file of brokers, in place of ``from``."""
+OF_ONE_BROKER: Final = ("from", "registry", "pipelines", "mirrors", "mirror_services")
+"""Keys that each broker of such a file has for itself."""
 
 Text = Annotated[str, Field(min_length=1)]
 AnySection = TypeVar("AnySection", bound=Section | None)
@@ -108,11 +113,14 @@ class TeamDocument(Section):
         """The file of audit lines."""
         return self.audit or self.state / AUDIT_FILE
 
-    def make_console_settings(self) -> ConsoleSettings:
-        """Return the settings of the pages."""
+    def make_console_settings(
+        self, broker: str | None = None, brokers: tuple[ListedBroker, ...] = ()
+    ) -> ConsoleSettings:
+        """Return the settings of the pages, of a source that a file of brokers names or another one."""
         return ConsoleSettings(
             self.from_, self.address, self.read_only, self.pipelines, self.mirrors, self.state, self.registry,
-            mirror_services=tuple(map(require_service_url, self.mirror_services)),
+            mirror_services=tuple(map(require_service_url, self.mirror_services)), broker=broker, brokers=brokers,
+            shows_own_mirrors=broker is None,
         )  # fmt: skip
 
     def make_tls(self) -> ssl.SSLContext | None:
@@ -130,6 +138,47 @@ class TeamDocument(Section):
                     f"setting tls.certificate: {self.tls.certificate}: {error}; give a certificate as PEM"
                 ) from None
         return names
+
+
+class TeamBroker(NamedTuple):
+    """One source of a console for several people; its name, and those of the others, if a file of brokers names it."""
+
+    team: TeamDocument
+    name: str | None = None
+    listed: tuple[ListedBroker, ...] = ()
+
+
+def parse_teams(document: dict[str, Any], where: str, base: Path) -> list[TeamBroker]:
+    """Return the settings for each source of a document, of which ``brokers`` names a file. Raises SettingError."""
+    if BROKERS not in document:
+        return [TeamBroker(parse_team(document, where, base))]
+    shared = {key: value for key, value in document.items() if key != BROKERS}
+    if doubled := next((key for key in OF_ONE_BROKER if key in shared), None):
+        raise SettingError(
+            f"{where}: {doubled} is a key of each broker in the file that {BROKERS} names; write it there"
+        )
+    if not isinstance(document[BROKERS], str):
+        raise SettingError(f'{where}: {BROKERS} names a file; write {BROKERS} = "brokers.toml"')
+    file = base / document[BROKERS]
+    brokers = load_brokers(file)
+    listed = list_brokers(brokers, is_read_only=shared.get("read_only") is True)
+    state = base / str(shared.get("state", ""))
+    teams = []
+    for one in brokers:
+        section = one.section
+        if section.tables is not None:
+            raise SettingError(
+                f"brokers file {file}: broker.{one.name}.tables is for the console of this machine; leave it out"
+            )
+        own = {
+            "from": one.url, "read_only": shared.get("read_only") or section.read_only, "registry": section.registry,
+            "pipelines": [one.base / path for path in section.pipelines],
+            "mirrors": [one.base / path for path in section.mirrors], "mirror_services": section.mirror_services,
+            # topics of one name at two brokers are redriven apart; the lines of all are in one file
+            "state": state / one.name, "audit": shared.get("audit") or state / AUDIT_FILE,
+        }  # fmt: skip
+        teams.append(TeamBroker(parse_team(shared | own, f"{where}: broker.{one.name}", base), one.name, listed))
+    return teams
 
 
 def load_team(file: Path) -> TeamDocument:
@@ -187,7 +236,9 @@ def _describe_invalid(error: ValidationError) -> str:
             "oidc": OidcSection,
         }
         section: Any = sections.get(place[0], TeamDocument) if len(place) > 1 else TeamDocument
-        known = sorted(field.alias or name for name, field in section.model_fields.items())
+        known = sorted([field.alias or name for name, field in section.model_fields.items()])
+        if section is TeamDocument:
+            known.append(BROKERS)
         near = get_close_matches(place[-1], known, 1, 0.6)
         return f"unknown key {key}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")
     if first["type"] == "missing":

@@ -1,6 +1,7 @@
 // One message, whole: each header with its kind and bytes, the payload as text, JSON and hex; copies are exact.
 import { post } from "../api.js";
 import { ask, copy, count, errorBox, fill, h, moment, plural, size, toast, visible, visibleOrEmpty } from "../dom.js";
+import { inBase } from "../place.js";
 
 const SHOWN_AT_ONCE = 50_000; // characters of a payload; the next ones by a button, all of it can be copied and saved
 const VALUE_MAX = 4096; // characters of a key, or of a header and its value
@@ -135,7 +136,7 @@ export function indent(text) {
 }
 
 export function detail(whole, context, changed) {
-  const link = new URL(`/messages?topic=${encodeURIComponent(whole.topic)}&open=${whole.partition}:${whole.offset}`, location.href).href;
+  const link = new URL(inBase(`/messages?topic=${encodeURIComponent(whole.topic)}&open=${whole.partition}:${whole.offset}`), location.href).href;
   const key = bytesOf(whole.key);
   const keyText = key === null ? null : textOf(key);
   const sum = whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
