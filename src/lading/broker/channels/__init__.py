@@ -1,4 +1,4 @@
-"""Channels: a topic as a queue that subscribers share, by tag and filter, message by message."""
+"""Channels: a topic as a queue whose messages subscribers share, selected by tag and filter."""
 
 from .channel import Channel
 from .channels import Channels, ChannelStart

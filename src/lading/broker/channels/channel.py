@@ -1,4 +1,4 @@
-"""A channel: subscribers share the messages of a topic; each message is with one of them until it is finished."""
+"""A channel: subscribers share the messages of a topic; one subscriber has each message until it is finished."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 
 HOLD_US: Final = 3_000
-"""A subscriber that already has most of its credit in flight gets the rest this much later: larger stretches cost
-less."""
+"""If a subscriber has most of its credit in flight, it gets the rest this much later: larger runs cost less."""
 
 
 class ChannelOwner(Protocol):
-    """The part of ``Channels`` that a channel calls."""
+    """The methods of ``Channels`` that a channel calls."""
 
     def wake(self, channel: Channel) -> None:
-        """Have the channel pumped soon."""
+        """Have the channel deliver soon."""
 
     def count_delayed(self, lane: PartitionDispatcher) -> int:
-        """Return how many messages wait for the channel that their publisher has delayed."""
+        """Return how many messages that their publisher delayed wait for the channel."""
 
     def omit_delayed(self, lane: PartitionDispatcher) -> None:
-        """Have the channel pass over the messages that ``count_delayed`` counts."""
+        """Have the channel skip the messages that ``count_delayed`` counts."""
 
     def confirm(self, channel: Channel) -> None:
         """Store the present state of the channel; durable on return."""
@@ -39,9 +38,9 @@ class ChannelOwner(Protocol):
 
 
 class Channel:
-    """One channel of a topic. Messages are named by partition number and offset.
+    """One channel of a topic. Messages are identified by partition number and offset.
 
-    Made by ``Channels.open``. A subscriber gets messages by ``Subscriber.take`` when ``Channels.pump`` runs.
+    ``Channels.open`` creates it. Subscribers get messages by ``Subscriber.take`` while ``Channels.pump`` runs.
     """
 
     def __init__(self, owner: ChannelOwner, topic: Topic, name: str, *, ephemeral: bool) -> None:
@@ -65,11 +64,11 @@ class Channel:
         self._held_since_us: int | None = None
 
     def wake(self) -> None:
-        """Have the channel pumped: there may be messages to deliver."""
+        """Have the channel deliver soon, if it has messages."""
         self._owner.wake(self)
 
     def wake_waiting(self) -> None:
-        """Wake the channel if messages are waiting: a subscriber has free capacity."""
+        """Wake the channel if it has messages: a subscriber can take more now."""
         for lane in self.lanes:
             if lane.waits:
                 self.wake()
@@ -78,7 +77,7 @@ class Channel:
     # -- subscribers
 
     def subscribe(self, subscriber: Subscriber, partition: int | None = None, *, ordered: bool = False) -> None:
-        """Read one partition, or all; ``ordered`` turns the channel to one message at a time."""
+        """Read one partition, or all; ``ordered`` makes the channel deliver one message at a time."""
         lanes = self.lanes if partition is None else [self._lane(partition)]
         self.subscribers[subscriber] = None if partition is None else lanes[0]
         subscriber.on_credit = self.wake
@@ -89,7 +88,7 @@ class Channel:
         self.wake()
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Remove a subscriber: others get its messages, and its attempts do not count."""
+        """Remove a subscriber: others get its messages, and its deliveries do not count as attempts."""
         if subscriber not in self.subscribers:
             return
         only = self.subscribers.pop(subscriber)
@@ -104,7 +103,7 @@ class Channel:
     def finish(self, subscriber: Subscriber, partition: int, offsets: NDArray[np.int64]) -> int:
         """Finish the leading offsets that are in flight to the subscriber; return how many.
 
-        The offset at that index, if there is one, is not in flight for this subscriber.
+        If that is not all of them, the offset at this index is not in flight to the subscriber.
         """
         return self._lane(partition).finish(subscriber, offsets)
 
@@ -117,7 +116,7 @@ class Channel:
         self._lane(partition).touch(subscriber, offset, now_us)
 
     def is_in_flight(self, partition: int, offset: int) -> bool:
-        """Return whether a message is with any subscriber."""
+        """Return whether any subscriber has the message."""
         return partition < len(self.lanes) and self.lanes[partition].is_in_flight(offset)
 
     def _lane(self, partition: int) -> PartitionDispatcher:
@@ -127,7 +126,7 @@ class Channel:
     # -- delivering
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver messages; return when to call again: 0 for at once, None for when the channel is woken."""
+        """Deliver messages; return when to call again: 0 for at once, None if the channel is woken instead."""
         if self.paused or self.skipping or self.deleted:
             return None
         held_us = self._held_since_us
@@ -163,7 +162,9 @@ class Channel:
             lane.attempts_max = attempts_max
 
     def set_condition(self, condition: GroupCondition | None) -> None:
-        """Deliver only the messages that meet a condition, or all; those that subscribers have stay with them."""
+        """Deliver only the messages that meet a condition, or all for None; subscribers keep messages that
+        they have.
+        """
         self.condition = condition
         for lane in self.lanes:
             lane.condition = condition
@@ -171,7 +172,8 @@ class Channel:
     def set_uncommitted(self, is_uncommitted: bool) -> None:
         """Set whether messages of transactions that are open, or were aborted, are delivered.
 
-        It is stored with the next position. A channel that has read such messages goes on until these are decided.
+        The setting is stored with the next position. A channel that has read such messages waits until they are
+        decided.
         """
         if is_uncommitted or all(lane.window.end <= lane.partition.log.last_stable_offset for lane in self.lanes):
             self.is_uncommitted = is_uncommitted
@@ -195,7 +197,7 @@ class Channel:
         for lane in self.lanes:
             lane.expire(now_us)
 
-    # -- what operators ask
+    # -- operators
 
     def pause(self) -> None:
         """Deliver nothing until ``unpause``."""
@@ -206,7 +208,7 @@ class Channel:
         self._set(paused=False)
 
     def skip(self) -> None:
-        """Pass over all present and new messages until ``unskip``."""
+        """Skip all present and new messages until ``unskip``."""
         self._pass_over()
         self._set(skipping=True)
 
@@ -215,7 +217,7 @@ class Channel:
         self._set(skipping=False)
 
     def set_ordered(self, ordered: bool) -> None:
-        """Set whether each partition's messages go one at a time, the next when the one before is finished."""
+        """Set whether each partition's messages are delivered one at a time, each after the one before is finished."""
         self._set(ordered=ordered)
 
     def _set(self, *, paused: bool | None = None, skipping: bool | None = None, ordered: bool | None = None) -> None:
@@ -261,7 +263,7 @@ class Channel:
         self._counts.leaving = sum(lane.leaving for lane in self.lanes)
         return self._counts
 
-    # -- partitions come and go
+    # -- partitions are added and deleted
 
     def add_lane(self, make: Callable[[ChannelStatistics], PartitionDispatcher]) -> PartitionDispatcher:
         """Add the next partition."""
@@ -277,7 +279,7 @@ class Channel:
         return lane
 
     def drop_lanes(self, count: int) -> None:
-        """Keep only the first ``count`` partitions; the messages of the others are in flight no more."""
+        """Keep only the first ``count`` partitions; messages of the others are not in flight any more."""
         for lane in self.lanes[count:]:
             lane.seek(lane.visible_end)
             self._counts.skipped += self._owner.count_delayed(lane)

@@ -1,4 +1,4 @@
-"""All channels of a broker: found by topic and name, pumped at the end of a pass of the event loop, stored."""
+"""All channels of a broker: found by topic and name, delivering at the end of a pass of the event loop, stored."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ from .topic_queues import DelayedOffsets, QueueStart, TopicQueues
 
 LOG: Final = logging.getLogger("lading.broker")
 STORE_US: Final = 100_000
-"""A few changed positions of channels are stored within this time; the more there are, the less often they are
-stored."""
+"""The changed positions of a few channels are stored within this time; with more of them, less often."""
 STORE_BYTES: Final = 64 << 10
 NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
@@ -53,9 +52,11 @@ MARKED_AT_ONCE: Final = 64
 STORED_AT_ONCE: Final = 256
 """Positions of channels that one tick stores; a tick is every 50 ms."""
 RETRY_US: Final = 1_000_000
-"""How long after a failure a channel is tried again."""
+"""Time after a failure until a channel is tried again."""
 ROUND_US: Final = 1_000_000
-"""How often channels without subscribers are checked: retention may have deleted the messages at their position."""
+"""Interval at which channels without subscribers are checked: retention may have deleted the messages at
+their position.
+"""
 
 
 class ChannelStart(Enum):
@@ -65,7 +66,7 @@ class ChannelStart(Enum):
     """The first channel of a topic begins at the first message in the topic's queue, any other at the end."""
     END = "end"
     FIRST = "first"
-    """At the first message that the log has."""
+    """The first message that the log has."""
 
 
 class Channels(Component):
@@ -79,12 +80,12 @@ class Channels(Component):
         delayed: DelayedOffsets,
         on_exhausted: Callable[[Channel, GivenUp], Append | None],
     ) -> None:
-        """``on_exhausted`` is called with the channel and messages that it gives up.
+        """``on_exhausted`` is called with the channel and the messages whose deliveries are used up.
 
         It returns the append of a copy, or None; the message leaves the channel when the copy is on disk.
         """
         self.on_work: Callable[[], None] = ignore
-        """Called when ``pump`` should be called soon; not again before it was."""
+        """Called when ``pump`` should be called soon; then not again until it was called."""
         self.on_exhausted = on_exhausted
         self.on_unused: Callable[[Topic], None] = _ignore_unused
         """Called when the last channel of an ephemeral topic was deleted."""
@@ -102,19 +103,19 @@ class Channels(Component):
         self._queues = TopicQueues(self._store, delayed, lambda topic: bool(self._channels.get(topic)))
         self._awake: dict[Channel, None] = {}
         self._held: dict[Channel, int] = {}
-        """Channels that wait a moment to deliver more messages at once, and until when."""
+        """Channels that wait a moment, so as to deliver more messages at once, and until when."""
         self._pumping = False
         self._store_due_us = 0
         self._to_store: deque[tuple[Channel, PartitionDispatcher]] = deque()
         """Partitions of channels whose positions this round of ``tick`` has not stored yet."""
         self._stored_bytes = 0
-        """Size of the rows that this round has stored, about."""
+        """About how many bytes of rows this round has stored."""
         self._marked: dict[PartitionDispatcher, Channel] = {}
         """Partitions of channels whose positions are stored before the next sync of the catalog."""
         self._in_use: dict[Channel, None] = {}
-        """Channels that each tick looks at; hundreds of idle ones would take milliseconds of every client's time."""
+        """Channels that each tick checks; checking hundreds of idle ones as well would take milliseconds."""
         self._rest_of_round: list[Channel] = []
-        """Channels that this round has not looked at yet."""
+        """Channels that this round has not checked yet."""
         self._per_round = 0
         self._round_us = self._round_ticked_us = 0
 
@@ -168,11 +169,13 @@ class Channels(Component):
         self._in_use[channel] = None
 
     def prepare(self, topic: Topic, name: str, start: ChannelStart) -> Change[None] | None:
-        """Return the change that has to be made before ``open`` can create a channel; None, except on other stores."""
+        """Return the change that has to be made before ``open`` can create a channel; None, except for topics in a
+        cluster.
+        """
         return None
 
     def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
-        """Return the channel of that name, created if it does not exist; it is on disk on return."""
+        """Return the channel with that name, created if it does not exist; it is on disk on return."""
         found = self.find(topic, name)
         if found is not None:
             return found
@@ -189,9 +192,9 @@ class Channels(Component):
     ) -> Turns[Channel]:
         """Return the channel of that name as ``open`` does, in turns: 1,000 partitions take 50 ms.
 
-        One that is created begins in each partition at its offset of ``offsets``, if it has one, or else at ``start``,
-        which is not KEPT: what a topic keeps for its first channel is that of one channel. Raises TOPIC_NAME_NOT_FOUND
-        if the topic was deleted meanwhile.
+        A new channel begins in each partition at the offset in ``offsets``, or without one at ``start``. That is not
+        KEPT, since only one channel can get the messages that a topic keeps for its first channel. Raises
+        TOPIC_NAME_NOT_FOUND if the topic was deleted meanwhile.
         """
         assert start is not ChannelStart.KEPT
         if (found := self.find(topic, name)) is not None:
@@ -207,7 +210,8 @@ class Channels(Component):
                 channel.lanes.clear()
                 yield from self._begin_lanes(channel, start, offsets)
                 yield from self._store_lanes(channel)
-                # meanwhile partitions may have come, and the topic or another channel of the name
+                # meanwhile the topic or another channel of that name may have been created or deleted, or partitions
+                # added
                 if channel.deleted:
                     raise Refusal(
                         Reason.TOPIC_NAME_NOT_FOUND,
@@ -233,7 +237,7 @@ class Channels(Component):
         for partition in list(channel.topic.partitions):
             lane = self._begin_lane(channel, partition, start)
             if start is ChannelStart.END:
-                # at most to its end: what is after it may belong to a transaction that is open
+                # not past the visible end: later messages may belong to an open transaction
                 offset = min(offsets.get(partition.number, NO_LIMIT), lane.visible_end)
                 if offset != lane.window.end:
                     lane.seek(offset)
@@ -245,7 +249,7 @@ class Channels(Component):
         lanes = [] if channel.ephemeral else list(channel.lanes)
         for at in range(0, len(lanes), MARKED_AT_ONCE):
             yield
-            # those of another channel of the name must not be replaced
+            # stop: the positions of another channel with the name must not be replaced
             if channel.deleted or self.find(channel.topic, channel.name) is not None:
                 return
             some = lanes[at : at + MARKED_AT_ONCE]
@@ -320,7 +324,7 @@ class Channels(Component):
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """Note the topic's other partitions: new ones are read from their beginning."""
+        """Note that the topic has more or fewer partitions: new ones are read from their beginning."""
         for channel in self.of_topic(topic):
             channel.drop_lanes(len(topic.partitions))
             self._queues.drop_partitions(topic, len(topic.partitions))
@@ -330,19 +334,21 @@ class Channels(Component):
             channel.wake()
 
     def take_unconfirmed(self) -> list[PendingResult[None]]:
-        """Return the pending results of changes that clients wait for, each once; none, except on other stores."""
+        """Return the pending results of changes that clients wait for, each once; there are some only for topics in a
+        cluster.
+        """
         return []
 
     # -- the queues of topics
 
     def is_paused(self, topic: Topic) -> bool:
-        """Return whether the channels of the topic get nothing new."""
+        """Return whether the channels of the topic get no new messages."""
         return self._queues.is_paused(topic)
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Have the topic keep new messages in its queue, or pass them to its channels; on disk on return.
+        """Make the topic keep new messages in its queue, or pass them to its channels; on disk on return.
 
-        Channels still deliver the messages that they have, unless they are paused themselves.
+        Channels still deliver messages that they have, unless they are paused themselves.
         """
         self._queues.set_paused(topic, paused)
         for channel in self.of_topic(topic):
@@ -353,7 +359,7 @@ class Channels(Component):
     def empty_topic(self, topic: Topic) -> None:
         """Drop the messages that the topic keeps for a first channel, or since it was paused; durable on return.
 
-        The messages in its channels are kept.
+        Messages in its channels stay.
         """
         dropped = self._queues.empty(topic)
         for channel in self.of_topic(topic):
@@ -367,7 +373,7 @@ class Channels(Component):
                 self.confirm(channel)
 
     def topic_depth(self, topic: Topic) -> int:
-        """Return how many messages are in the topic's queue, which no channel has been given yet."""
+        """Return how many messages are in the topic's queue, which no channel has yet."""
         return self._queues.depth(topic)
 
     def _set_limit(self, lane: PartitionDispatcher) -> None:
@@ -379,7 +385,7 @@ class Channels(Component):
         return end if limit is None else min(limit, end)
 
     def count_delayed(self, lane: PartitionDispatcher) -> int:
-        """Return how many messages wait for a channel that their publisher has delayed."""
+        """Return how many messages that their publisher delayed wait for a channel."""
         waiting = self._delayed.list_waiting(lane.partition)
         if not waiting:
             return 0
@@ -387,11 +393,11 @@ class Channels(Component):
         return sum(offset < end and not lane.omissions.has_delayed(offset) for offset in waiting)
 
     def omit_delayed(self, lane: PartitionDispatcher) -> None:
-        """Have a channel pass over the messages that ``count_delayed`` counts."""
+        """Have a channel skip the messages that ``count_delayed`` counts."""
         lane.omissions.omit_delayed(0, self._find_delayed_end(lane.partition))
 
     def on_delayed_entered(self, partition: Partition, delayed_offset: int, first: int, end: int) -> None:
-        """Have the channels that dropped a delayed message pass over it in the log that it has entered."""
+        """Have the channels that dropped a delayed message skip it in the log too, which it has entered."""
         opening = [channel for channel in self._opening if channel.topic is partition.topic]
         for channel in (*self._channels.get(partition.topic, {}).values(), *opening):
             if partition.number < len(channel.lanes):
@@ -405,7 +411,7 @@ class Channels(Component):
     # -- delivering
 
     def wake(self, channel: Channel) -> None:
-        """Have the channel pumped soon, if it has messages to deliver."""
+        """Have the channel deliver soon, if it has messages."""
         if channel.deleted:
             return
         self._use(channel)
@@ -415,7 +421,9 @@ class Channels(Component):
             self.on_work()
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver in all channels that were woken. Return when to call again at the latest, None if nothing waits."""
+        """Deliver in all channels that were woken. Return when to call again at the latest, or None if
+        nothing waits.
+        """
         for channel in [one for one, due_us in self._held.items() if due_us <= now_us]:
             self._awake[channel] = None
         self._pumping = True
@@ -423,13 +431,13 @@ class Channels(Component):
         try:
             for channel in list(self._awake)[:PASS_CHANNELS]:
                 if channel not in self._awake:
-                    # deleted with its last subscriber while another one was delivered
+                    # the channel was deleted with its last subscriber while another one was delivering
                     continue
                 del self._awake[channel]
                 try:
                     again_us = channel.pump(now_us)
                 except Exception:
-                    # no other channel waits for what is wrong with this one
+                    # other channels continue: they need not wait for a fault in this one
                     LOG.exception("channel %s of topic %s: delivering failed", channel.name, channel.topic.flat_name)
                     again_us = now_us + RETRY_US
                 self._held.pop(channel, None)
@@ -470,7 +478,7 @@ class Channels(Component):
         self._in_use[channel] = None
 
     def _next_of_round(self, now_us: int) -> list[Channel]:
-        """Return as many of all channels as the time since the last tick is of a round."""
+        """Return the next channels to check: as large a share of all as the time since the last tick is of a round."""
         passed_us, self._round_ticked_us = now_us - self._round_ticked_us, now_us
         if not self._rest_of_round and not 0 <= now_us - self._round_us < ROUND_US:
             self._round_us = now_us
@@ -490,7 +498,7 @@ class Channels(Component):
         self._to_store.clear()
 
     def _store_some(self, now_us: int) -> None:
-        """Store some of the positions that have moved; the next tick goes on with the others."""
+        """Store some of the positions that have moved; the next tick stores the others."""
         if not self._to_store:
             self._to_store += self._list_changed()
             self._stored_bytes = 0
@@ -511,7 +519,7 @@ class Channels(Component):
         ]
 
     def _store_rows(self, changed: Sequence[tuple[Channel, PartitionDispatcher]], now_us: int) -> int:
-        """Store the positions of some partitions of channels; return their size in bytes, about."""
+        """Store the positions of some partitions of channels; return about how many bytes they are."""
         rows = [row for channel, lane in changed for row in self._list_rows(channel, [lane], now_us)]
         rows += [
             omissions_row(lane.partition, channel.name, lane.omissions)
@@ -549,7 +557,7 @@ class Channels(Component):
             self._store.confirm(channel.topic, channel.name, rows)
             for lane in changed:
                 lane.omissions.changed = False
-        # after the write: a channel that the disk refuses to create does not exist, and must not be stored later
+        # after the write: a channel that the disk refuses does not exist, and must not be stored later
         self._use(channel)
 
 

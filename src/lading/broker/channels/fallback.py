@@ -14,9 +14,10 @@ Counts = NDArray[np.uint16]
 
 
 def finish(offsets: Offsets, start: int, owners: Owners, first: int, end: int, owner: int) -> tuple[int, int]:
-    """Mark ``offsets[start:]`` done, up to the first one that is outside ``first`` to ``end`` or not with ``owner``.
+    """Mark ``offsets[start:]`` done, up to the first one that is outside ``first`` to ``end`` or belongs to another
+    owner.
 
-    Returns the index of that one (or the length), and the new beginning of the window, which done messages leave.
+    Returns the index of that one (or the length), and the new beginning of the window, after its leading done messages.
     """
     mask = len(owners) - 1
     at = start
@@ -42,7 +43,7 @@ def hand_over(
     attempts: Counts,
     counted: Offsets,
 ) -> None:
-    """Give ``offsets`` to ``owner`` until ``deadline_us``; ``counted`` gets which attempt of each this is."""
+    """Give ``offsets`` to ``owner`` until ``deadline_us``; write into ``counted`` which attempt this is for each."""
     slots = offsets & (len(owners) - 1)
     owners[slots] = owner
     deadlines[slots] = deadline_us
@@ -52,7 +53,9 @@ def hand_over(
 
 
 def expire(first: int, end: int, owners: Owners, deadlines: Times, now_us: int, late: Offsets) -> tuple[int, int]:
-    """Fill ``late`` with offsets whose deadline has passed. Return how many, and the soonest deadline of the others."""
+    """Fill ``late`` with offsets whose deadline has passed. Return how many, and the earliest deadline of
+    the others.
+    """
     offsets = np.arange(first, end)
     slots = offsets & (len(owners) - 1)
     owned = owners[slots] > 0

@@ -1,8 +1,8 @@
 """Filters by header: which messages one subscriber wants, in the kinds of Youzan's ``ext_filter`` (nsq.md 4.4).
 
-Patterns are matched by RE2 (through Arrow), whose time is linear in the text. A pattern that it would compile for long
-is refused (pattern_cost.py). A pass of the event loop matches as many texts as it has time for (pattern_matches.py).
-A key may be a path into a JSON value: ``k.z``, ``k.*``, ``list.0``.
+Patterns are matched by RE2 (through Arrow), whose time is linear in the text. A pattern that takes long to compile is
+refused (pattern_cost.py). A pass of the event loop matches as many texts as it has time for (pattern_matches.py). A key
+may be a path into a JSON value: ``k.z``, ``k.*``, ``list.0``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PATTERN_BYTES_MAX: Final = 4096
 CLAUSES_MAX: Final = 256
 
 WILD_MEMBERS_MAX: Final = 256
-"""How many members of an object, from the first one, are compared with a wild card in a key."""
+"""The number of members of an object, from the first one, that are compared with a wild card in a key."""
 
 _WILD: Final = re.compile(r"[*?\[]")
 _JSON_STARTS: Final = tuple(bytes((byte,)) for byte in b"{[-0123456789")
@@ -54,7 +54,7 @@ Mask = NDArray[np.bool_]
 
 @lazy_dataclass(frozen=True, slots=True)
 class HeaderFilter:
-    """One filter; ``clauses`` are (key, text or pattern): one of them, for ``any`` and ``all`` more.
+    """One filter; ``clauses`` are (key, text or pattern): several for ``any`` and ``all``, else one.
 
     A message without headers never matches, and so passes an inverse filter. A value that is missing or not a text is
     empty for patterns and matches no exact test; a text that its mark declares as JSON does not count as text.
@@ -108,9 +108,9 @@ class HeaderFilter:
         return cls(test, clauses, inverse, None if make_matcher is None else make_matcher())
 
     def match(self, page: Page, places: NDArray[np.int64], budget: PatternBudget) -> Mask:
-        """Return for each message at ``places`` of the page whether a subscriber with this filter wants it.
+        """Return for each message at ``places`` of the page whether it passes this filter.
 
-        The mask is shorter than ``places`` if the steps of this pass do not suffice for the pattern.
+        The mask is shorter than ``places`` if the steps left in this pass are too few for the pattern.
         """
         if self._matcher is None:
             return self._mask(page)[places]
@@ -143,12 +143,14 @@ class HeaderFilter:
 
 
 def _fit_to_page(mask: Mask, page: Page) -> Mask:
-    """Return the mask, or one of nothing for a page that cannot be decoded, which has no headers."""
+    """Return the mask, or an empty match for a page that cannot be decoded, and so has no headers."""
     return mask if len(mask) == len(page.offsets) else np.zeros(len(page.offsets), np.bool_)
 
 
 def _make_regex(pattern: str, shown: str) -> Matcher:
-    """Return the matcher of a pattern that users know as ``shown``. Raises FilterError if it is invalid or costly."""
+    """Return the matcher of a pattern, which errors show as ``shown``. Raises FilterError if it is invalid
+    or costly.
+    """
     _require_short(pattern)
     if is_literal(pattern):
         return LiteralMatcher(pattern)
@@ -187,7 +189,7 @@ _TESTS: Final[Mapping[str, Callable[[HeaderFilter, Page], Mask]]] = MappingProxy
 
 
 def values(page: Page, key: str) -> list[bytes | None]:
-    """Return the text at a key for each message: of the header of that name, or of a place in a header's JSON value."""
+    """Return for each message the text at a key: of the header with that name, or inside a header's JSON value."""
     cached: list[bytes | None] | None = page.columns.get(("key", key))
     if cached is None:
         path = path_of(key)
@@ -199,7 +201,7 @@ def values(page: Page, key: str) -> list[bytes | None]:
 
 
 def _no_json(page: Page, name: str, texts: list[bytes | None]) -> list[bytes | None]:
-    """Return the texts, with None for an object, an array or a number: filters do not take these for text."""
+    """Return the texts, with None for objects, arrays and numbers: these are not text for filters."""
     if not any(text and text[:1] in _JSON_STARTS for text in texts):
         return texts
     marks = page.texts(json_mark.NAME)
@@ -210,7 +212,7 @@ def _no_json(page: Page, name: str, texts: list[bytes | None]) -> list[bytes | N
 
 
 def path_of(key: str) -> list[str]:
-    """Return the parts of a key at its dots; a backslash takes the meaning from the next character."""
+    """Return the parts of a key between its dots; a backslash makes the next character an ordinary one."""
     parts = [""]
     letters = iter(key)
     for letter in letters:

@@ -1,4 +1,4 @@
-"""In-flight messages of one partition of a channel: with which subscriber, until when, delayed or due again."""
+"""Messages of one partition of a channel that are in flight: the subscriber of each, its time-out, and redelivery."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from .window import Window
 from .window_layout import NEVER_US, WAITING
 
 OUT_OF_WINDOW_MAX: Final = 20_000
-"""At most this many messages are set aside: deferred by subscribers, or skipped by the window."""
+"""At most this many messages are set aside: deferred by subscribers, or left by the window when it moves on."""
 FEW: Final = 16
 RETRY_US: Final = 1_000_000
-"""Delay after which the copy of a message to the dead letter topic is tried again."""
+"""Time after which a failed copy to the dead letter topic is tried again."""
 
 Wake = Callable[[], None]
 
 
 class GivenUp(NamedTuple):
-    """Messages of a partition, delivered ``attempts`` times, that a channel delivers no more; ``is_rejected`` by a
-    subscriber, otherwise they were delivered as often as the channel allows."""
+    """Messages of a partition that a channel no longer delivers, after ``attempts`` deliveries each.
+
+    ``is_rejected``: by a subscriber; otherwise they were delivered as often as the channel allows.
+    """
 
     partition: Partition
     offsets: list[int]
@@ -40,11 +42,12 @@ class GivenUp(NamedTuple):
 
 
 Exhausted = Callable[[GivenUp], Append | None]
-"""Takes messages that are given up; returns the append of their copies to wait for, or None."""
+"""Handles messages that are given up; returns the append of their copies to wait for, or None."""
 
 
 class DispatcherState(NamedTuple):
-    """All messages before ``first`` are done, except ``entries``; from there to ``end`` all except ``pending``.
+    """All messages before ``first`` are done, except ``entries``; those from ``first`` to ``end`` are, except
+    ``pending``.
 
     ``entries`` are (offset, when it is due or 0, deliveries so far) of messages that were set aside or tried before.
     """
@@ -56,10 +59,10 @@ class DispatcherState(NamedTuple):
 
 
 class InFlightTracker:
-    """Messages that were taken from the log and are not done. They are in the window, or set aside from it."""
+    """Messages that were taken from the log and are not done. They are in the window, or were set aside from it."""
 
     def __init__(self, partition: Partition, offset: int, statistics: ChannelStatistics, wake: Wake) -> None:
-        """Begin without messages: all before ``offset`` are done."""
+        """Begin without messages: all messages before ``offset`` are done."""
         self.partition = partition
         self.window = Window(offset)
         self.out_of_window = OutOfWindow()
@@ -73,12 +76,14 @@ class InFlightTracker:
         self._statistics = statistics
         self._wake = wake
         self.on_released = wake
-        """Called when subscribers take more: ``wake``, unless the owner knows when it is of no use."""
+        """Called when subscribers can take more messages; the owner may set one that wakes only if messages wait."""
         self._subscribers: dict[int, Subscriber] = {}
         self._again: list[int] = []
         """Messages to be delivered again, by offset."""
         self._again_first = False
-        """Whether they go before the messages that wait: a subscriber that left had them. Otherwise they go after."""
+        """Whether they are delivered before the waiting messages, because a subscriber that left had them; otherwise
+        after.
+        """
         self._now_us = 0
 
     def _hand_over(self, offsets: NDArray[np.int64], subscriber: Subscriber, now_us: int) -> NDArray[np.int64]:
@@ -97,7 +102,9 @@ class InFlightTracker:
         return counted
 
     def _spill(self, count: int) -> bool:
-        """Set aside the oldest unfinished messages, so that the window can move on; return False if none can be."""
+        """Set aside the oldest unfinished messages, so that the window can move on; return False if that is
+        impossible.
+        """
         offsets = self.window.pending()[:count]
         if len(self.out_of_window) + len(offsets) > OUT_OF_WINDOW_MAX:
             return False
@@ -112,7 +119,7 @@ class InFlightTracker:
 
     @property
     def deferred(self) -> int:
-        """Messages that were put off."""
+        """Number of messages that are deferred."""
         return self.out_of_window.count(DEFERRED)
 
     @property
@@ -121,7 +128,7 @@ class InFlightTracker:
         return self.out_of_window.count(LEAVING)
 
     def state(self) -> DispatcherState:
-        """Return the state to store, with which a restart loses no message and delivers few of them twice."""
+        """Return the state to store: a restart then loses no message and delivers few of them twice."""
         pending = self.window.pending()
         retried = self.window.find_retried().tolist()
         entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
@@ -147,7 +154,7 @@ class InFlightTracker:
         self.changed = False
 
     def finish(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> int:
-        """Finish messages up to the first that is not with the subscriber; return how many."""
+        """Finish messages up to the first that the subscriber does not have; return how many."""
         at = 0
         while True:
             at = self.window.finish(offsets, at, subscriber.number)
@@ -171,9 +178,9 @@ class InFlightTracker:
         return min((offset for offset, _ in self.out_of_window.items()), default=self.window.first)
 
     def require_owned(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of these ascending offsets that are still to be settled: others before the window are done.
+        """Return those of these ascending offsets that are not settled yet; others before the window are done.
 
-        Raises INVALID_OFFSET if some were never delivered, NOT_IN_FLIGHT if some are not with this subscriber.
+        Raises INVALID_OFFSET if some were never delivered, NOT_IN_FLIGHT if another subscriber has some.
         """
         window, number = self.window, subscriber.number
         early, inside = offsets[offsets < window.first], offsets[offsets >= window.first]
@@ -196,8 +203,7 @@ class InFlightTracker:
         return np.concatenate((known, inside)) if len(known) else inside
 
     def release(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> None:
-        """Deliver messages that are with the subscriber again, to any subscriber, and before those that wait; the
-        deliveries count."""
+        """Deliver messages of a subscriber again, to any subscriber, before all that wait; these deliveries count."""
         self._again_first = True
         self._release_messages(subscriber, len(offsets))
         subscriber.requeued += len(offsets)
@@ -205,12 +211,12 @@ class InFlightTracker:
         self._wait(offsets)
 
     def reject(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> None:
-        """Deliver messages that are with the subscriber no more; they go to the dead letter topic, if there is one."""
+        """Stop delivering messages of a subscriber; they go to the dead letter topic, if there is one."""
         self._release_messages(subscriber, len(offsets))
         self._give_up(offsets.tolist(), is_rejected=True)
 
     def renew(self, subscriber: Subscriber, offsets: NDArray[np.int64], now_us: int) -> None:
-        """Restart the time-outs of messages that are with the subscriber."""
+        """Restart the time-outs of messages of a subscriber."""
         for offset in offsets.tolist():
             self.touch(subscriber, offset, now_us)
 
@@ -242,7 +248,7 @@ class InFlightTracker:
             self.out_of_window.put(offset, OutOfWindowMessage(subscriber.number, deadline_us, attempts, delivered_us))
 
     def _require_in_flight(self, subscriber: Subscriber, offset: int) -> tuple[int, int]:
-        """Return the attempts of a message that is with the subscriber, and when it was delivered."""
+        """Return the attempts of a message that the subscriber has, and when it was delivered."""
         if self.window.owner(offset) == subscriber.number:
             return self.window.attempts(offset), self.window.last_delivery_us(offset)
         entry = self.out_of_window.get(offset)
@@ -255,7 +261,7 @@ class InFlightTracker:
         return entry.attempts, entry.delivered_us
 
     def is_in_flight(self, offset: int) -> bool:
-        """Return whether a message is with any subscriber."""
+        """Return whether any subscriber has the message."""
         entry = self.out_of_window.get(offset)
         return (self.window.owner(offset) if entry is None else entry.owner) > 0
 
@@ -263,7 +269,7 @@ class InFlightTracker:
         """Take back messages whose time-out has passed, and those deferred until now; return whether there were any."""
         self._now_us = now_us
         if self.window.soonest_us > now_us and not self.out_of_window.is_due(now_us):
-            # nearly always: a tick asks every partition of every channel
+            # nearly always the case: a tick checks every partition of every channel
             return False
         late = self.window.find_expired(now_us)
         if len(late):
@@ -334,7 +340,7 @@ class InFlightTracker:
             self._wake()
 
     def _give_up(self, offsets: list[int], *, is_rejected: bool = False) -> None:
-        """Handle messages that are delivered no more: they are done once their copies are appended."""
+        """Handle messages that are not delivered any more: they are done once their copies are appended."""
         given_up = np.array(offsets, np.int64)
         counts = self.window.count_attempts(given_up)
         for at, offset in enumerate(offsets) if len(self.out_of_window) else ():
@@ -395,7 +401,7 @@ class InFlightTracker:
 
 
 def _due_after_restart_us(entry: OutOfWindowMessage) -> int:
-    """Return when a message is due after a restart; at once if its copy to the dead letter topic was under way."""
+    """Return when a message is due after a restart; at once if its copy to the dead letter topic was being made."""
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 
 

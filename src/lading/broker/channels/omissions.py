@@ -1,4 +1,4 @@
-"""Messages that a channel passes over although they are after its position, because it was emptied.
+"""Messages after a channel's position that it skips because it was emptied.
 
 A channel that is emptied drops delayed messages too, which have no offset in the topic's log yet. They are named by
 their offsets among the delayed messages until they enter the log, and by their offsets there afterwards.
@@ -17,7 +17,7 @@ from ...model.ranges import subtract_ranges
 
 _COUNT: Final = struct.Struct("<I")
 OMITTED: Final = 0
-"""The value that every range has."""
+"""The value stored for every range."""
 
 
 class Omissions:
@@ -34,26 +34,26 @@ class Omissions:
         """Whether the omissions have changed since they were stored."""
 
     def omit(self, first: int, end: int) -> None:
-        """Pass over messages of the log."""
+        """Skip messages of the log."""
         self.messages.set(first, end, OMITTED)
         self.changed = True
 
     def omit_delayed(self, first: int, end: int) -> None:
-        """Pass over delayed messages, now and after their delay is over and they are in the log."""
+        """Skip delayed messages, now and also in the log once their delay is over."""
         if self.delayed.missing(first, end):
             self.delayed.set(first, end, OMITTED)
             self.changed = True
 
     def has_delayed(self, offset: int) -> bool:
-        """Return whether a delayed message is passed over."""
+        """Return whether a delayed message is skipped."""
         return not self.delayed.missing(offset, offset + 1)
 
     def count(self, first: int, end: int) -> int:
-        """Return how many messages of the log between two offsets are passed over."""
+        """Return how many messages of the log between two offsets are skipped."""
         return sum(stop - start for start, stop, _ in self.messages.overlapping(first, end))
 
     def take_out(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return rising offsets without those that are passed over."""
+        """Return rising offsets without the skipped ones."""
         for first, end, _ in self.messages.overlapping(int(offsets[0]), int(offsets[-1]) + 1):
             offsets = offsets[(offsets < first) | (offsets >= end)]
             if not len(offsets):
@@ -71,13 +71,17 @@ class Omissions:
         return decode_omissions(self.encode())
 
     def encode(self) -> bytes:
-        """Return the bytes that are stored: a count of ranges of the log, these, then those of delayed messages."""
+        """Return the bytes to store: the number of ranges of the log, those ranges, then the ranges of
+        delayed messages.
+        """
         messages, delayed = ([(first, end) for first, end, _ in some.all()] for some in (self.messages, self.delayed))
         return _COUNT.pack(len(messages)) + np.array([*messages, *delayed], "<i8").tobytes()
 
 
 def decode_omissions(extra: bytes, messages_end: int | None = None, delayed_end: int | None = None) -> Omissions:
-    """Return what was stored, without offsets from the given ends on: they were cut off and are other messages now."""
+    """Return the stored omissions, without offsets from the given ends on: the log lost them, and other messages have
+    them now.
+    """
     omissions = Omissions()
     if len(extra) < _COUNT.size or (len(extra) - _COUNT.size) % 16:
         return omissions
@@ -94,5 +98,5 @@ def decode_omissions(extra: bytes, messages_end: int | None = None, delayed_end:
 
 
 def list_kept(omissions: Omissions, first: int, end: int) -> list[tuple[int, int]]:
-    """Return the parts of a range of the log that are not passed over."""
+    """Return the parts of a range of the log that are not skipped."""
     return subtract_ranges(omissions.messages.overlapping(first, end), first, end)

@@ -10,7 +10,7 @@ from typing import Final
 from .window_layout import NEVER_US, WAITING
 
 DEFERRED: Final = -3
-"""Owner of a message that is not delivered before its time."""
+"""Owner of a message that is deferred."""
 LEAVING: Final = -4
 """Owner of an exhausted message whose copy is being appended."""
 
@@ -19,7 +19,7 @@ LEAVING: Final = -4
 class OutOfWindowMessage:
     """One message: ``owner`` is a subscriber's number, ``WAITING``, ``DEFERRED`` or ``LEAVING``.
 
-    ``due_us``: when it is to be delivered again, by its delay or because its owner's time is over.
+    ``due_us``: when it is delivered again, after its delay or its owner's time-out.
     """
 
     owner: int
@@ -29,7 +29,7 @@ class OutOfWindowMessage:
 
 
 class OutOfWindow:
-    """Entries by offset, and an order by the time at which they are due."""
+    """Entries by offset, with an order by the time at which they are due."""
 
     __slots__ = ("_due", "_entries")
 
@@ -70,19 +70,19 @@ class OutOfWindow:
         self._due.clear()
 
     def is_due(self, now_us: int) -> bool:
-        """Return whether there may be a message whose time has come."""
+        """Return whether a message may be due."""
         return bool(self._due) and self._due[0][0] <= now_us
 
     def due(self, now_us: int) -> Iterator[tuple[int, OutOfWindowMessage]]:
-        """Return messages whose time has come; each is returned once."""
+        """Return messages that are due; each is returned once."""
         while self._due and self._due[0][0] <= now_us:
             due_us, offset = heapq.heappop(self._due)
             entry = self._entries.get(offset)
-            # what was touched, finished or given back meanwhile is due another time
+            # a message that was touched, finished or given back meanwhile has another due time
             if entry is not None and entry.due_us == due_us:
                 entry.due_us = NEVER_US
                 yield offset, entry
 
     def count(self, owner: int) -> int:
-        """Return how many messages are with this owner."""
+        """Return how many messages this owner has."""
         return sum(entry.owner == owner for entry in self._entries.values())

@@ -1,6 +1,6 @@
-"""Pages: neighbouring messages of the log, with the facts that dispatch needs (their tags and headers).
+"""Pages: neighbouring messages of the log, with the facts that delivery needs (their tags and headers).
 
-A fact is computed once, when it is first needed; a channel without tags and filters never decodes.
+A fact is computed when it is first needed; a channel without tags and filters never decodes messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEXT_KINDS: Final = (int(Kind.RAW), int(Kind.STRING))
 class Page:
     """Messages of ``run`` with ``first`` <= offset < ``end``; their ``offsets`` rise.
 
-    ``index`` belongs to the endpoint that makes bytes for clients from the page, and finds its messages by it.
+    ``index`` is for the endpoint that encodes the page for clients: it finds the page's messages by it.
     """
 
     __slots__ = ("_message_bytes", "_tags", "columns", "end", "first", "index", "offsets", "run")
@@ -52,7 +52,7 @@ class Page:
         return self._message_bytes
 
     def load_texts(self, keys: Iterable[str]) -> None:
-        """Decode the page once for the texts of several headers, for ``texts``."""
+        """Decode the page once, so that ``texts`` can return several headers without decoding again."""
         missing = tuple(key for key in dict.fromkeys(keys) if ("texts", key) not in self.columns)
         if missing:
             parts = list(self._decode_parts(frozenset({"offset"}), missing))
@@ -60,7 +60,7 @@ class Page:
                 self.columns["texts", key] = self._list_texts((part.located[key], part.count) for part in parts)
 
     def texts(self, key: str) -> list[bytes | None]:
-        """Return the text of the last value of a header for each message, None if it has none or is not text."""
+        """Return for each message the text of the last value of a header; None if it has none or is not text."""
         loaded: list[bytes | None] | None = self.columns.get(("texts", key))
         return list(loaded) if loaded is not None else self._list_texts(self._locate_values(key))
 
@@ -91,7 +91,7 @@ class Page:
         return np.concatenate(codes) if codes else np.zeros(len(self.offsets), np.int16)
 
     def with_headers(self) -> NDArray[np.bool_]:
-        """Return which messages have headers at all, or at least a block for them."""
+        """Return which messages have headers, or at least a block for them."""
         dialect = registry.dialect(self.run.dialect)
         if isinstance(dialect, registry.HeaderBlockDialect):
             with suppress(MalformedMessage):
@@ -126,12 +126,12 @@ def pages_of(reading: ReadResult) -> list[Page]:
 
 
 def size_of(pages: Iterable[Page]) -> int:
-    """Return about how many bytes the messages of these pages have, as they are stored."""
+    """Return about how many bytes the messages of these pages take in the log."""
     return sum(len(page.offsets) * page.message_bytes for page in pages)
 
 
 def fitting(pages: Sequence[Page], size_bytes: int) -> int:
-    """Return how many of the first messages have about ``size_bytes`` together: a producer's batch may have many MB."""
+    """Return how many of the first messages take about ``size_bytes`` together: a producer's batch may have many MB."""
     count, whole_bytes = sum(len(page.offsets) for page in pages), size_of(pages)
     return count if whole_bytes <= size_bytes else max(count * size_bytes // whole_bytes, 1)
 
@@ -168,7 +168,7 @@ class PageSlice:
         return taken
 
     def drop_before(self, offset: int) -> NDArray[np.int64]:
-        """Take the messages before an offset."""
+        """Drop the messages before an offset."""
         return self.take(int(np.searchsorted(self.rest, offset)))
 
     def remove(self, first: int, end: int) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
-"""A lane: a channel's cursor over one partition, which hands its messages to subscribers.
+"""A lane: a channel's cursor over one partition, which delivers its messages to subscribers.
 
-Messages are taken from the log page by page into queues, one for each point at which subscribers wait, and from there
-to subscribers with credit. A point without credit holds up only its own messages: the lane reads on for the others,
-at most ``LOOKAHEAD_MAX`` messages ahead of the oldest one that is not done.
+Messages are read from the log page by page into queues, one for each tag that subscribers wait for, and delivered from
+there to subscribers with credit. A queue without credit holds up only its own messages: the lane reads on for the
+others, at most ``LOOKAHEAD_MAX`` messages ahead of the oldest one that is not done.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESOLVE: Final = 2048
 
 
 class Worked(NamedTuple):
-    """``more``: there is more to do at once; ``held``: a moment later larger stretches can be delivered."""
+    """``more``: there is more to deliver at once; ``held``: a moment later, larger runs could be delivered."""
 
     more: bool
     held: bool
@@ -76,17 +76,17 @@ class PartitionDispatcher(InFlightTracker):
         self._rules = rules
         self._pattern_budget = pattern_budget
         self._tag_queues = TagQueues(self.points, rules.tag_header)
-        # the same dict for good: it is asked several times for each message
+        # this dict is never replaced: it is read several times for each message
         self._queues = self._tag_queues.by_tag
         self._filters = 0
-        """How many subscribers have a filter."""
+        """Number of subscribers with a filter."""
         self._listening = False
         self._kept_from = -1
         self.omissions = Omissions()
         self.is_uncommitted = False
         """Whether messages of transactions that are open, or were aborted, are delivered."""
         self.condition: GroupCondition | None = None
-        """The condition on messages; those that do not meet it are done before any subscriber gets them."""
+        """The condition on messages; those that do not meet it count as done, and no subscriber gets them."""
         self.read_limit = NO_LIMIT
         """The offset at which the topic's own queue begins, while that is paused."""
 
@@ -100,7 +100,7 @@ class PartitionDispatcher(InFlightTracker):
             self._tag_queues.sort_again()
 
     def remove(self, subscriber: Subscriber) -> None:
-        """Remove a reader: its messages wait again, as if they had not been delivered."""
+        """Remove a subscriber: its messages wait again, as if they had not been delivered."""
         mine = self.window.find_owned(subscriber.number)
         self.window.give_back(mine, uncounted=True)
         offsets = mine.tolist()
@@ -121,7 +121,7 @@ class PartitionDispatcher(InFlightTracker):
     # -- delivering
 
     def dispatch(self, now_us: int, *, eager: bool) -> Worked:
-        """Deliver what can be delivered now, within bounds."""
+        """Deliver as much as possible now, within bounds."""
         self._now_us = now_us
         self.follow_retention()
         points = self.points.in_order
@@ -140,7 +140,8 @@ class PartitionDispatcher(InFlightTracker):
                 break
             weight = self._load()
             if self._again:
-                # after the next page: a message that nobody finishes is tried again once a page, and holds up nothing
+                # after the next page: a message that nobody finishes is tried again once a page, and does not hold up
+                # the others
                 weight += self._find_again()
             if not weight:
                 break
@@ -156,7 +157,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def waits(self) -> bool:
-        """Whether there is anything to deliver."""
+        """Whether there are messages to deliver."""
         return bool(self._again) or self._unread or any(self._queues.values())
 
     @property
@@ -172,7 +173,7 @@ class PartitionDispatcher(InFlightTracker):
         return max(messages // DECODED_SHARE, 1) if self._decodes else messages
 
     def _work_in_order(self, now_us: int) -> Worked:
-        """Deliver the oldest message, if none is in flight: an ordered lane has one message out at a time."""
+        """Deliver the oldest message, if none is in flight: an ordered lane delivers one message at a time."""
         for _ in range(PASS_MESSAGES):
             if self.in_flight:
                 break
@@ -203,7 +204,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _unread(self) -> bool:
-        # as ``visible_end``, without its call: this is asked after each request of FINs
+        # the same as ``visible_end`` without its call: this runs after each request of FINs
         log, end = self.partition.log, self.window.end
         return end < (log.high_watermark if self.is_uncommitted else log.last_stable_offset) and end < self.read_limit
 
@@ -222,7 +223,7 @@ class PartitionDispatcher(InFlightTracker):
             count = min(subscriber.credit, len(portion))
             members = len(point.subscribers)
             if members > 1 and len(queue) == 1 and not self._unread:
-                # what is left is shared, so that no one gets all of it while others wait
+                # share the rest, so that one subscriber does not get all of it while others wait
                 count = min(count, -(-len(portion) // members))
             before = len(portion)
             self._give(subscriber, portion, count, now_us)
@@ -263,7 +264,9 @@ class PartitionDispatcher(InFlightTracker):
         return not len(portion)
 
     def _take_matching(self, subscriber: Subscriber, portion: PageSlice, count: int) -> NDArray[np.int64]:
-        """Return up to ``count`` messages that pass the subscriber's filter; those before that do not pass are done."""
+        """Return up to ``count`` messages that pass the subscriber's filter; messages before these that do not pass are
+        done.
+        """
         rest = portion.rest[:PAGE_MESSAGES]
         mask = np.ones(len(rest), np.bool_)
         if self.condition is not None:
@@ -293,7 +296,7 @@ class PartitionDispatcher(InFlightTracker):
     # -- reading
 
     def _load(self) -> int:
-        """Move the next messages of the log into the queues; return their weight, 0 if there is nothing to move."""
+        """Move the next messages of the log into the queues; return their weight, 0 without messages."""
         window = self.window
         if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
             return 0
@@ -325,14 +328,15 @@ class PartitionDispatcher(InFlightTracker):
         return self._weight(pages, end - before)
 
     def _pages_before_limit(self, offset: int, pages: Sequence[Page]) -> tuple[ReadResult, list[Page]]:
-        """Read again, only as many messages as there are before the limit; a range without any ends at it."""
+        """Read again, only the messages before the limit; a range without any ends at the limit."""
         count = int(np.searchsorted(offsets_in(pages), self.read_limit))
         if count:
             return self._pages(offset, count)
         return ReadResult([], offset, self.read_limit, 0, 0), []
 
     def _take_near(self, offset: int, pages: list[Page], end: int) -> tuple[list[Page], int]:
-        """Begin the empty window at the first message; return pages with only as many as it may hold, and their end.
+        """Begin the empty window at the first message; return pages with no more messages than it can hold, and their
+        end.
 
         The window has a row for each offset, and compaction leaves few messages of many offsets.
         """
@@ -349,10 +353,10 @@ class PartitionDispatcher(InFlightTracker):
         return pages, int(offsets_in(pages)[-1]) + 1
 
     def _load_without_omissions(self, end: int, pages: Sequence[Page], present: NDArray[np.int64]) -> int:
-        """Queue the messages of the pages, except those that the channel passes over."""
+        """Queue the messages of the pages, except those that the channel skips."""
         before = self.window.end
         kept = self.omissions.take_out(present) if len(present) else present
-        # those that are passed over were counted when the channel was emptied
+        # skipped messages were counted when the channel was emptied
         self._statistics.unavailable -= self.omissions.count(before, end) - (len(present) - len(kept))
         self.window.extend(end, kept)
         for page in pages:
@@ -368,7 +372,7 @@ class PartitionDispatcher(InFlightTracker):
         return max(messages if self._decodes else messages // 4, decoded, 1)
 
     def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
-        """Return the pages from an offset on; no more than can be decoded in a moment, if they have to be."""
+        """Return the pages from an offset on; if they have to be decoded, no more than takes a moment."""
         place, counters = self.partition, self._counters
         kind = self._rules.uncommitted_reader if self.is_uncommitted else self._rules.reader
         reading = newest(place, offset, kind, messages_max, counters) or read(
@@ -381,7 +385,7 @@ class PartitionDispatcher(InFlightTracker):
         return reading, pages
 
     def _find_again(self) -> int:
-        """Queue messages to be delivered again, with their pages, as many as a pass handles; return their weight."""
+        """Queue messages for redelivery with their pages, as many as a pass handles; return their weight."""
         taken = {heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}
         offsets = np.array(sorted(taken), np.int64)
         found: list[tuple[str, PageSlice]] = []
@@ -432,7 +436,7 @@ class PartitionDispatcher(InFlightTracker):
             self.window.extend(first, np.empty(0, np.int64))
         self.changed = self.changed or bool(lost or unread)
 
-    # -- from outside
+    # -- calls from outside
 
     @property
     def waiting(self) -> int:
@@ -464,11 +468,11 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a message is with a subscriber or set aside, or the state has changed since it was stored."""
+        """Whether a subscriber has a message, a message is set aside, or the state has changed since it was stored."""
         return bool(self.in_flight or len(self.out_of_window) or self.changed)
 
     def skip(self) -> int:
-        """Continue at the end of the visible messages; return how many were passed over undelivered."""
+        """Continue at the end of the visible messages; return how many were skipped undelivered."""
         if not len(self.window) and not len(self.out_of_window) and not self._unread:
             return 0
         passed = self.waiting + self.deferred
@@ -477,7 +481,7 @@ class PartitionDispatcher(InFlightTracker):
         return passed
 
     def omit(self, first: int, end: int) -> None:
-        """Pass over messages that are not read yet."""
+        """Skip messages that are not read yet."""
         self.omissions.omit(max(first, self.window.end), end)
 
     def expire(self, now_us: int) -> bool:
@@ -486,7 +490,9 @@ class PartitionDispatcher(InFlightTracker):
         return super().expire(now_us)
 
     def listen(self) -> Callable[[], None] | None:
-        """Return a callback for new visible messages, to register at the partition; None if it is registered."""
+        """Return a callback for new visible messages, to be registered at the partition; None if it is registered
+        already.
+        """
         if self._listening:
             return None
         self._listening = True
@@ -497,9 +503,9 @@ class PartitionDispatcher(InFlightTracker):
         self._wake()
 
     def close(self) -> None:
-        """Refer to the channel no more, nor have the partition refer to this: what is deleted is freed at once.
+        """Drop the references to the channel, and those from the partition: a deleted lane is freed at once.
 
-        Otherwise the log's files would be open until garbage is looked for everywhere (``endpoints/base/garbage``).
+        Otherwise the log's files would stay open until the collector runs (``endpoints/base/garbage``).
         """
         self._wake = self.on_released = ignore
         self.on_exhausted = ignore

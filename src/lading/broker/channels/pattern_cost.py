@@ -1,7 +1,7 @@
 """Cost limit of patterns: RE2 matches in linear time, but compiling a pattern of many optional parts is quadratic.
 
-``a{0,1000}`` forty times, 360 bytes, compiles for six seconds. So the size of the program that RE2 would make of a
-pattern is estimated before it is compiled, from above: an estimate of PATTERN_COST_MAX compiles in a few milliseconds.
+``a{0,1000}`` forty times, 360 bytes, takes six seconds to compile. So an upper bound of the size of RE2's program is
+computed before compiling: a pattern with a bound of PATTERN_COST_MAX compiles in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from typing import Final
 
 PATTERN_COST_MAX: Final = 1024
-"""Also bounds the time per byte of text: RE2 takes up to 8 ns for each part (``pattern_matches``)."""
+"""The limit also bounds the time per byte of text: RE2 takes up to 8 ns for each part (``pattern_matches``)."""
 
 _REPEATED: Final = 4
-"""Factor by which a part costs more that may be left out or repeated."""
+"""Factor for the cost of a part that may be left out or repeated."""
 _CLASS: Final = 2
 _UNICODE_CLASS: Final = 200
 
@@ -24,7 +24,7 @@ _FOLDING: Final = re.compile(r"\(\?[a-zA-Z]*i")
 
 
 def pattern_cost(pattern: str) -> int:
-    """Return an estimate of the program that RE2 makes of a pattern, in characters that are not repeated."""
+    """Return an upper bound of the program that RE2 makes of a pattern, in unrepeated characters."""
     groups = [0]
     part = at = 0
     while at < len(pattern):

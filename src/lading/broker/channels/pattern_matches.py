@@ -1,7 +1,7 @@
-"""Matches of one pattern in a page, worked out as far as a pass of the event loop has time for.
+"""Matches of one pattern in a page, computed as far as a pass of the event loop has time for.
 
 RE2's time is linear in the text, but in the worst case it grows with the size of the pattern's program as well:
-``.*a.{100}c`` takes 162 ms for a text of 30 kB. So it is counted in steps, one for each byte of the text and part of
+``.*a.{100}c`` takes 162 ms for a text of 30 kB. So time is counted in steps, one for each byte of the text and part of
 the pattern (``pattern_cost``); a step takes at most 8 ns. All channels share the steps of a pass.
 """
 
@@ -21,18 +21,18 @@ from ...filter.like import LikePattern
 Mask = NDArray[np.bool_]
 
 STEPS_AT_ONCE: Final = 3 << 18
-"""Steps in one pass of the event loop: 6 ms at most; 12 ms more for the text that they do not suffice for."""
+"""Steps in one pass of the event loop: 6 ms at most, and 12 ms more for the last text, which may exceed them."""
 TEXT_STEPS_MAX: Final = 1 << 20
-"""A text that takes more steps does not match: a text cannot be matched in parts."""
+"""A text that takes more steps does not match: texts are matched whole."""
 COMPILE_BYTES: Final = 512
 """Compiling a pattern takes as long as matching a text of this many bytes."""
 LITERAL_COST: Final = 2
 WILDCARD_COST: Final = 32
-"""Steps per byte of a glob of ``*`` and ``?`` with a ``?``, which Python matches, and without one."""
+"""Steps per byte of a glob of ``*`` and ``?``: the first with a ``?``, for which Python matches, the second without."""
 
 
 class PatternBudget:
-    """The steps that are left to all channels in this pass of the event loop."""
+    """The steps that all channels may still use in this pass of the event loop."""
 
     __slots__ = ("steps_left",)
 
@@ -55,7 +55,7 @@ class Matcher(Protocol):
 
 
 class PatternMatches:
-    """Which texts of a page match; each is matched once."""
+    """The texts of a page that match; each is matched once."""
 
     __slots__ = ("_known", "_matched", "_matcher", "_texts")
 
@@ -66,7 +66,7 @@ class PatternMatches:
         self._known = np.zeros(len(texts), np.bool_)
 
     def match(self, places: NDArray[np.int64], budget: PatternBudget) -> Mask:
-        """Return whether each text at ``places`` matches, for as many of them as the steps of the pass suffice."""
+        """Return whether each text at ``places`` matches, for as many of them as the steps of the pass allow."""
         unknown = places[~self._known[places]]
         if len(unknown):
             known_count = self._match_some(unknown, budget)
@@ -75,7 +75,7 @@ class PatternMatches:
         return self._matched[places]
 
     def _match_some(self, places: NDArray[np.int64], budget: PatternBudget) -> int:
-        """Match the first of these texts; return how many have a result now."""
+        """Match the first of these texts; return how many are matched now."""
         if budget.steps_left <= 0:
             return 0
         cost, texts, count = self._matcher.cost, list[bytes](), 0
@@ -105,13 +105,13 @@ class RegexMatcher:
 
     def __init__(self, pattern: str, cost: int) -> None:
         self._pattern = pattern
-        # repeated parts are weighed four times over for compiling, others are not
+        # for compiling, repeated parts count four times; for matching they do not
         self.cost = max(cost, 4 * len(pattern))
 
     def match(self, texts: Sequence[bytes]) -> Mask:
         """Return whether each text matches. Raises ArrowInvalid if the pattern is not valid."""
         column: Any = pa.array(texts, pa.binary())
-        with suppress(pa.ArrowInvalid):  # what is not UTF-8 is matched byte by byte
+        with suppress(pa.ArrowInvalid):  # text that is not UTF-8 is matched byte by byte
             column = column.cast(pa.string())
         matched: Any = pc.match_substring_regex(column, self._pattern)
         mask: Mask = matched.to_numpy(zero_copy_only=False)
@@ -128,7 +128,7 @@ class LiteralMatcher:
         self.cost = LITERAL_COST
 
     def match(self, texts: Sequence[bytes]) -> Mask:
-        """Return whether each text has the pattern in it."""
+        """Return whether each text contains the pattern."""
         pattern = self._pattern
         return np.fromiter((pattern in text for text in texts), np.bool_, len(texts))
 

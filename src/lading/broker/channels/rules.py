@@ -1,4 +1,4 @@
-"""Rules of the protocol whose clients read channels; channels themselves know no protocol."""
+"""Rules of the protocol whose clients read channels; the channels themselves do not depend on a protocol."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ChannelRules(NamedTuple):
 
     reader: VisibilityRule
     uncommitted_reader: VisibilityRule
-    """The rule of a channel that shows messages of open and aborted transactions."""
+    """The reader that a channel uses if it shows messages of open and aborted transactions."""
     tag_header: str
     """The header whose text says which subscribers a message is for."""
     is_ephemeral: Callable[[str], bool]
-    """Whether a topic or channel of this name does not outlast its users."""
+    """Whether a topic or channel with this name is deleted after its last user has left."""

@@ -15,7 +15,7 @@ class ChannelStatistics:
     deferred: int = 0
     """Messages that a subscriber or their publisher has deferred."""
     leaving: int = 0
-    """Messages that are given up, and on their way to the dead letter topic."""
+    """Messages that were given up and are on their way to the dead letter topic."""
     delivered: int = 0
     finished: int = 0
     requeued: int = 0
@@ -23,7 +23,7 @@ class ChannelStatistics:
     filtered: int = 0
     """Messages that were not delivered because of a subscriber's filter or sampling."""
     skipped: int = 0
-    """Messages that were passed over undelivered: the channel skips, was emptied, or was sent to a later offset."""
+    """Messages that were skipped undelivered: the channel skips, was emptied, or was moved to a later offset."""
     discarded: int = 0
     """Messages that were in flight when the channel was emptied."""
     lost: int = 0
@@ -31,10 +31,12 @@ class ChannelStatistics:
     exhausted: int = 0
     """Messages given up after as many deliveries as the channel allows."""
     unavailable: int = 0
-    """Waiting offsets without a message for the channel: hidden by their state, transaction markers, or damaged."""
+    """Waiting offsets that the channel gets no message for: hidden by their state, transaction markers, or damaged."""
 
     @property
     def arrived(self) -> int:
-        """Messages that the channel has had, each once however often it was delivered: it never falls."""
+        """Messages that the channel has had, each counted once however often it was delivered; the number
+        never falls.
+        """
         done = self.finished + self.filtered + self.skipped + self.discarded + self.lost + self.exhausted
         return done + self.unavailable + self.depth + self.in_flight + self.deferred + self.leaving

@@ -1,8 +1,8 @@
-"""The durable part of channels: their names are in the catalog at once, their positions a moment later.
+"""The stored part of channels: names are in the catalog at once, positions a moment later.
 
 A channel is a group row (protocol ``channel``, the topic's id, its name) and one position row per partition: everything
-before its offset is done, and ``extra`` lists the messages after it that are not done or were set aside. A crash
-repeats messages finished in the last moments, and loses none.
+before its offset is done, and ``extra`` lists the messages after it that are not done or were set aside. After a crash,
+messages finished in the last moments are delivered again; none is lost.
 
 ``extra``, little-endian: ``version u8 · flags u8 · reserved u16 · ranges u32 · entries u32 · end u64``, the ranges of
 messages that are not done as (first u64, end u64), then the entries as (offset u64, due in µs u64, deliveries u64).
@@ -27,14 +27,16 @@ from .partition_dispatcher import PartitionDispatcher
 
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""
-"""Replaces a channel's name in the rows that hold the end of the last channel of a topic."""
+"""The name, in place of a channel's, of rows that hold the end of a topic's last channel."""
 PAUSED_TOPIC: Final = "channel-topic-paused"
-"""The protocol of rows that name topics whose channels all wait."""
+"""The protocol of rows that name paused topics."""
 OMITTED_MESSAGES: Final = "channel-omitted"
-"""The protocol of rows that list the messages that a channel passes over. A row named ``ORIGIN`` lists them for the
-topic's queue; its offset is that of the first delayed message that belongs to the queue."""
+"""The protocol of rows that list the messages that a channel skips.
+
+A row named ``ORIGIN`` lists them for the topic's queue; its offset is that of the first delayed message in the queue.
+"""
 RANGES_MAX: Final = 4096
-"""At most this many ranges are stored; if a window has more, its rest is read again after a crash."""
+"""At most this many ranges are stored; if a window has more, messages after them are delivered again after a crash."""
 PAUSED, SKIPPING, ORDERED, UNCOMMITTED = 1, 2, 4, 8
 
 _HEAD: Final = struct.Struct("<BBHIIQ")
@@ -43,7 +45,7 @@ _VERSION: Final = 1
 
 @lazy_dataclass(frozen=True, slots=True)
 class StoredLane:
-    """Position of a channel in one partition, under which epoch of its log, and how the channel was set."""
+    """Position of a channel in one partition, the epoch of the log that it is valid for, and the channel's settings."""
 
     state: DispatcherState
     epoch: int | None
@@ -113,7 +115,9 @@ class ChannelStore:
 
 
 def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_us: int = 0) -> PositionRow:
-    """Return the row of one lane as it is now; ``shift_us`` makes dates of due times, which outlast a restart."""
+    """Return the row of one lane as it is now; ``shift_us`` converts due times to dates, which stay valid after a
+    restart.
+    """
     partition: Partition = lane.partition
     state = lane.state()
     return PositionRow(
@@ -130,31 +134,31 @@ def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_
 
 def _shift_entry(entry: tuple[int, int, int], shift_us: int) -> tuple[int, int, int]:
     offset, due_us, attempts = entry
-    # 0 and 1 are not times: 0 is not deferred, 1 is due at once
+    # 0 and 1 are not times: 0 means not deferred, 1 due at once
     return (offset, due_us + shift_us, attempts) if due_us > 1 else entry
 
 
 def origin_row(partition: Partition, offset: int) -> PositionRow:
-    """Return the row with the offset at which the first channel of a partition is to begin."""
+    """Return the row with the offset at which the first channel of a topic begins in a partition."""
     epoch = partition.log.epoch
     return PositionRow(CHANNEL, partition.topic.uuid, partition.number, ORIGIN, offset, epoch, None, 0)
 
 
 def omissions_row(partition: Partition, name: str, omissions: Omissions, offset: int = 0) -> PositionRow:
-    """Return the row of what a channel passes over in a partition."""
+    """Return the row of the messages that a channel skips in a partition."""
     epoch, extra = partition.log.epoch, omissions.encode()
     return PositionRow(OMITTED_MESSAGES, partition.topic.uuid, partition.number, name, offset, epoch, extra, 0)
 
 
 def load_omissions(extra: bytes, partition: Partition, delayed_end: int) -> Omissions:
-    """Return stored omissions without messages that the logs lost when their tails were cut."""
+    """Return stored omissions without messages that the logs lost when they were truncated."""
     omissions = decode_omissions(extra, partition.log.next_offset, delayed_end)
     omissions.changed = False
     return omissions
 
 
 def after_cut(stored: StoredLane, partition: Partition) -> DispatcherState:
-    """Return the state without messages that the log lost when its tail was cut: their offsets are reused."""
+    """Return the state without messages that the log lost when it was truncated: their offsets are used again."""
     limit = partition.log.next_offset
     if stored.epoch is not None:
         limit = min([limit, *(first for epoch, first in partition.log.epochs if epoch > stored.epoch)])
@@ -182,7 +186,9 @@ def _encode_state(state: DispatcherState, flags: int) -> bytes:
 
 
 def _decode_state(first: int, extra: bytes) -> tuple[DispatcherState, int]:
-    """Return (state, flags); if ``extra`` is invalid, only the offset counts, which repeats messages but loses none."""
+    """Return (state, flags). If ``extra`` is invalid, only the offset is used, which repeats messages but
+    loses none.
+    """
     empty = DispatcherState(first, first, np.empty(0, np.int64), [])
     if len(extra) < _HEAD.size:
         return empty, 0

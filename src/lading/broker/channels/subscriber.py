@@ -1,4 +1,4 @@
-"""Subscribers of a channel, and the points at which they wait for messages: one for each tag, one for all others."""
+"""Subscribers of a channel, and the points at which they wait for messages: one for each tag, one for no tag."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Delivery(NamedTuple):
 
 
 class Subscriber:
-    """One reader of a channel, e.g. a connection. It gets as many messages as it is ready for and not more.
+    """One reader of a channel, such as a connection. It gets at most as many messages as it is ready for.
 
-    ``take`` is called with what it gets, ``closed`` with the reason when the channel is deleted.
+    ``take`` is called with each delivery, ``closed`` with the reason when the channel is deleted.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Subscriber:
         timeout_max_us: int = TIMEOUT_MAX_US,
         name: str = "",
     ) -> None:
-        """``tag`` may be empty; ``sample_percent`` 0 is all messages; ``timeout_us`` holds for each message."""
+        """``tag`` may be empty; ``sample_percent`` 0 means all messages; ``timeout_us`` applies to each message."""
         self.number = next(_numbers)
         self.on_delivery = take
         self.on_closed = closed
@@ -60,7 +60,7 @@ class Subscriber:
         self.timeout_max_us = timeout_max_us
         self.name = name
         self.on_credit: Callable[[], None] | None = None
-        """Called when the subscriber takes more messages; None while it is not in a channel."""
+        """Called when the subscriber can take more messages; None while it is not in a channel."""
         self.ready = 0
         self.in_flight = 0
         self.delivered = 0
@@ -71,17 +71,17 @@ class Subscriber:
 
     @property
     def credit(self) -> int:
-        """Return how many more messages it takes now."""
+        """Return how many more messages the subscriber can take now."""
         return 0 if self._blocked else self.ready - self.in_flight
 
     def set_ready(self, ready: int) -> None:
-        """Set how many messages it takes at once; 0 for none."""
+        """Set how many messages the subscriber takes at once; 0 for none."""
         self.ready = ready
         self._wake()
 
     @property
     def blocked(self) -> bool:
-        """Whether delivered messages still wait to be sent: the subscriber gets no more until this is False again."""
+        """Whether delivered messages still wait to be sent: the subscriber gets no more while this is true."""
         return self._blocked
 
     @blocked.setter
@@ -96,7 +96,7 @@ class Subscriber:
 
 
 class TagSubscribers:
-    """The waiting subscribers that asked for one tag (tag "": those that asked for none), served in turn."""
+    """The waiting subscribers of one tag (tag "": those without a tag), served in turn."""
 
     __slots__ = ("_turn", "subscribers", "tag")
 
@@ -106,7 +106,7 @@ class TagSubscribers:
         self._turn = 0
 
     def next(self, eager: bool) -> Subscriber | None:
-        """Return the next subscriber with credit; one that holds most of what it may counts only if ``eager``."""
+        """Return the next subscriber with credit; one that has used most of its credit counts only if ``eager``."""
         members = self.subscribers
         for step in range(len(members)):
             at = (self._turn + step) % len(members)
@@ -118,7 +118,9 @@ class TagSubscribers:
         return None
 
     def has_credit(self, *, eager: bool) -> bool:
-        """Return whether any subscriber takes more; one that holds most of what it may counts only if ``eager``."""
+        """Return whether any subscriber can take more; one that has used most of its credit counts only if
+        ``eager``.
+        """
         for one in self.subscribers:
             credit = one.credit
             if credit > 0 and (eager or 4 * credit >= one.ready):
@@ -129,7 +131,7 @@ class TagSubscribers:
 class SubscribersByTag:
     """The points of one partition at which subscribers wait.
 
-    A tag has one while a subscriber asks for it (nsq.md 4.2).
+    A tag has a point while a subscriber asks for it (nsq.md 4.2).
     """
 
     def __init__(self) -> None:

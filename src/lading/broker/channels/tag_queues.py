@@ -1,4 +1,4 @@
-"""Queues by tag: messages that were read from a partition and wait for credit, one queue for each subscriber point."""
+"""Queues by tag: messages that were read from a partition and wait for credit, one queue for each waiting point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TagQueues:
         self._points = points
         self._tag_header = tag_header
         self.by_tag: dict[str, deque[PageSlice]] = {"": deque()}
-        """Always the same dict; slices in it may be empty."""
+        """The queues by tag; the dict is never replaced, and slices in it may be empty."""
 
     def add(self, page: Page, offsets: NDArray[np.int64]) -> None:
         """Queue messages of a page after all others."""
@@ -27,17 +27,17 @@ class TagQueues:
             self.by_tag[tag].append(portion)
 
     def put_in_front(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
-        """Queue the messages that ``sort_by_tag`` has returned before all others."""
+        """Queue the messages that ``sort_by_tag`` returned before all others."""
         for tag, portion in reversed(portions):
             self.by_tag[tag].appendleft(portion)
 
     def put_behind(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
-        """Queue the messages that ``sort_by_tag`` has returned after all others."""
+        """Queue the messages that ``sort_by_tag`` returned after all others."""
         for tag, portion in portions:
             self.by_tag[tag].append(portion)
 
     def sort_by_tag(self, page: Page, offsets: NDArray[np.int64]) -> Iterable[tuple[str, PageSlice]]:
-        """Return messages of a page by the tag whose queue they belong in."""
+        """Return messages of a page by the tag of the queue that they belong in."""
         tags = self._points.tags
         if not tags:
             return (("", PageSlice(page, offsets)),)
@@ -48,7 +48,7 @@ class TagQueues:
         return [(tag, PageSlice(page, mine)) for tag, mine in sorted_out if len(mine)]
 
     def sort_again(self) -> None:
-        """Sort the waiting messages again, because subscribers now ask for other tags."""
+        """Sort the waiting messages again, because subscribers now have other tags."""
         by_page: dict[Page, list[NDArray[np.int64]]] = {}
         for queue in self.by_tag.values():
             for portion in queue:
@@ -60,12 +60,12 @@ class TagQueues:
             self.add(page, np.sort(np.concatenate(by_page[page])))
 
     def find_oldest(self) -> str | None:
-        """Return the tag in whose queue the oldest message waits; None if none does."""
+        """Return the tag whose queue has the oldest message; None if all are empty."""
         waiting = [(queue[0].rest[0], tag) for tag, queue in self.by_tag.items() if has_front(queue)]
         return min(waiting)[1] if waiting else None
 
     def drop_before(self, first: int) -> list[int]:
-        """Take out messages before an offset and return theirs."""
+        """Remove messages before an offset and return their number."""
         dropped: list[int] = []
         for queue in self.by_tag.values():
             for portion in queue:
@@ -84,7 +84,7 @@ class TagQueues:
 
 
 def has_front(queue: deque[PageSlice]) -> bool:
-    """Return whether anything waits in a queue, with what is first in front."""
+    """Return whether a queue has messages, after removing empty slices from its front."""
     while queue and not len(queue[0]):
         queue.popleft()
     return bool(queue)

@@ -1,7 +1,7 @@
-"""The queue that each topic has in front of its channels: messages that no channel has been given yet.
+"""The queue that each topic has in front of its channels: messages that no channel has yet.
 
-In NSQ a topic hands every message to all its channels at once, so its queue holds messages only while it has no channel
-or is paused. Here both are a place in the log: the queue begins at it, and channels read up to it.
+In NSQ a topic passes every message to all its channels at once, so its queue has messages only while it has no channel
+or is paused. Here the queue is an offset of the log: the queue begins there, and channels read up to it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .store import ChannelStore
 
 
 class DelayedOffsets(Protocol):
-    """The part of ``DelayedMessages`` that channels ask."""
+    """The methods of ``DelayedMessages`` that channels use."""
 
     def next_offset(self, partition: Partition) -> int:
-        """Return the offset, among the delayed messages of a partition, that the next one gets."""
+        """Return the offset that the next delayed message of a partition will have among the delayed ones."""
 
     def list_waiting(self, partition: Partition) -> list[int]:
         """Return the offsets of delayed messages that are not in the partition's log yet."""
@@ -27,11 +27,11 @@ class DelayedOffsets(Protocol):
 
 @dataclass(slots=True)
 class QueueStart:
-    """Place in one partition at which the topic's queue begins."""
+    """The beginning of a topic's queue in one partition."""
 
     offset: int
     delayed_from: int = 0
-    """Delayed messages from this offset on are in the queue, those before it in the channels."""
+    """Delayed messages from this offset on are in the queue, earlier ones in the channels."""
     omissions: Omissions = field(default_factory=Omissions)
     """Messages after ``offset`` that are not in the queue."""
 
@@ -47,7 +47,7 @@ class TopicQueues:
         self._delayed = delayed
         self._has_channels = has_channels
         self._starts: dict[Topic, dict[int, QueueStart]] = {}
-        """A topic that has channels and is not paused has an empty queue, whatever is here."""
+        """By topic; a topic that has channels and is not paused has an empty queue, even if it has an entry here."""
         self._paused: set[Topic] = set()
 
     def load(self, topic: Topic, starts: Mapping[int, QueueStart], *, paused: bool) -> None:
@@ -58,7 +58,7 @@ class TopicQueues:
             self._paused.add(topic)
 
     def is_paused(self, topic: Topic) -> bool:
-        """Return whether the topic gives its channels nothing new."""
+        """Return whether the topic gives its channels no new messages."""
         return topic in self._paused
 
     def _holds(self, topic: Topic) -> bool:
@@ -77,11 +77,13 @@ class TopicQueues:
         return self._start(partition).offset if partition.topic in self._paused else None
 
     def find_delayed_limit(self, partition: Partition) -> int | None:
-        """Return the offset among delayed messages from which on they are the queue's; None if it has none."""
+        """Return the offset among delayed messages from which on they belong to the queue; None if it has none."""
         return self._start(partition).delayed_from if partition.topic in self._paused else None
 
     def begin_channel(self, partition: Partition, *, at_end: bool) -> tuple[int, Omissions]:
-        """Return the offset of a new channel, and the messages it omits: it gets the queue, unless ``at_end``."""
+        """Return the offset of a new channel, and the messages that it skips: it gets the queue's messages, unless
+        ``at_end``.
+        """
         start = self._end(partition) if at_end or not self._holds(partition.topic) else self._start(partition)
         omissions = start.omissions.copy()
         omissions.omit_delayed(0, start.delayed_from)
@@ -105,7 +107,7 @@ class TopicQueues:
         return dropped
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Have the topic keep new messages in its queue, or pass them to its channels; on disk on return."""
+        """Make the topic keep new messages in its queue, or pass them to its channels; on disk on return."""
         if paused == (topic in self._paused):
             return
         if paused and self._has_channels(topic):
@@ -119,7 +121,7 @@ class TopicQueues:
             self.clear(topic)
 
     def on_delayed_entered(self, partition: Partition, delayed_offset: int, first: int, end: int) -> None:
-        """Leave a message out of the queue that was dropped during its delay."""
+        """Leave a message that was dropped during its delay out of the queue."""
         start = self._starts.get(partition.topic, NO_START).get(partition.number)
         if start is not None and delayed_offset < start.delayed_from and first >= start.offset:
             start.omissions.omit(first, end)

@@ -1,6 +1,6 @@
 """The window of a channel over one partition: the messages that were taken from the log and are not all done.
 
-Owner, deadline and attempts of each lie in NumPy arrays, a ring by offset, so that neither a delivery nor a burst of
+Owner, deadline and attempts of each are in NumPy arrays, a ring by offset, so that neither a delivery nor a burst of
 finished messages costs a Python object per message.
 """
 
@@ -18,7 +18,7 @@ from .window_layout import DONE, NEVER_US, WAITING
 
 KERNEL_MODULE: Final = "lading.broker.channels.kernels"
 SLOTS_MIN: Final = 1 << 8
-"""A ring begins with this few slots, since a start creates thousands; it grows with the messages in flight."""
+"""A ring begins with this few slots, since a start creates thousands of rings; it grows with the messages in flight."""
 SLOTS_KEPT: Final = 1 << 16
 """A ring that is larger than this is freed when it becomes empty."""
 LATE_MAX: Final = 8192
@@ -26,7 +26,7 @@ LATE_MAX: Final = 8192
 
 
 class Window:
-    """Messages with ``first`` <= offset < ``end``; whatever lies before ``first`` is done, or set aside elsewhere."""
+    """Messages with ``first`` <= offset < ``end``; all messages before ``first`` are done, or set aside elsewhere."""
 
     __slots__ = ("_attempts", "_deadlines", "_delivered", "_owners", "end", "first", "soonest_us")
 
@@ -54,7 +54,9 @@ class Window:
             self._resize(SLOTS_MIN)
 
     def extend(self, end: int, present: NDArray[np.int64]) -> None:
-        """Extend the window to ``end``: the offsets ``present`` wait, the others are done (no messages have them)."""
+        """Extend the window to ``end``: messages ``present`` wait, all other offsets count as done (no messages have
+        them).
+        """
         if self.first == self.end and not len(present):
             self.clear(end)
             return
@@ -98,7 +100,7 @@ class Window:
         return int(self._owners[offset & self._mask]) if self.first <= offset < self.end else DONE
 
     def attempts(self, offset: int) -> int:
-        """Return how often a message of the window was delivered."""
+        """Return how often a message in the window was delivered."""
         return int(self._attempts[offset & self._mask])
 
     def count_attempts(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -107,7 +109,7 @@ class Window:
         return counts
 
     def last_delivery_us(self, offset: int) -> int:
-        """When a message of the window was last delivered."""
+        """Return when a message in the window was last delivered."""
         return int(self._delivered[offset & self._mask])
 
     def deadline_us(self, offset: int) -> int:
@@ -115,16 +117,16 @@ class Window:
         return int(self._deadlines[offset & self._mask])
 
     def restore(self, offset: int, attempts: int) -> None:
-        """Have a message that was set aside wait in the window again."""
+        """Put a message that was set aside back into the window; it waits there."""
         self._owners[offset & self._mask] = WAITING
         self._attempts[offset & self._mask] = attempts
 
     def set_attempts(self, offset: int, attempts: int) -> None:
-        """Correct how often a message of the window was delivered."""
+        """Correct the number of deliveries of a message in the window."""
         self._attempts[offset & self._mask] = attempts
 
     def hand_over(self, offsets: NDArray[np.int64], owner: int, now_us: int, deadline_us: int) -> NDArray[np.int64]:
-        """Give waiting messages of the window to a subscriber; which attempt of each this is."""
+        """Give waiting messages of the window to a subscriber; return which attempt this is for each."""
         counted = np.empty(len(offsets), np.int64)
         self._kernels(len(offsets)).hand_over(
             offsets,
@@ -141,7 +143,7 @@ class Window:
         return counted
 
     def finish(self, offsets: NDArray[np.int64], start: int, owner: int) -> int:
-        """Finish ``offsets[start:]`` up to the first message that is not with ``owner``; return the index of that."""
+        """Finish ``offsets[start:]`` up to the first message that ``owner`` does not have; return its index."""
         at: int
         at, self.first = self._kernels(len(offsets) - start).finish(
             offsets, start, self._owners, self.first, self.end, owner
@@ -149,7 +151,7 @@ class Window:
         return at
 
     def touch(self, offset: int, deadline_us: int) -> None:
-        """Set a later deadline for a message that is with a subscriber."""
+        """Set a later deadline for a message that a subscriber has."""
         self._deadlines[offset & self._mask] = deadline_us
 
     def give_back(self, offsets: NDArray[np.int64], *, uncounted: bool = False) -> None:

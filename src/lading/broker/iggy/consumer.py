@@ -13,7 +13,7 @@ IGGY: Final = iggy_row.PROTOCOL.name
 
 
 class IggyConsumerKind(Enum):
-    """A consumer, which names its partition, or a group, whose members are assigned theirs."""
+    """A consumer, which names its partition, or a group, whose members get theirs assigned."""
 
     CONSUMER = "consumer"
     GROUP = "group"
@@ -27,7 +27,7 @@ class ConsumerRef(NamedTuple):
 
     @classmethod
     def keeper_of(cls, group: str) -> Self:
-        """Return the consumer that keeps positions of a group for members that use Lading's own client."""
+        """Return the consumer that stores a group's positions for members that use Lading's own client."""
         return cls(IggyConsumerKind.CONSUMER, keeper_number(group))
 
     @property

@@ -1,4 +1,4 @@
-"""Polls of members whose group has a filter: the messages that meet it, and how far a poll has looked."""
+"""Polls of members whose group has a filter: the messages that meet it, and the offset up to which a poll has read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...filter.filter import Filter
 
 LOOK_MESSAGES: Final = 1_024
-"""A poll looks at this many messages at most: on the event loop, in one to four milliseconds."""
+"""A poll reads at most this many messages: on the event loop, in one to four milliseconds."""
 LOOK_BYTES: Final = 1 << 19
 PASSED_MAX: Final = 10_000
 
@@ -28,8 +28,8 @@ PASSED_MAX: Final = 10_000
 class FilteredPolls:
     """The conditions of Iggy's groups, and the ranges in which their polls found nothing.
 
-    A client stores its position itself, or the poll does, when there are messages. Without any it polls from the same
-    offset again, and the next poll goes on after what the last one looked at.
+    A client stores its position itself, or a poll that found messages does. Without messages the client polls from the
+    same offset again, and the next poll continues after the messages that the last one read.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -47,7 +47,7 @@ class FilteredPolls:
             self.conditions[topic, group] = condition
 
     def forget_topic(self, topic: Topic) -> None:
-        """Drop what is known of a topic that is deleted."""
+        """Forget a deleted topic."""
         for place in [place for place in self.conditions if place[0] is topic]:
             del self.conditions[place]
         for known in [known for known in self._passed if known[0].topic is topic]:
@@ -64,7 +64,7 @@ class FilteredPolls:
         max_messages: int,
         max_bytes: int,
     ) -> ReadResult:
-        """Read at most ``max_messages`` that meet the condition, of the next messages from ``offset`` on."""
+        """Read the next messages that meet the condition from ``offset`` on, at most ``max_messages``."""
         place = partition, group
         known, first, end = self._passed.get(place, (None, 0, 0))
         start = end if known is condition and first <= offset < end else offset
@@ -84,7 +84,9 @@ class FilteredPolls:
 
 
 def _select(reading: ReadResult, condition: Filter, max_messages: int) -> ReadResult:
-    """Return a reading of the messages that meet a condition; it ends after the last of them if there are more."""
+    """Return a reading of the messages that meet a condition; if there are more than allowed, it ends after the last
+    one.
+    """
     selected = ReadResult([], reading.first_offset, reading.end_offset, 0, 0, reading.hidden)
     for run, first, end in reading.pieces:
         offsets = select_offsets(run, first, end, condition)

@@ -1,8 +1,8 @@
 """Iggy consumer groups: their members, and which member reads which partition (iggy.md A8).
 
-Partition i goes to member i mod n, members in the order they joined; a member may have none and then polls nothing.
-Groups belong to a topic and are durable; members are connections and are not. Clients of some releases name groups by
-number alone, those of others by number or name: a group that was created without a name has its number as name.
+Partition i goes to member i mod n, with members in the order they joined; a member without a partition polls nothing.
+Groups belong to a topic and are stored; members are connections and are not. Clients of some releases identify groups
+by number only, others by number or name: a group that was created without a name has its number as its name.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class IggyGroupMember:
     _turn: int = 0
 
     def assign(self, partitions: list[int]) -> None:
-        """Take over what a rebalance gave it."""
+        """Replace the member's partitions after a rebalance."""
         self.partitions = partitions
         self._turn = 0
         if self.current not in partitions:
             self.current = None
 
     def next_partition(self) -> int | None:
-        """Return the next partition of the member, in turn for each poll; None if it has none."""
+        """Return the partition for the member's next poll, in turn; None if it has none."""
         if not self.partitions:
             return None
         self.current = self.partitions[self._turn % len(self.partitions)]
@@ -61,8 +61,9 @@ class IggyGroup:
     name: str
     members: list[IggyGroupMember] = field(default_factory=list)
     generation: int = 0
-    """How often partitions were assigned since the start: a member that knows another number asks for its partitions
-    again."""
+    """How often partitions were assigned since the start: a member with another number asks for its
+    partitions again.
+    """
 
     def member(self, ident: int) -> IggyGroupMember:
         """Return the member with this client id."""
@@ -99,12 +100,12 @@ def require_group_name(name: str) -> None:
 
 
 def _row_name(ident: int, name: str) -> str:
-    """Return the name under which the catalog keeps a group: its number, and its own name if it has one."""
+    """Return the name of a group's row in the catalog: its number, and its own name if it has one."""
     return str(ident) if name == str(ident) else f"{ident}{_SEPARATOR}{name}"
 
 
 class IggyGroups(Component):
-    """All Iggy groups of a broker; creating and deleting are in the catalog when they return."""
+    """All Iggy groups of a broker; ``create`` and ``delete`` return when the catalog has the change."""
 
     def __init__(self, catalog: Catalog, positions: Positions, changes: TopologyChanges) -> None:
         self._catalog = catalog
@@ -124,7 +125,7 @@ class IggyGroups(Component):
                 self._groups.setdefault(topic, {})[int(number)] = IggyGroup(int(number), topic, name or number)
 
     def begin_create(self, topic: Topic, ident: int | None, name: str | None = None) -> Change[IggyGroup]:
-        """Create a group as ``create`` does; it is on disk when the change has ended."""
+        """Create a group as ``create`` does; it is on disk when the returned change has ended."""
         return self._changes.write_catalog(partial(self.create, topic, ident, name))
 
     def create(self, topic: Topic, ident: int | None, name: str | None = None) -> IggyGroup:
@@ -147,13 +148,13 @@ class IggyGroups(Component):
         return group
 
     def begin_delete(self, topic: Topic, ident: int | str) -> Change[None]:
-        """Delete a group as ``delete`` does; that is on disk when the change has ended."""
+        """Delete a group as ``delete`` does; the deletion is on disk when the returned change has ended."""
         return self._changes.write_catalog(partial(self.delete, topic, ident))
 
     def delete(self, topic: Topic, ident: int | str) -> None:
         """Delete the group with its positions; its members stay connected.
 
-        One of the same id that comes later starts at the first message.
+        A later group with the same id starts at the first message.
         """
         group = self.get(topic, ident)
         self._catalog.remove_group(_PROTOCOL, topic.uuid, _row_name(group.id, group.name))
@@ -204,7 +205,7 @@ class IggyGroups(Component):
         return group.members
 
     def memberships(self, member: int) -> list[tuple[int, int, int]]:
-        """(stream id, topic id, group id) of every group the client is in."""
+        """Return (stream id, topic id, group id) of every group that the client is in."""
         return [
             (group.topic.stream.id, group.topic.id, group.id)
             for group in self._all()
@@ -212,12 +213,12 @@ class IggyGroups(Component):
         ]
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """Rebalance all groups of the topic: it has other partitions now."""
+        """Rebalance all groups of the topic: its partitions have changed."""
         for group in self.of_topic(topic):
             group.rebalance()
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """Delete the groups of a topic that is deleted."""
+        """Delete the groups of a deleted topic."""
         self._groups.pop(topic, None)
 
     def partition_of(self, topic: Topic, ident: int, member: int) -> Partition:

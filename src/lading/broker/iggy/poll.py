@@ -27,31 +27,31 @@ from .groups import IggyGroups
 
 @lazy_dataclass(frozen=True, slots=True)
 class Offset:
-    """Messages from this offset on."""
+    """Start with the message at this offset."""
 
     value: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Timestamp:
-    """Messages from the first one at or after this time on, in microseconds since 1970."""
+    """Start with the first message at or after this time, in microseconds since 1970."""
 
     us: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class First:
-    """Messages from the first stored one on."""
+    """Start with the first stored message."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Last:
-    """The last ``count`` messages."""
+    """Return the last ``count`` messages."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Next:
-    """Messages after the stored position, or from the first one on if no position is stored."""
+    """Start after the stored position, or with the first message if nothing is stored."""
 
 
 PollStart = Offset | Timestamp | First | Last | Next
@@ -93,12 +93,12 @@ class IggyPoller:
     ) -> PollResult:
         """Read at most ``count`` messages; a group member's partitions take turns, whatever ``partition_number`` says.
 
-        ``names_partition``: the member polls this one of its partitions instead, and is refused any other.
+        ``names_partition``: the member polls ``partition_number``; any partition but its own is refused.
 
-        ``shows_states``: whether responses show the state of a message; if not, they have only available ones.
+        ``shows_states``: whether responses show the state of a message; if not, they have only available messages.
         ``states`` restricts them to messages with one of these states, among those that the topic shows; None for all
         of those. ``auto_commit`` stores the last offset of a response that is not empty, even if it is before the
-        stored one; of a group with a filter the last one that was looked at.
+        stored one; for a group with a filter, the last offset that was read.
         """
         if count < 1:
             raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")
@@ -120,7 +120,7 @@ class IggyPoller:
                 reader=reader, max_messages=count, max_bytes=max_bytes,
             )  # fmt: skip
             if auto_commit and reading.end_offset > offset:
-                # past messages that are not for the group, too
+                # also past messages that the filter leaves out
                 last = reading.end_offset - 1
                 self._positions.store(partition, consumer.key, StoredPosition(last, None, None, now_us))
             return PollResult(partition, reading, reading.count)
@@ -150,8 +150,8 @@ class IggyPoller:
     ) -> PendingResult[None] | None:
         """Store the last consumed offset; a group stores it for the partition its member polled last.
 
-        ``names_partition``: or for this one, whoever of the group has it. Returns what the client waits for, if it
-        waits.
+        With ``names_partition`` it is stored for ``partition_number``, whichever member has that. Returns a result for
+        the client to wait for, or None.
         """
         if consumer.kind is IggyConsumerKind.GROUP and not names_partition:
             partition = self._groups.partition_of(topic, consumer.id, -1 if member is None else member)
@@ -163,7 +163,7 @@ class IggyPoller:
                 Reason.INVALID_OFFSET, f"the last offset of partition {partition} is {last}; {offset} cannot be stored"
             )
         if partition.log.high_watermark == 0:
-            # offset 0 of an empty partition was consumed by no client; keeping it would skip the first message
+            # no client can have consumed offset 0 of an empty partition; storing it would skip the first message
             return None
         self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
         return self._positions.confirm(partition, consumer.key)
@@ -179,13 +179,13 @@ class IggyPoller:
     def confirm_position(
         self, topic: Topic, consumer: ConsumerRef, partition_number: int
     ) -> PendingResult[None] | None:
-        """Return a result for the client of the last change to wait for, or None if it need not wait."""
+        """Return the result of the last change, for the client to wait for; None if it need not wait."""
         return self._positions.confirm(topic.partition(partition_number), consumer.key)
 
     def require_partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
     ) -> Partition:
-        """Return the partition; Refusal for a group member that was not given it."""
+        """Return the partition. Raises Refusal for a group member that was not assigned it."""
         partition = topic.partition(partition_number)
         if consumer.kind is IggyConsumerKind.GROUP:
             group = self._groups.get(topic, consumer.id)
@@ -227,7 +227,7 @@ def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRul
 
 
 def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:
-    """Return the first offset of the last ``count`` messages that the reader sees."""
+    """Return the offset of the first of the last ``count`` messages that the reader sees."""
     log = partition.log
     end = log.last_stable_offset
     for first, stop in reversed(find_skipped_ranges(log, log.first_offset, end, reader)):

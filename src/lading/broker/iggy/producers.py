@@ -1,6 +1,7 @@
-"""Iggy's idempotent producers (protocol 0.12): batches that are stored once, and sessions, from which ids are made.
+"""Iggy's idempotent producers (protocol 0.12): batches that are stored once, and sessions, whose numbers are part of
+producers' ids.
 
-A producer makes its id of the number of its session, which no other session may ever have had.
+A producer derives its id from the number of its session, which no other session may ever have had.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..core.pending_append import Append
 from ..core.topology import Partition, Topic
 
 INDEX_BITS: Final = 20
-"""The lowest bits of a producer's id count the producers of a session; the others are its number."""
+"""Bits at the low end of a producer's id that count the producers of a session; the others are the session's number."""
 US_PER_SESSION: Final = 1000
 
 
@@ -29,11 +30,11 @@ class ProducerBatch(NamedTuple):
     producer: BatchProducer
     records: int
     transactional: bool = False
-    """Never: this protocol has no transactions."""
+    """Always false: this protocol has no transactions."""
 
     @property
     def writer(self) -> bytes:
-        """The producer as the name of a writer."""
+        """The producer in the form of a writer's name."""
         return self.producer.writer
 
     @property
@@ -60,7 +61,7 @@ class IggyProducers(Component):
     def load(self, topics: Sequence[Topic]) -> None:
         """Continue after the sessions of all known producers.
 
-        If a session were assigned twice, batches of one producer would pass for repetitions of another's.
+        If a session were assigned twice, batches of one producer would be taken for repetitions of another's.
         """
         for partition in partitions_of(topics):
             for writer, _ in () if partition.writers is None else partition.writers.items():
@@ -69,9 +70,9 @@ class IggyProducers(Component):
                     self._last_session = max(self._last_session, ident >> INDEX_BITS)
 
     def take_session(self, now_us: int) -> int:
-        """Return the number of a new session: the milliseconds since 1970, or one more than that of the last one.
+        """Return the number of a new session: the milliseconds since 1970, or one more than the last number.
 
-        So numbers are not assigned again after a start; ids have 43 bits for them.
+        So numbers are not assigned again after a restart; ids have 43 bits for them.
         """
         self._last_session = max(self._last_session + 1, now_us // US_PER_SESSION)
         return self._last_session

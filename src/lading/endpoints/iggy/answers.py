@@ -1,4 +1,4 @@
-"""Messages that were read as an Iggy client gets them: stored bytes as they lie, others through Batch and carrier."""
+"""Messages that were read, in the form an Iggy client gets: its own dialect as stored, others by Batch and carrier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...model.scan_request import ALL_FIELDS, ScanRequest
 from ..base.carrying import Fit
 
 UNBOUNDED: Final = 1 << 62
-"""The reading is bounded already; nothing is to be left out of it."""
+"""A bound that is never reached, for a reading that is bounded already."""
 
 
 class PolledPlace(NamedTuple):
@@ -33,12 +33,12 @@ NOWHERE: Final = PolledPlace(0, 0)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Answer:
-    """Messages as polled: ``count`` of them in ``parts``, which may point into the log."""
+    """The response to a poll: ``count`` messages in ``parts``, which may point into the log."""
 
     count: int
     parts: Sequence[bytes | bytearray | memoryview]
     stubs: int = 0
-    """Number of those that stand for messages that even the carrier cannot bring across."""
+    """Number of messages replaced by stubs, because even the carrier cannot hold them."""
     place: PolledPlace = NOWHERE
 
     @property

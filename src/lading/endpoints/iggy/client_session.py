@@ -1,4 +1,4 @@
-"""Sessions of Iggy's clients: what both framings share. The first bytes of a connection show which framing it is."""
+"""Sessions of Iggy's clients: what both framings share. The first bytes of a connection show its framing."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def is_long_command(size_bytes: int) -> bool:
 
 
 class ClientSession(ProtocolSession):
-    """One client. Requests are handled one after another; only sends may wait for the disk side by side."""
+    """One client. Requests are handled one after another, except that several sends may wait for the disk at once."""
 
     limits = SessionLimits(
         unanswered_max=UNANSWERED_MAX,
         write_buffer_bytes=256 << 10,
         joined_bytes=(8 << 10) + 12,
-        # a response to a poll is bounded by a setting and goes whole
+        # a response to a poll is bounded by a setting and is sent whole
         piece_bytes=1 << 62,
     )
 
@@ -75,7 +75,7 @@ class ClientSession(ProtocolSession):
             return Stage.BUSY
         if self.inbox.have > self.inbox.at:
             return Stage.PARTIAL if self.requests_count else Stage.FIRST
-        # a client may connect long before it has something to ask
+        # a client may connect long before its first request
         return Stage.IDLE
 
     @property

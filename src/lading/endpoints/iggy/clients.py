@@ -26,7 +26,7 @@ class Client:
     """Address at which it reached this broker."""
     release: Release = UNTOLD
     releases: tuple[Release, ...] = ()
-    """All releases it may have, as far as its login leaves that open; requests show more."""
+    """The releases that the client may have; the login leaves some open, and later requests narrow them down."""
     user: str | None = None
     """The name it has logged in with."""
     principal: Principal | None = None
@@ -70,7 +70,7 @@ class Clients:
         self._clients: dict[int, Client] = {}
 
     def add(self, client: Client) -> None:
-        """Add a connection; one whose id is taken gets the next that is free.
+        """Add a connection; if its id is taken, it gets the next free one.
 
         A peer may use one port for connections to several endpoints, or again before its last connection has ended.
         """

@@ -44,7 +44,7 @@ def create_websocket(services: Services, name: str) -> Endpoint:
     new_session = _choose_session(services, name, settings, TRANSPORT_WEBSOCKET)
 
     def open_session(connection: ConnectionHandle) -> ProtocolSession:
-        # with the first client: the library takes 50 ms and 10 MB that others spare themselves
+        # imported for the first client: the library takes 50 ms and 10 MB, which brokers without QUIC do not pay
         from ..io.websocket import WebSocketSession
 
         return WebSocketSession(services, new_session, settings.request_bytes_max, connection)
@@ -54,7 +54,7 @@ def create_websocket(services: Services, name: str) -> Endpoint:
 
 
 def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:
-    """Return what makes the session of a client, whatever carries its bytes; clients see ``transport``."""
+    """Return the function that creates a client's session, whatever carries its bytes; clients see ``transport``."""
     if IggyHandlers not in services.shared:
         # logged once: it holds for all listeners
         services.shared[IggyHandlers] = name

@@ -70,7 +70,7 @@ def describe_group_with_members(group: IggyGroup, members: Sequence[IggyGroupMem
 
 
 def change_settings(topic: Topic, command: UpdateTopic, segment_bytes: int) -> TopicSettings:
-    """Return the settings of a topic with the retention that an update asks for; see ``settings_of``."""
+    """Return the settings of a topic with the retention that an update requests; see ``settings_of``."""
     if command.options is not None:
         refuse_lasting_options(command.options)
         return merge_options(topic.settings, command.options, len(topic.partitions), segment_bytes)
@@ -80,8 +80,8 @@ def change_settings(topic: Topic, command: UpdateTopic, segment_bytes: int) -> T
 def settings_of(command: c.CreateTopic, segment_bytes: int) -> TopicSettings:
     """Return the retention that the creator of a topic asks for; omitted values are those of the broker's settings.
 
-    Iggy bounds a topic, Lading each partition: the bytes are divided among them. ``segment_bytes`` is the least bound
-    of a topic with options.
+    Iggy bounds a topic, Lading each partition: the bytes are divided among them. ``segment_bytes`` is the smallest
+    bound that a topic with options may have.
     """
     if command.options is not None:
         return merge_options(TopicSettings(), command.options, command.partitions_count, segment_bytes)

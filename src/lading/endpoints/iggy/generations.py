@@ -13,21 +13,23 @@ from ...dialects.iggy.current.headers import SIZE_AT
 from ..base.responses import Bytes
 
 NO_LENGTH: Final = 0
-"""Bytes in the place of a length: only then there is something to ask."""
+"""A frame length of 0, which no classic frame has: such a connection may be of the current generation."""
 _U32 = struct.Struct("<I")
 _ZEROS: Final = bytes(8)
-"""The first eight bytes decide: after a length comes a command, and only ``kill`` is 0, which has a length."""
+"""The first eight bytes decide: in a classic frame they are its length, then a command, so not both are zero."""
 
 
 def is_current(first: Bytes) -> bool | None:
-    """Return whether a connection that begins so is of the current generation; None if more has to come."""
+    """Return whether a connection with these first bytes is of the current generation; None if they are too few."""
     if len(first) < len(_ZEROS):
         return None
     return first[: len(_ZEROS)] == _ZEROS
 
 
 def frame_bytes_of(first: Bytes) -> int | None:
-    """Return how long a frame that begins so says it is, by the framing of its generation; None if more has to come."""
+    """Return the length that a frame with these first bytes gives, by the framing of its generation; None if they are
+    too few.
+    """
     is_later = is_current(first)
     if is_later is None or (len(first) < SIZE_AT + _U32.size and is_later):
         return None

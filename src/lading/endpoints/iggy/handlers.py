@@ -1,4 +1,4 @@
-"""Handlers of the requests of Iggy's sessions: one set for all of a listener, with a part for each release."""
+"""Handlers of the requests of Iggy's sessions: one set for each listener, with a part for each release."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FORMS: Final[Mapping[MessageForm, FormHandlers]] = {
     MessageForm.ZERO_COPY_CRC_32: FormHandlers(ZeroCopySender08, ZeroCopyPoller07),
     MessageForm.ZERO_COPY_56: FormHandlers(ZeroCopySender08, ZeroCopyPoller08),
     MessageForm.ZERO_COPY_64: FormHandlers(ZeroCopySender, ZeroCopyPoller),
-    # over HTTP; a connection has senders and pollers of its own
+    # used over HTTP; each connection has senders and pollers of its own
     MessageForm.BATCHES: FormHandlers(ZeroCopySender, ZeroCopyPoller),
 }
 """The handler of each form."""
@@ -107,7 +107,7 @@ class IggyHandlers:
         self.first: Final = self._of_release[self.release]
 
     def of(self, client: Client) -> ReleaseHandlers:
-        """Return what serves a client, by its release and its user."""
+        """Return the handlers of a client, by its release and its user."""
         principal, release = client.principal, client.release
         require = requirement_of(self.services.broker, principal)
         if require is None:
@@ -132,7 +132,7 @@ class IggyHandlers:
         return client.release.commands.parse_request(code, payload)
 
     async def parse_in_worker(self, code: int, payload: memoryview, client: Client) -> Any:
-        """Return the same of a long request, which a worker parses; the client's later requests wait."""
+        """Do what ``parse`` does for a long request in a worker; the client's later requests wait."""
         releases, release = client.releases, client.release
 
         def parse() -> tuple[tuple[Release, ...], Release, Any]:
@@ -146,7 +146,7 @@ class IggyHandlers:
         return command
 
     def learn(self, code: int, payload: memoryview, client: Client) -> bool:
-        """Take a client for another release if its request fits none of its possible ones; return whether it did."""
+        """Rule out the releases whose clients write no such request; return whether the client's release changed."""
         left = narrow(client.releases, code, payload)
         if len(left) == len(client.releases):
             return False
@@ -156,9 +156,9 @@ class IggyHandlers:
         return is_other
 
     def log_in(self, command: LoginUser | LoginWithToken, client: Client) -> Awaitable[None] | None:
-        """Log a client in; None if that is done, as no users are set up. Its release is known from then on.
+        """Log a client in; its release is known from then on. Returns None if done at once, as no users are set up.
 
-        Raises Refusal, now or later, for a wrong password, and while no users exist for a client of another machine.
+        Raises Refusal, now or later, for a wrong password, or for a client on another machine while no users exist.
         """
         is_done = isinstance(command, LoginUser) and self.logins.try_at_once(client, command.name, command.password)
         if not self._is_told:
@@ -188,10 +188,10 @@ def narrow(releases: tuple[Release, ...], code: int, payload: memoryview) -> tup
 
 
 def _forms_of_send(payload: memoryview) -> frozenset[MessageForm]:
-    """Return the forms in which the messages of a send may lie; all that it may be is said by its first message.
+    """Return the possible forms of the messages in a send; its first message decides.
 
     A classic send begins with the kind and the length of an identifier. A zero-copy send begins with the length of what
-    is in front of its index, whose two upper bytes are 0; an identifier with them would be a name of two NULs.
+    is in front of its index, whose two upper bytes are 0; an identifier with such bytes would be a name of two NULs.
     """
     if len(payload) < _U32.size or payload[2] or payload[3]:
         return _CLASSIC

@@ -1,4 +1,6 @@
-"""Logins to Iggy's endpoints: while no users are set up, any client on this machine; then users and tokens alone."""
+"""Logins to Iggy's endpoints: without users every client on this machine is let in; with users only users and tokens
+are.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from .users import ROOT_ID, ROOT_NAME
 class Logins:
     """Checks logins of one listener.
 
-    ``is_open`` says that it takes clients of other machines while no users are set up, ``admits_strangers`` that it
-    takes who has not logged in when there are some.
+    ``is_open``: clients of other machines are let in while no users are set up. ``admits_strangers``: clients that have
+    not logged in are let in once there are users.
     """
 
     def __init__(self, services: Services, *, is_open: bool, admits_strangers: bool) -> None:
@@ -23,13 +25,13 @@ class Logins:
         self._admits_strangers = admits_strangers
 
     def admit(self) -> Principal | None:
-        """Return who a client is that has not logged in; None if it has to."""
+        """Return the principal of a client that has not logged in; None if it has to."""
         return self._access.admit(is_open=self._admits_strangers)
 
     def try_at_once(self, client: Client, name: str, password: str) -> bool:
-        """Log a client in at its word, if no users are set up; False if its password has to be checked.
+        """Log a client in without a check, if no users are set up; return False if its password has to be checked.
 
-        Refusal if it comes from another machine, unless the listener is open to all.
+        Raises Refusal if it comes from another machine, unless the listener is open to all.
         """
         if self._access.is_enabled:
             return False
@@ -41,15 +43,16 @@ class Logins:
         return True
 
     async def log_in(self, client: Client, name: str, password: str) -> None:
-        """Log a client in by name and password; Refusal."""
+        """Log a client in by name and password. Raises Refusal."""
         if self.try_at_once(client, name, password):
             return
         principal = await self._authenticator.log_in(name, password, _host_of(client))
         client.log_in(principal, principal.name)
 
     async def log_in_with_token(self, client: Client, token: str) -> None:
-        """Log a client in by a personal access token; Refusal for an invalid one, as all are while no users are set
-        up."""
+        """Log a client in by a personal access token. Raises Refusal for an invalid one; while no users are set up, all
+        are.
+        """
         if not self._access.is_enabled and self.try_at_once(client, ROOT_NAME, ""):
             client.secret = None
             return

@@ -1,8 +1,8 @@
 """Iggy's permissions as a view of the rules of all protocols: each flag is one rule (``broker.core.rights``).
 
-Rules name streams and topics, permissions number them: a missing stream or topic has no flag and gets no rule. In Iggy
-a user who may read topics may also poll: such a flag is two rules, of which the second is marked as implied, so that
-permissions come back as they were given.
+Rules refer to streams and topics by name, permissions by number: a missing stream or topic has no flag and gets no
+rule. In Iggy a user who may read topics may also poll: such a flag is two rules, of which the second is marked as
+implied, so that permissions come back as they were given.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _topic_rights(topic: Topic) -> FlagRights:
 
 
 def to_rules(user: str, permissions: Permissions | None, topology: Namespace, first_id: int) -> Turns[set[AccessRule]]:
-    """Return the rules that permissions are, in turns; ``first_id`` is how the client counts."""
+    """Return the rules that permissions stand for, in turns; ``first_id`` is the client's first number."""
     if permissions is None:
         return set()
     found, turn = set(_rules_of(user, permissions.flags, _GLOBAL)), TurnCounter()
@@ -117,5 +117,6 @@ def to_permissions(rules: Iterable[AccessRule], topology: Namespace, first_id: i
 
 def _flags_of(held: Mapping[tuple[Subject, Right], bool], rights: FlagRights) -> Flags:
     flags = frozenset(name for name, right in rights.items() if right in held)
-    # an implied rule is shown once the rule that it follows from is gone, over another protocol
+    # a rule that was implied is shown as a flag of its own after the rule that implied it was removed over another
+    # protocol
     return flags - {_POLL} if flags & _POLLING and held.get(rights[_POLL]) else flags

@@ -53,10 +53,10 @@ NOTHING: Final = Answer(0, ())
 
 
 class Poller:
-    """Answers poll requests of one release; one for all its connections of a endpoint."""
+    """Handles poll requests of one release; one for all its connections of an endpoint."""
 
     stored_as: ClassVar[int] = codes.IGGY_CLASSIC
-    """Messages of this dialect go as they are stored."""
+    """The dialect whose messages are sent as they are stored."""
     shows_states: ClassVar[bool] = True
     """Whether the form of a message shows its state; without it only available messages are polled."""
     target: ClassVar[Capabilities] = POLLED
@@ -72,7 +72,7 @@ class Poller:
         release: Release = UNTOLD,
         require: Require = allow_all,
     ) -> None:
-        """``require`` is as for ``Sender``."""
+        """``require`` is the same as in ``Sender``."""
         self._require = require
         self._commands = release.commands
         self._head = release.poll_head
@@ -88,7 +88,7 @@ class Poller:
         self._dropped = services.metrics.dropped.values
 
     def poll(self, payload: memoryview, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
-        """Return the response, or what makes it if that takes too long for the event loop: to be called in a worker.
+        """Return the response, or, if it takes too long for the event loop, the function that makes it in a worker.
 
         Raises Refusal.
         """
@@ -111,7 +111,7 @@ class Poller:
         return self._answer(polled, route[0])
 
     def _poll_command(self, command: PollMessages, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
-        """Answer a poll whose request is parsed."""
+        """Handle a poll whose request is parsed."""
         route = self._find_route(command)
         return self._answer(self._poll_route(command, route, client, now_us), route[0])
 
@@ -125,8 +125,8 @@ class Poller:
     ) -> tuple[ReadResult, Fit] | None:
         """Read for a poll, and return the reading and the function that makes its messages fit this dialect.
 
-        The messages are as the log has them, ``bytes_max`` of them at most but for a first one that is longer. None if
-        a group member has no partition.
+        The messages are as in the log: at most ``bytes_max`` bytes, or one message if the first is longer. Returns None
+        for a group member without a partition.
         """
         polled = self._poll_route(command, self._find_route(command), client, now_us, states, bytes_max)
         if polled.reading is None or polled.partition is None:
@@ -189,7 +189,9 @@ class Poller:
         return partial(self.render, reading, place, self._fit(topic, partition))
 
     def _fit(self, topic: Topic, partition: Partition) -> Fit:
-        """Return the function that fits messages of other dialects to this one, with ids that no other message has."""
+        """Return the function that converts messages of other dialects to this one; each message without an id gets a
+        new one.
+        """
         return partial(_fit_and_identify, self._carrying.fit(topic), topic.uuid, partition.number)
 
     def _parse(self, payload: memoryview) -> PollMessages:
@@ -209,7 +211,7 @@ def _fit_and_identify(fit: Fit, topic: bytes, partition: int, batch: pa.RecordBa
 
 
 def _head_size(payload: memoryview, head: PollHead) -> int:
-    """Return the bytes of consumer, stream, topic and partition (iggy.md A3); any size if they are cut short."""
+    """Return the size of consumer, stream, topic and partition (iggy.md A3); if they are cut short, any size."""
     at, identifiers_count, partition_bytes = head
     for _ in range(identifiers_count):
         if at + 2 > len(payload):
@@ -225,7 +227,7 @@ STRATEGIES: Final[dict[int, Callable[[int], polling.PollStart]]] = {
     PollingKind.LAST: lambda value: polling.Last(),
     PollingKind.NEXT: lambda value: polling.Next(),
 }
-"""Start of a poll for the broker, by the code of a strategy; first, last and next ignore the value."""
+"""The broker's start of a poll, by the code of a strategy; first, last and next ignore the value."""
 
 _CONSUMERS: Final = {
     ConsumerKind.CONSUMER: IggyConsumerKind.CONSUMER,
@@ -239,14 +241,14 @@ def partition_of(command: PollMessages | GetOffset | StoreOffset | DeleteOffset)
 
 
 def strategy_of(strategy: Strategy) -> polling.PollStart:
-    """Return the broker's form of a polling strategy: the start of the poll."""
+    """Return the start of the poll that a polling strategy stands for."""
     return STRATEGIES[strategy.kind](strategy.value)
 
 
 def consumer_of(
     consumer: ConsumerIdentifier, topic: Topic, groups: IggyGroups, rules: ServerRules = CLASSIC_RULES
 ) -> ConsumerRef:
-    """Return the broker's identity of a poller.
+    """Return the broker's reference to the consumer or group that polls.
 
     Raises Refusal for the name of a group that does not exist, and for its number if groups are strict.
     """
@@ -256,5 +258,5 @@ def consumer_of(
 
 
 def is_lasting(consumer: ConsumerIdentifier) -> bool:
-    """Return whether an identifier always means the same; the name of a group may be given to another one."""
+    """Return whether an identifier always means the same group; a name may be given to another one later."""
     return consumer.kind is ConsumerKind.CONSUMER or isinstance(consumer.id, int)

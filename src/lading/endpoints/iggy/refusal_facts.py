@@ -1,4 +1,4 @@
-"""Facts of a refused request over HTTP: the facts in the text of its error document."""
+"""Facts about a refused HTTP request that the text of its error document names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FACTS: Final[Mapping[str, str]] = {
     "stream_id": "new_id",
     "topic_id": "new_id",
 }
-"""Which field of a command is which fact."""
+"""The fact that each field of a command is."""
 
 
 def find_partitioning(body: bytes) -> Partitioning | None:
@@ -36,7 +36,7 @@ def find_partitioning(body: bytes) -> Partitioning | None:
 
 
 def find_send_facts(broker: Broker, fields: Mapping[str, Any], partitioning: Partitioning | None) -> dict[str, object]:
-    """Return what a send over HTTP named, like ``find_facts``, from its path and from what its body wanted."""
+    """Return what a send over HTTP named, like ``find_facts``, from its path and its body."""
     if partitioning is None:
         return find_facts(broker, c.GetTopic(fields["stream"], fields["topic"]))
     return find_facts(broker, c.SendMessages(fields["stream"], fields["topic"], partitioning, b""))
@@ -50,7 +50,7 @@ def find_facts(broker: Broker, command: Any) -> dict[str, object]:
         facts["partition"] = partitioning.partition_id
     if isinstance(command, c.CreateStream | c.CreateTopic):
         facts["new_name"] = normalise_name(command.name)
-    # the real server names what it found by number, however it was asked for
+    # the real server gives the number of what it found, also if the request gave its name
     try:
         stream = broker.topology.stream(facts["stream"])
         facts["stream"] = stream.id

@@ -1,6 +1,4 @@
-"""Rights that a user of Iggy needs for each command, as the permissions of its servers have it
-(``broker.core.rights``).
-"""
+"""Rights that a user needs for each Iggy command, as in the permissions of Iggy's servers (``broker.core.rights``)."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 """Resources that a command names, with the ids of the broker."""
 _ALL: Final = "*"
-"""As a name that only rules on all names fit."""
+"""A name that only rules about all names match."""
 
 
 def _server(broker: Broker, fields: Fields) -> Resource:
@@ -64,7 +62,7 @@ def _topic(broker: Broker, fields: Fields) -> Resource:
 
 
 def resource_of(broker: Broker, stream: Identifier, topic: Identifier) -> Resource:
-    """Return a topic as rules name it, whether or not it exists; one that is not there by its number is any."""
+    """Return a topic as rules name it, even if it does not exist; a number without a topic stands for any topic."""
     try:
         name = broker.topology.topic(stream, topic).name
     except Refusal:
@@ -134,14 +132,14 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     SetStatesWhere: _CHANGE_TOPIC,
     later.GetSnapshot: _SEE_SERVER,
     later.LogoutUser: None,
-    # of oneself everybody may know
+    # everybody may see themselves
     later.GetUser: None,
     later.GetUsers: NeededRight(Right.DESCRIBE, _users),
     later.CreateUser: _CHANGE_USERS,
     later.DeleteUser: _CHANGE_USERS,
     later.UpdateUser: _CHANGE_USERS,
     later.UpdatePermissions: _CHANGE_USERS,
-    # of oneself everybody may change it
+    # everybody may change their own password
     later.ChangePassword: None,
     later.GetTokens: None,
     later.CreateToken: None,
@@ -158,24 +156,26 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     current.GetPartitionRoute: _SEE_TOPIC,
     current.SyncGroup: _READ,
 }
-"""By command of all releases; None needs a login alone. A command that is missing here needs ADMINISTRATE on all."""
+"""The right that each command of all releases needs; None: a login is enough. Commands that are not listed need
+ADMINISTRATE on everything.
+"""
 
 _CREATE: Final = (c.CreateStream, c.CreateTopic)
 _EMPTY_STREAM: Final = (c.DeleteStream, later.PurgeStream)
 _RENAME: Final = (later.UpdateStream, later.UpdateTopic)
 _NOT_GAINED: Final = (Right.READ, Right.WRITE, Right.DELETE, Right.ALTER_CONFIGS)
-"""Rights that a user may not get by giving a topic or stream a name by which rules allow them."""
+"""Rights that a user must not get by renaming a topic or stream to a name for which rules grant them."""
 _EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server)
 
 
 def require_command(
     broker: Broker, principal: Principal | None, command: Any, normalise: Callable[[str], str] = normalise_name
 ) -> None:
-    """Raise Refusal unless a user may give a command; ``normalise`` returns a name as its release stores it."""
+    """Raise Refusal if a user may not run a command; ``normalise`` returns a name as its release stores it."""
     if broker.access.is_enabled and not isinstance(command, c.Ping):
         fields = {name: getattr(command, name) for name in ("stream", "topic", "name") if hasattr(command, name)}
         if isinstance(command, _CREATE):
-            # as it is stored: rules are about that
+            # the name as it is stored: rules refer to it
             fields["name"] = normalise(command.name)
         _require(broker, principal, COMMAND_RIGHTS.get(type(command), _EVERYTHING), fields)
         if isinstance(command, _EMPTY_STREAM):
@@ -196,7 +196,7 @@ def _require_topics(broker: Broker, principal: Principal | None, stream: Identif
     try:
         topics = broker.topology.stream(stream).list_topics()
     except Refusal:
-        # the handler that looks the topic up to empty it refuses
+        # no refusal here: the handler that looks the topic up to empty it refuses
         return
     broker.access.require_topics(principal, Right.DELETE, topics, str(stream))
 
@@ -204,12 +204,12 @@ def _require_topics(broker: Broker, principal: Principal | None, stream: Identif
 def _require_new_name(
     broker: Broker, principal: Principal | None, fields: Fields, normalise: Callable[[str], str]
 ) -> None:
-    """Raise Refusal unless a user may create what a stream or topic is to be called, if that is another name."""
+    """Raise Refusal if a stream or topic gets a new name that the user may not create."""
     find = broker.topology
     try:
         renamed = find.topic(fields["stream"], fields["topic"]) if "topic" in fields else find.stream(fields["stream"])
     except Refusal:
-        # the handler that looks it up to rename it refuses
+        # no refusal here: the handler that looks it up to rename it refuses
         return
     if fields["name"] not in (None, renamed.name):
         needed = _NEW_TOPIC if "topic" in fields else _NEW_STREAM
@@ -221,7 +221,7 @@ def _require_new_name(
 
 
 def _list_renamed(renamed: Stream | Topic, name: str) -> Iterator[tuple[Resource, Resource]]:
-    """Yield what a rename gives another name, and that name: a topic, or a stream with all its topics."""
+    """Yield everything whose name a rename changes, with the new name: a topic, or a stream with all its topics."""
     if isinstance(renamed, Topic):
         stream = renamed.stream.name
         yield topic_resource(stream, renamed.name), topic_resource(stream, name)
@@ -232,14 +232,14 @@ def _list_renamed(renamed: Stream | Topic, name: str) -> Iterator[tuple[Resource
 
 
 def _require_no_gain(access: AccessControl, principal: Principal | None, former: Resource, later: Resource) -> None:
-    """Raise Refusal if a user has a right by the new name only: to rename gives no rights."""
+    """Raise Refusal if a user would have a right under the new name only: renaming must not give rights."""
     for right in _NOT_GAINED:
         if access.allows(principal, right, later):
             access.require(principal, right, former, later.name)
 
 
 def visible_streams(broker: Broker, client: Client | None) -> Iterable[Stream]:
-    """Return the streams that a client may know of: a rule about one may deny what another allows for all."""
+    """Return the streams that a client may see: a rule about one may deny what another allows for all."""
     access, principal = broker.access, None if client is None else client.principal
     streams = broker.topology.streams()
     if not access.is_enabled or access.is_administrator(principal):
@@ -251,7 +251,7 @@ def visible_streams(broker: Broker, client: Client | None) -> Iterable[Stream]:
 
 
 def topic_visibility(broker: Broker, client: Client | None) -> Callable[[Topic], bool] | None:
-    """Return whether a client may know of a topic; None if it may know of all."""
+    """Return whether a client may see a topic; None if it may see all of them."""
     access, principal = broker.access, None if client is None else client.principal
     if not access.is_enabled or access.is_administrator(principal):
         return None
@@ -259,9 +259,9 @@ def topic_visibility(broker: Broker, client: Client | None) -> Callable[[Topic],
 
 
 def _require_right(broker: Broker, principal: Principal, right: Right, resource: Resource, fields: Fields) -> None:
-    """Raise Refusal unless there is the right, before anything says whether the resource exists."""
+    """Raise Refusal if the right is missing, before anything shows whether the resource exists."""
     named = [str(fields[part]) for part in ("stream", "topic") if fields.get(part) is not None]
-    # by the client's name for it: the name of a numbered resource is not revealed
+    # the error uses the client's name for it: the name of a numbered resource is not revealed
     broker.access.require(principal, right, resource, flat_name(*named) if len(named) > 1 else "".join(named))
 
 
@@ -271,8 +271,9 @@ def login_refusal() -> Refusal:
 
 
 def requirement_of(broker: Broker, principal: Principal | None) -> Require | None:
-    """Return the check of each topic for a sender or poller; None while no users are set up, as everything is
-    allowed."""
+    """Return the check of each topic for a sender or poller; None while no users are set up, when everything is
+    allowed.
+    """
     if principal is not None and not principal.name:
         return None
 

@@ -35,14 +35,14 @@ Require = Callable[[Identifier, Identifier, Right], None]
 
 
 def allow_all(stream: Identifier, topic: Identifier, right: Right) -> None:
-    """Everybody may do everything: no users are set up."""
+    """Allow everything: no users are set up."""
 
 
 class Sender:
-    """Takes send requests of one release; one for all its connections of a endpoint."""
+    """Handles send requests of one release; one for all its connections of an endpoint."""
 
     def __init__(self, services: Services, name: str, release: Release = UNTOLD, require: Require = allow_all) -> None:
-        """``require`` is asked for each new route, which counts as long as rights stay."""
+        """``require`` is called for each new route, whose result is kept until rights change."""
         self._require = require
         self._release = release
         self._broker = services.broker
@@ -54,7 +54,7 @@ class Sender:
     def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int) -> Append:
         """Append the messages of the request ``payload``, which lies at ``source[start:]``.
 
-        ``who`` is as in ``Appender.append``. Raises Refusal or MalformedMessage, and appends nothing then.
+        ``who`` is as in ``Appender.append``. If it raises Refusal or MalformedMessage, nothing is appended.
         """
         head = _head_size(payload)
         name = bytes(payload[:head])
@@ -93,7 +93,9 @@ class Sender:
         return append
 
     def _find_route(self, head: bytes, payload: memoryview) -> Route:
-        """Return topic and partition choice of a head that is new; Refusal if the topic does not exist."""
+        """Return topic and partition choice of a head that was not met before. Raises Refusal if the topic does not
+        exist.
+        """
         command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
         self._require(command.stream, command.topic, Right.WRITE)
@@ -116,7 +118,7 @@ def _head_size(payload: memoryview) -> int:
 
 
 def choice_of(partitioning: Partitioning, release: Release = UNTOLD) -> PartitionChoice:
-    """Return the broker's form of the partition choice of a client of ``release``."""
+    """Return the partition choice of a client of ``release`` in the broker's form."""
     return _CHOICES[partitioning.kind](partitioning.value, release)
 
 

@@ -1,7 +1,7 @@
 """Commands of Iggy in all releases: one entrance and one table for connections and HTTP (iggy.md A3 and A8).
 
-Sending and polling are apart, in ``send.py`` and ``poll.py``: they are the hot path. A handler returns its result, or
-works in turns, or waits for the disk as a coroutine; callers need not know which.
+Sends and polls, the hot path, are in ``send.py`` and ``poll.py``. A handler returns its result, or is a generator that
+works in turns, or a coroutine that waits for the disk; callers treat all three alike.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ROWS_INLINE: Final = 100
 INVALID_PARTITIONS_COUNT: Final = 2019
 _TOPIC_SCOPE, _LAST_SCOPE = 1, 3
 _TRANSPORTS: Final = (1, 2, 3, 4)
-"""TCP, QUIC, HTTP and WebSocket, as clients see them."""
+"""Names of TCP, QUIC, HTTP and WebSocket in responses to clients."""
 
 
 class IggyService:
@@ -86,13 +86,13 @@ class IggyService:
         self._states = StateSetter(services)
 
     def answer(self, command: Any, client: Client, encode: Callable[[Any], R]) -> R | Awaitable[R]:
-        """Carry out a command, or begin to; return what ``encode`` makes of its result, or the awaitable for that.
+        """Carry out a command, or begin to; return its result as encoded by ``encode``, or an awaitable of it.
 
-        ``client`` is the connection that asks, or stands for one. A long result is encoded in a worker. Raises Refusal,
-        here or later.
+        ``client`` is the caller's connection, or a stand-in for one. A long result is encoded in a worker. Raises
+        Refusal, now or when awaited.
         """
         if not isinstance(command, later.USER_COMMANDS):
-            # the first user is created before anybody has rights: the code that changes users checks them
+            # the first user is created before anybody has rights, so the code that changes users checks them itself
             normalise = client.release.rules.normalise_name
             require_command(self._broker, client.principal, command, normalise)
         try:
@@ -110,11 +110,13 @@ class IggyService:
         return await result if isinstance(result, Coroutine) else result
 
     async def parse_in_worker(self, parse: Callable[[], R]) -> R:
-        """Return what ``parse`` makes of a long command: rights in 100,000 streams kept the loop for 0.8 s."""
+        """Return the result of ``parse`` for a long command: rights in 100,000 streams kept the loop for 0.8 s."""
         return await asyncio.get_running_loop().run_in_executor(self._services.workers, parse)
 
     async def _finish_in_turns(self, work: Turns[Any], encode: Callable[[Any], R]) -> R:
-        """Return the response of work in turns. After its first turn it waits for memory: it may list all there is."""
+        """Return the response of work in turns, which waits for memory after its first turn, as it may list
+        everything.
+        """
         await asyncio.sleep(0)
         try:
             take_turn(work)
@@ -151,7 +153,8 @@ class IggyService:
         process = self._services.process.figures()
         streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
-        # the one text of all releases in which a client can find what it talks to, and for what it is taken
+        # the only text in all releases that shows a client which server it uses, and which release the server takes it
+        # for
         served = f" (Lading {__version__} for clients of {client.release.name})"
         disk = measure_disk(self._services.settings.data) or DiskFigures(0, 0)
         return r.StatsInfo(
@@ -176,7 +179,7 @@ class IggyService:
             os_name=self._machine.os_name,
             os_version=self._machine.os_version,
             kernel_version=self._machine.kernel_version + served,
-            # what other processes use is not looked at
+            # the usage of other processes is not read
             total_cpu_usage=process.cpu_percent,
             server_version=f"Lading {__version__}",
             threads_count=threading.active_count(),
@@ -342,7 +345,7 @@ class IggyService:
         delete_segments(self.topic(command).partition(command.partition_id - 1), command.segments_count)
 
     def _flush(self, command: later.FlushMessages, client: Client) -> None:
-        # what is acknowledged is written already, and on disk as the broker's durability says
+        # an acknowledged change is written already, and on disk as the broker's durability requires
         self.topic(command).partition(command.partition_id - 1)
 
     def _route(self, command: current.GetPartitionRoute, client: Client) -> current.PartitionRoute:
@@ -352,7 +355,7 @@ class IggyService:
     # -- positions and groups
 
     def _offset(self, command: c.GetOffset, client: Client) -> r.StoredOffset | None:
-        # until 0.10 neither membership nor existence of a group is asked for (iggy.md M13)
+        # until 0.10 neither membership nor the group's existence is checked (iggy.md M13)
         topic, number = self.topic(command), partition_of(command)
         consumer = self._consumer(command, topic, client)
         stored = self._broker.poller.position(topic, consumer, number)
@@ -448,12 +451,12 @@ async def _encode_later(work: Coroutine[Any, Any, Any], encode: Callable[[Any], 
 
 
 def _choose_name(name: str, wanted: str | None, client: Client) -> str:
-    """Return the next name of what is called ``name``; one that stays is as another protocol gave it."""
+    """Return the name that a stream or topic will have; an unchanged name stays as another protocol gave it."""
     return name if wanted is None or wanted == name else client.release.rules.normalise_name(wanted)
 
 
 def _require_count(count: int, client: Client) -> int:
-    """Return a number of partitions to create or delete. Raises Refusal if it is not possible at once."""
+    """Return a number of partitions to create or delete. Raises Refusal if it is too large for one request."""
     partitions_max = client.release.rules.partitions_max
     if not 1 <= count <= partitions_max:
         raise _partitions_refusal(count, partitions_max)
@@ -515,14 +518,14 @@ HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client], Any]]] =
 
 
 class StateSetter:
-    """Sets states as the HTTP endpoints do, by commands of Lading's own."""
+    """Sets message states by Lading's own commands, as the HTTP endpoints do."""
 
     def __init__(self, services: Services) -> None:
         self._broker = services.broker
         self._requests = StateRequests(services)
 
     async def set(self, command: SetStates | SetStatesWhere, client: Client) -> StatesProgress:
-        """Return the progress when it is on disk; raise Refusal or FilterError."""
+        """Set the states and return the progress once it is on disk. Raises Refusal or FilterError."""
 
         def find() -> Partition:
             return self._broker.topology.topic(command.stream, command.topic).partition(command.partition_id - 1)
@@ -540,13 +543,13 @@ class StateSetter:
 
 
 def rename_stream(services: Services, stream: Stream, name: str) -> Awaitable[None]:
-    """Give a stream the name that a client wants."""
+    """Rename a stream as a client requests."""
     broker = services.broker
     return services.changes.make_in_turn(stream, broker.renames.rename_stream(stream, name), broker.access)
 
 
 def update_topic(services: Services, topic: Topic, name: str, settings: TopicSettings) -> Awaitable[None]:
-    """Give a topic the name and the settings that a client wants."""
+    """Change the name and the settings of a topic as a client requests."""
     broker = services.broker
     if name == topic.name:
         return services.changes.make_in_turn(topic, broker.changes.alter_topic(topic, settings))
@@ -571,8 +574,8 @@ def purge_stream(stream: Stream) -> None:
 
 
 def delete_segments(partition: Partition, count: int) -> None:
-    """Delete the ``count`` oldest segments of a partition, or fewer: never the one that is written to."""
+    """Delete the ``count`` oldest segments of a partition, but never the one that is being written."""
     closed = partition.log.segments()[:-1]
     end = max((segment.end_offset for segment in islice(closed, count)), default=0)
-    # what is not decided yet stays, as with every other deletion
+    # undecided messages are kept, as in every other deletion
     delete_before(partition, min(end, partition.log.last_stable_offset))

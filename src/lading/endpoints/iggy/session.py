@@ -52,7 +52,7 @@ FRAME_BYTES_MAX: Final = REQUEST_PAYLOADS_BYTES_MAX + REQUEST_HEADER_VALUES_BYTE
 values of one byte (37,621,760). Requests of millions of messages below 4 bytes can meet it before Iggy's own limits."""
 
 FRAMING: Final = -1
-"""The command in metrics and statuses if a frame has none."""
+"""The command in metrics and statuses for a frame without one."""
 
 _HEAD_BYTES: Final = 4
 _U32 = struct.Struct("<I")
@@ -131,7 +131,7 @@ class IggySession(ClientSession):
         return ReceiveResult.DONE
 
     def _choose_framing(self) -> ReceiveResult:
-        """Hand the connection over to a session of the current generation if the first bytes are of it."""
+        """Hand the connection over to a session of the current generation if its first bytes show that framing."""
         is_other = is_current(self.inbox.unread)
         if not is_other:
             if is_other is not None:
@@ -169,7 +169,8 @@ class IggySession(ClientSession):
             else:
                 self.responses.add(self._to_refusal(code, error))
         except Exception:
-            # such as memory that cannot be had: said to this client, and no reason to leave it without a response
+            # such as memory that cannot be allocated: this client gets an error, so that it is not left without a
+            # response
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_error(code, GENERIC))
 
@@ -180,7 +181,8 @@ class IggySession(ClientSession):
         return await poll_when_loaded(poll, self._handlers.services.workers)
 
     def _learn(self, code: int, payload: memoryview, error: LadingError) -> bool:
-        """Return whether a malformed request shows that its client has another release, under which it is handled then.
+        """Return whether a malformed request shows another release of its client; it is then handled as of that
+        release.
 
         Messages are sent and polled as the likeliest release does, without checking the others that a client may have.
         """
@@ -235,7 +237,7 @@ class IggySession(ClientSession):
         return self._to_frame(code, answer)
 
     def _finish_command(self, code: int, body: bytes) -> Parts:
-        # the client that has created the first user is its administrator now
+        # the client that created the first user is its administrator now
         assert self._client is not None
         self._handling = self._handlers.of(self._client)
         return self._to_frame(code, body)
@@ -276,7 +278,7 @@ class IggySession(ClientSession):
             except LadingError as error:
                 slot.fill(self._to_refusal(code, error))
             except Exception:
-                # such as memory that cannot be had: the client must not wait for ever
+                # such as memory that cannot be allocated: the client must not wait for ever
                 log.exception("a request failed", extra=self.connection.origin())
                 slot.fill(self._to_error(code, GENERIC))
 
@@ -322,7 +324,7 @@ class IggySession(ClientSession):
         self._requests[self._name, self._release.commands.name_of(code), str(status)] += 1
 
     def _fail_framing(self, reason: Reason) -> None:
-        """Framing is lost: say so if the protocol can, and close after the responses to earlier requests."""
+        """Report, if the protocol can, that framing is lost; close after the responses to earlier requests."""
         self.connection.count_dropped(reason.value)
         if not self.requests_count and (other := name_other_protocol(self.inbox.unread)) is not None:
             log.info("closing the connection: %s", other, extra=self.connection.origin())

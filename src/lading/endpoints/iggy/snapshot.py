@@ -1,8 +1,8 @@
 """Snapshots of the broker for its operator: a ZIP archive with a text file for each requested part.
 
-As at Iggy's servers, a user who may see the statistics of the server may see all of it. So no part contains secrets: it
-has the settings without their tokens, only this process and without its arguments, names and sizes of files but not
-their contents. Every part is bounded, and so is the archive.
+As with Iggy's servers, a user who may see the server's statistics may see all of a snapshot. So no part contains
+secrets: settings come without their tokens, processes are this one only and without its arguments, files have names and
+sizes but no contents. Every part is bounded, and so is the archive.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILES_MAX: Final = 10_000
-"""Files of the data directory that are named; further ones are not looked at."""
+"""At most this many files of the data directory are listed."""
 
 _METHODS: Final[Mapping[SnapshotCompression, int]] = {
     SnapshotCompression.STORED: zipfile.ZIP_STORED,
     SnapshotCompression.BZIP2: zipfile.ZIP_BZIP2,
     SnapshotCompression.LZMA: zipfile.ZIP_LZMA,
-    # since Python 3.14
+    # available since Python 3.14
     SnapshotCompression.ZSTD: getattr(zipfile, "ZIP_ZSTANDARD", zipfile.ZIP_DEFLATED),
 }
-"""Methods of archives; what the library cannot pack is deflated, which every reader of archives takes."""
+"""Compression of archives; methods that the library lacks are replaced by deflate, which every reader supports."""
 
 
 class SnapshotMaker:
@@ -52,14 +52,14 @@ class SnapshotMaker:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._turn = asyncio.Lock()
-        """Each occupies a worker: the others are left to requests for messages."""
+        """Snapshots take turns: each occupies a worker, and the others are left to requests for messages."""
 
     async def make(self, compression: SnapshotCompression, parts: Sequence[SnapshotPart]) -> bytes:
         """Return an archive of these parts. Raises Refusal if ALL is combined with other parts."""
         chosen = choose_parts(parts)
         async with self._turn:
             services = self._services
-            # the share of the processor is that since the reading before: readings are of one thread
+            # the processor's share since the previous reading: readings come from one thread
             figures = services.process.figures()
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
@@ -82,7 +82,7 @@ def name_attachment() -> dict[str, str]:
 def make_archive(
     settings: Settings, figures: ProcessFigures, compression: SnapshotCompression, parts: Sequence[SnapshotPart]
 ) -> bytes:
-    """Return the archive. A part that the system does not provide is left out, and the log says so."""
+    """Return the archive. A part that the system cannot provide is left out, and the log names it."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", _METHODS.get(compression, zipfile.ZIP_DEFLATED)) as archive:
         for part in parts:
@@ -104,7 +104,7 @@ def _list_files(settings: Settings, figures: ProcessFigures) -> Iterator[str]:
         try:
             size_bytes, changed_s = path.stat().st_size, path.stat().st_mtime
         except OSError:
-            # deleted meanwhile, as old segments are
+            # deleted meanwhile, as old segments are deleted
             continue
         changed = datetime.fromtimestamp(changed_s, UTC).isoformat(timespec="seconds")
         yield f"{size_bytes:>15}  {changed}  {path.relative_to(settings.data)}"
@@ -162,4 +162,4 @@ _PARTS: Final[Mapping[SnapshotPart, Callable[[Settings, ProcessFigures], Iterato
     SnapshotPart.SERVER_LOGS: _list_log_lines,
     SnapshotPart.SERVER_CONFIG: _list_settings,
 }
-"""The lines of each part."""
+"""The function that yields the lines of each part."""

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from ...broker.core.settings import TopicSettings
 
 BOUND: Final = "max_topic_size"
-"""The inert config with a bound as it was given, if its bytes do not divide evenly."""
+"""The inert config that holds a bound as the client gave it, if its bytes do not divide evenly."""
 RETENTION_MAX: Final = (1 << 63) - 1
-"""Settings of topics are signed numbers of 64 bits; Iggy's are unsigned."""
+"""The largest bound: settings of topics are signed numbers of 64 bits, Iggy's are unsigned."""
 
 
 def divide_bound(
@@ -19,7 +19,7 @@ def divide_bound(
 ) -> dict[str, Any]:
     """Return the settings of a topic with this bound, as ``TopicSettings.merge`` takes them; None is unlimited.
 
-    ``inert_configs`` are those that the topic has.
+    ``inert_configs`` are the topic's present ones.
     """
     kept = {name: text for name, text in (inert_configs or {}).items() if name != BOUND}
     share = None

@@ -13,7 +13,7 @@ from .topic_bounds import RETENTION_MAX, divide_bound
 
 UNCOMPRESSED, GZIP = 1, 2
 _BOUNDS: Final = frozenset({"message_expiry", "max_topic_size"})
-"""Options with an effect here."""
+"""Bounds of a topic, the options that have an effect here."""
 _UPDATABLE: Final = _BOUNDS | {"compression_algorithm"}
 """Options that an update of a topic may have (iggy_common 0.11: UPDATABLE_TOPIC_OPTION_KEYS)."""
 
@@ -37,8 +37,8 @@ def refuse_lasting_options(given: Options) -> None:
 def merge_options(before: TopicSettings, given: Options, partitions_count: int, segment_bytes: int) -> TopicSettings:
     """Return the settings of a topic with these options; those without effect here are kept as they were set.
 
-    ``segment_bytes``: size of the broker's segments. Raises StatusError for a topic that is to be smaller than one, or
-    than the size of a segment among its options.
+    ``segment_bytes`` is the size of the broker's segments. Raises StatusError for a topic bound below that size, or
+    below the segment size in the topic's own options.
     """
     typed = options.to_topic_options(given)
     _require_whole_segment(typed, find_options(before), segment_bytes)
@@ -66,7 +66,7 @@ def _require_whole_segment(given: Options, kept: Options, segment_bytes: int) ->
 
 
 def find_options(settings: TopicSettings) -> dict[str, Option]:
-    """Return the options of a topic that its clients have set, without its bounds."""
+    """Return the options that clients have set for the topic, without its bounds."""
     kept = settings.inert_configs
     found: dict[str, Option] = {}
     if not kept:

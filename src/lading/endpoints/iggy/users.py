@@ -1,8 +1,8 @@
 """Users, personal access tokens and permissions as Iggy's clients have them: a view of ``broker.core.access``.
 
-While no users are set up there is one who may do everything, called as the client calls itself. Who creates the first
-user becomes the administrator, with the name and the password of the own login: Iggy's clients count on a root, and
-nobody else could change users then. From then on everybody has to log in.
+While no users are set up, every client counts as one user with all rights, under the name that it gives. The client
+that creates the first user becomes the administrator, with the name and password of its own login: Iggy's clients rely
+on a root user, and nobody else could change users then. From then on every client has to log in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _USERS: Final = Resource(ResourceKind.USER, "*")
 
 
 class IggyUsers:
-    """Answers what is asked of users; one for all listeners. Ids are counted from 1, those in permissions as given."""
+    """Handles commands about users; one for all listeners. Ids are counted from 1, those in permissions as the client
+    gives them.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -45,10 +47,10 @@ class IggyUsers:
         self._access = services.broker.access
         self._change = services.authenticator.change
 
-    # -- who there is
+    # -- list users
 
     def list_users(self, client: Client | None) -> Turns[list[r.UserInfo]]:
-        """Return all users that the caller may know of."""
+        """Return all users that the caller may see."""
         users = self._access.table.users.values()
         if not users:
             return [self._only(client)]
@@ -90,8 +92,8 @@ class IggyUsers:
     def _find(self, ident: Identifier, client: Client | None, right: Right, *, is_own_free: bool = False) -> User:
         """Return a user if the caller has ``right`` on all users and on this one.
 
-        ``is_own_free``: the caller's own user needs no right; never set for changes of rights. Raises Refusal, the same
-        for a missing user as for one that the caller may not see.
+        With ``is_own_free`` callers need no right for their own user; it is never set for changes of rights. Raises the
+        same Refusal for a missing user and for one that the caller may not see.
         """
         principal = None if client is None else client.principal
         found = next((user for user in self._access.table.users.values() if ident in (user.id, user.name)), None)
@@ -111,7 +113,9 @@ class IggyUsers:
             raise login_refusal()
 
     def _require_administrator(self, principal: Principal | None, user: User) -> None:
-        """Raise Refusal for an administrator unless the caller is one too: managing users must not take one over."""
+        """Raise Refusal for an administrator unless the caller is one too: the right to manage users must not give
+        more.
+        """
         if not self._access.is_administrator(principal):
             raise Refusal(Reason.UNAUTHORIZED, f"user {user.name!r} is an administrator; only another may change it")
 
@@ -153,7 +157,7 @@ class IggyUsers:
         return self._details(user, first_id)
 
     async def _create_root(self, name: str, client: Client | None) -> None:
-        """Make the caller the administrator, by what it has logged in with."""
+        """Make the caller the administrator, with the name and password of its login."""
         if client is None or client.user is None or client.secret is None:
             raise Refusal(
                 Reason.LAST_ADMINISTRATOR,
@@ -164,7 +168,7 @@ class IggyUsers:
             raise Refusal(
                 Reason.USER_EXISTS, f"user {name!r} is the one that is logged in; log in as another administrator"
             )
-        # this connection goes on as the administrator; all others end, and have to log in
+        # this connection continues as the administrator; all others end, and have to log in
         client.forget_login()
         try:
             change = self._access.add_user(client.user, client.secret, now_us=now_us(), is_administrator=True)
@@ -185,7 +189,7 @@ class IggyUsers:
         kept = {(rule, rule.is_implied) for rule in held}
         added = [rule for rule in wanted if (rule, rule.is_implied) not in kept]
         if added or wanted != held:
-            # in one change: no moment has neither the old rights nor the new ones
+            # in one change: at every moment either the old or the new rights are in effect
             await self._change(self._access.change_rules(added, held - wanted))
 
     async def _update(self, command: later.UpdateUser, client: Client | None) -> None:
@@ -198,7 +202,7 @@ class IggyUsers:
     async def _change_password(self, command: later.ChangePassword, client: Client | None) -> None:
         user = self._find(command.user, client, Right.ADMINISTRATE, is_own_free=True)
         _require_password(command.new)
-        # the old one too, whoever asks, as Iggy has it
+        # the caller has to give the old password too, even an administrator, as with Iggy
         host = "" if client is None else client.address.rpartition(":")[0]
         await self._services.authenticator.log_in(user.name, command.current, host)
         await self._change(self._access.set_password(user.name, command.new))
@@ -235,7 +239,7 @@ class IggyUsers:
 
 
 def users_of(services: Services) -> IggyUsers:
-    """Return the handler of users' commands; the same for all listeners."""
+    """Return the handler of commands about users, shared by all listeners."""
     users: IggyUsers = services.shared.setdefault(IggyUsers, IggyUsers(services))
     return users
 

@@ -1,4 +1,4 @@
-"""Sends and polls of the crates 0.7 to 0.10, whose messages have a fixed header, payload, then headers."""
+"""Sends and polls of the crates 0.7 to 0.10, whose messages are a fixed header, then payload, then headers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 _U32: Final = struct.Struct("<I")
 NONE_AS_STORED: Final = 0
-"""No dialect has this code."""
+"""A code that no dialect has, so that no messages are sent as stored."""
 
 
 class ZeroCopySender(Sender):
-    """Takes ``[length of the metadata][stream][topic][partitioning][count]``, an index of the messages, and these."""
+    """Handles sends: ``[length of the metadata][stream][topic][partitioning][count]``, an index of the messages, the
+    messages.
+    """
 
     form: ClassVar[WireForm] = FORM_0_9
 
@@ -81,7 +83,7 @@ class ZeroCopySender08(ZeroCopySender):
 
 
 class ZeroCopyPoller(Poller):
-    """Gives messages as they are stored."""
+    """Polls messages as they are stored."""
 
     shows_states = False
     target = ZERO_COPY_POLLED
@@ -107,7 +109,7 @@ class ZeroCopyPoller(Poller):
 
     @classmethod
     def _cut(cls, piece: RunSlice) -> messages.Slices | None:
-        """Stored messages in the form of the release; None if some have header keys that it does not have."""
+        """Return stored messages in the release's form; None if some have header keys that the release cannot have."""
         cut = messages.slices(piece.run, piece.first, piece.end, UNBOUNDED, UNBOUNDED)
         if cls.form == FORM_0_9:
             return cut
@@ -117,20 +119,20 @@ class ZeroCopyPoller(Poller):
 
 
 class ZeroCopyPoller08(ZeroCopyPoller):
-    """The poller of releases with 56 bytes in front of a message: a worker encodes, as stored ones differ."""
+    """The poller of releases with 56 bytes in front of a message, which a worker encodes because stored ones differ."""
 
     form = FORM_0_8
     stored_as = NONE_AS_STORED
 
 
 class ZeroCopyPoller07(ZeroCopyPoller08):
-    """The same, hashed by CRC-32."""
+    """The poller of release 0.7, whose checksum is CRC-32."""
 
     form = FORM_0_7
 
 
 def _carry(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
-    """Messages as these releases can hold them."""
+    """Return messages in a form that these releases can hold."""
     assert fit is not None, "the poller gives it where not everything goes as it is stored"
     for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, FIELDS_WITH_ORIGIN)):
         yield fit(registry.to_batch(some))

@@ -110,16 +110,17 @@ class Acls:
         found: list[list[AccessRule]] = []
         for one in filters:
             found.append(await _find_matching(rules, one, turn))
-            # a filter takes time without rules too
+            # in turns even without rules: reading a long filter alone takes time
             await turn.give_way()
         await self._change(self._remove_parts(found))
-        # generators: the worker that encodes the response reads them
+        # generators, which the worker that encodes the response reads
         rows = ({**_DONE, "matching_acls": map(_describe_deleted, parts)} for parts in found)
         return {"filter_results": rows}
 
     def _remove_parts(self, found: Iterable[Iterable[AccessRule]]) -> Change[None]:
-        """Delete parts of rules, and keep the rest of each: of the rules as they are now, since others may have
-        deleted some while the filters had their turns.
+        """Delete parts of rules, and keep the rest of each rule.
+
+        The rules are read again: others may have deleted some while the filters were evaluated in turns.
         """
         kept, whole = list[AccessRule](), list[AccessRule]()
 
@@ -144,7 +145,7 @@ class Acls:
 
 
 async def _find_matching(rules: Iterable[AccessRule], wanted: Any, turn: Turn) -> list[AccessRule]:
-    """Return what a filter asks for of the rules; others have their turn meanwhile."""
+    """Return the rules that a filter selects, in turns."""
     found: list[AccessRule] = []
     for rule in rules:
         if rule.kind in _TYPES:
@@ -154,14 +155,14 @@ async def _find_matching(rules: Iterable[AccessRule], wanted: Any, turn: Turn) -
 
 
 def _describe_resources(found: dict[tuple[int, str, int], list[Fields]]) -> Iterator[Fields]:
-    """Return the rows of a response for the worker that encodes it; what is described is freed row by row there."""
+    """Return the rows of a response for the worker that encodes it; each rule is freed there once its row is made."""
     for kind, name, pattern in list(found):
         acls = found.pop((kind, name, pattern))
         yield {"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls}
 
 
 def _parts(rule: AccessRule) -> list[AccessRule]:
-    """Return the rules with Kafka's operations that are together what a rule says, most often itself."""
+    """Return the rules with the Kafka operations that a rule is made of; most rules are one operation."""
     if rule.operation is not Right.ADMINISTRATE:
         return [rule]
     parts = PARTS if rule.denies else {Right.CREATE, *PARTS}
@@ -169,7 +170,7 @@ def _parts(rule: AccessRule) -> list[AccessRule]:
 
 
 def _matches(wanted: Any, rule: AccessRule) -> bool:
-    """Return whether a rule, as Kafka says it, is what a filter asks for (KIP-290 for patterns)."""
+    """Return whether a filter selects a rule, in the form Kafka has for it (KIP-290 for patterns)."""
     kind, name, pattern, acl = _describe_rule(rule)
     asked_name, asked_pattern = wanted.resource_name_filter, wanted.pattern_type_filter
     if asked_name is not None and asked_pattern == MATCH:

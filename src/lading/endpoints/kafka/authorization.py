@@ -1,7 +1,7 @@
-"""Rights that rare APIs need, as a table; Produce and Fetch ask when a route is made.
+"""Rights that rare APIs need, as a table; Produce and Fetch check theirs when a route is made.
 
-A user without a right gets the error code of each API, for each topic or group by itself, and the same whether it
-exists or not. A user who may do everything costs one check.
+A user without a right gets the error code of the API, for each topic or group separately, and the same whether or not
+it exists. For a user with all rights there is only one check.
 """
 
 from __future__ import annotations
@@ -32,18 +32,22 @@ ASKED_ELSEWHERE: Final = frozenset(
         v.ALTER_SCRAM_CREDENTIALS, v.GET_TELEMETRY_SUBSCRIPTIONS, v.PUSH_TELEMETRY,
     }
 )  # fmt: skip
-"""For all, or their handlers ask."""
+"""APIs that need no right, or whose handlers check the rights."""
 
 
 class RequestNeed(NamedTuple):
-    """A right without which a whole request is refused: on the group or transaction that ``name`` reads, or CLUSTER."""
+    """A right without which a whole request is refused: on the group or transaction that ``name`` returns, or on
+    CLUSTER.
+    """
 
     right: Right
     code: int
     name: Callable[[Any], str | None] = lambda body: None
-    """None: no such thing is named, so none is needed; not asked for the cluster."""
+    """Returns the group or transaction; None if the request names none, and needs no right. Not called for CLUSTER."""
     refuse: Callable[[Any, int], Fields] = lambda body, code: {"error_code": code}
-    """Return the response; a list as long as one of the request is a generator, which is read when it is encoded."""
+    """Returns the response to a refused request; a list as long as the request's is a generator, read when it is
+    encoded.
+    """
 
 
 class RowNeed(NamedTuple):
@@ -51,11 +55,11 @@ class RowNeed(NamedTuple):
 
     right: Right
     asked: str
-    """The attribute with the rows."""
+    """The attribute of the request that has the rows."""
     answered: str
-    """The field of the response with theirs."""
+    """The field of the response that has their rows."""
     refuse: Callable[[Any, int], Row]
-    """Return the row of the response; a list in it is a generator, as above."""
+    """Returns the row of the response; a list in it is a generator, as in ``RequestNeed``."""
     name: Callable[[Any], str] = lambda row: row.name
     code: int = TOPIC_AUTHORIZATION_FAILED
     kind: Callable[[Any], ResourceKind] = lambda row: ResourceKind.TOPIC
@@ -71,7 +75,7 @@ class ListNeed(NamedTuple):
 
 
 def _partitions(number: str, asked: str = "partition_index", name: str = "name") -> Callable[[Any, int], Row]:
-    """Return a topic's row, and in it the code for each partition."""
+    """Return a topic's row with the code for each of its partitions."""
 
     def refuse(row: Any, code: int) -> Row:
         rows = ({number: getattr(partition, asked), "error_code": code} for partition in row.partitions)
@@ -323,7 +327,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE_CONFIGS, _CLUSTER)],
     v.ALTER_CLIENT_QUOTAS: [RequestNeed(Right.ALTER_CONFIGS, _CLUSTER, refuse=_no_quotas)],
 }  # fmt: skip
-"""By API key; those whose fields differ by version are in ``NEEDS_BY_VERSION``."""
+"""Needed rights by API key; APIs whose fields differ by version are in ``NEEDS_BY_VERSION``."""
 
 
 def _of_coordinators(request: Request) -> Sequence[Need]:
@@ -347,7 +351,7 @@ def _of_coordinators(request: Request) -> Sequence[Need]:
 
 
 def _of_positions(request: Request) -> Sequence[Need]:
-    """Return the right on the group; the handler checks the topics in the response."""
+    """Return the need of a right on the group; the handler checks the topics in the response."""
     if request.version < 8:
         return [RequestNeed(Right.DESCRIBE, _GROUP, _group_id, _no_positions)]
     return [
@@ -360,7 +364,7 @@ def _of_positions(request: Request) -> Sequence[Need]:
 
 
 def _of_commits(request: Request) -> Sequence[Need]:
-    """Return the right on the group, and on topics by name; the handler checks those that are named by id."""
+    """Return the need of rights on the group, and on topics named by name; the handler checks topics named by id."""
     if request.version < 10:
         return [
             RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
@@ -370,7 +374,9 @@ def _of_commits(request: Request) -> Sequence[Need]:
 
 
 def _of_additions(request: Request) -> Sequence[Need]:
-    """Return the rights to add partitions to a transaction; to several at once is for brokers and administrators."""
+    """Return the need of rights to add partitions to a transaction; adding to several at once is for brokers and
+    administrators.
+    """
     if request.version >= 4:
         return [RequestNeed(Right.ALTER, _CLUSTER)]
     return [

@@ -1,4 +1,4 @@
-"""Operations that a caller may do with a topic, a group or the cluster, as administrators' tools ask (KIP-430).
+"""Operations that a caller may do with a topic, a group or the cluster, for administrators' tools (KIP-430).
 
 An operation is identified by its code in ACLs; on the wire each is the bit of that number.
 """
@@ -36,7 +36,7 @@ SUPPORTED: Final[Mapping[ResourceKind, Sequence[int]]] = {
 _RIGHTS: Final[Mapping[int, Right]] = {
     **OPERATIONS,
     IDEMPOTENT_WRITE: Right.WRITE,
-    # no rule names it: it is a part of what is granted as a whole
+    # no rule can name it: it is only granted together with others
     CLUSTER_ACTION: Right.ADMINISTRATE,
 }
 
@@ -50,7 +50,9 @@ def find_authorized_operations(access: AccessControl, principal: Principal | Non
 
 
 def find_cluster_operations(access: AccessControl, principal: Principal | None) -> set[int]:
-    """Return the same of the cluster: as in Apache Kafka, none for a user who may not describe it."""
+    """Return the codes of the operations on the cluster: as in Apache Kafka, none for a user who may not
+    describe it.
+    """
     found = find_authorized_operations(access, principal, CLUSTER)
     return found if DESCRIBE in found else set()
 

@@ -1,4 +1,4 @@
-"""Asks for rights before the handlers of rare APIs, by the table in ``authorization.py``."""
+"""Checks rights before the handlers of rare APIs, by the table in ``authorization.py``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .authorization import ASKED_ELSEWHERE, KINDS, NEEDS, NEEDS_BY_VERSION, List
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
 
 Change = Callable[[Fields], Turns[Fields]]
-"""A change of a response, in turns."""
+"""Changes a response, in turns."""
 
 
 class _Body:
-    """A request with fewer rows."""
+    """A request with fewer rows than the client sent."""
 
     def __init__(self, body: Any, attribute: str, rows: list[Any]) -> None:
         self._body = body
@@ -29,14 +29,14 @@ class _Body:
 
 
 class Authorizer:
-    """Puts what APIs need before their handlers."""
+    """Checks the rights that APIs need before their handlers are called."""
 
     def __init__(self, context: Context) -> None:
         self._access = context.broker.access
         self._topology = context.broker.topology
 
     def guard(self, key: int, handler: Handler) -> Handler:
-        """Return a handler that asks first. Raises KeyError for an API of which nothing is known."""
+        """Return a handler that checks rights first. Raises KeyError for an API without a row in the tables."""
         if key in ASKED_ELSEWHERE:
             return handler
         needs: Callable[[Request], Sequence[Need]] = NEEDS_BY_VERSION.get(key) or partial(_always, NEEDS[key])
@@ -95,7 +95,7 @@ class Authorizer:
         return answer
 
     def _refusal(self, session: Session, request: Request, need: RequestNeed) -> Fields | None:
-        """Return how a whole request is refused, or None if there is the right."""
+        """Return the response of a refused request, or None if the user has the right."""
         kind = KINDS.get(need.code, ResourceKind.CLUSTER)
         name = "" if kind is ResourceKind.CLUSTER else need.name(request.body)
         if name is None or self.allows(session.principal, need.right, kind, name):
@@ -105,7 +105,9 @@ class Authorizer:
     def _ask_again(
         self, session: Session, request: Request, needs: Sequence[Need], answer: Future[Fields | Framed]
     ) -> Future[Fields | Framed]:
-        """Return a response that waits for others, such as members of a group, refused if the right is gone by then."""
+        """Return a response that had to wait, such as for members of a group; refuse it if the right was revoked
+        meanwhile.
+        """
         asked: Future[Fields | Framed] = answer.get_loop().create_future()
         version = self._access.version
 

@@ -1,4 +1,4 @@
-"""Metrics of clients (KIP-714): which of them clients push, and their last values in ``/metrics`` by client.
+"""Metrics of clients (KIP-714): the set of metrics that clients push, and their last values in ``/metrics``, by client.
 
 * GetTelemetrySubscriptions 0 and PushTelemetry 0 (KIP-714).
 
@@ -37,15 +37,16 @@ from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 
 PUSH_BYTES_MAX: Final = 1 << 20
-"""Bytes of a push as it is sent, and once it is decompressed: the default of ``telemetry.max.bytes``."""
+"""Size limit of a push, both as sent and decompressed: the default of ``telemetry.max.bytes``."""
 CLIENTS_MAX: Final = 1_000
-"""Clients whose values are shown, those that pushed last; each has ``VALUES_MAX`` at most."""
+"""The values of this many clients are shown, those that pushed last; each has at most ``VALUES_MAX``."""
 VALUES_MAX: Final = 500
 TEXT_SIZE_MAX: Final = 32 << 20
-"""Characters of all labels as ``/metrics`` repeats them; beyond, the clients that were silent for longest are
-forgotten."""
+"""Limit of the characters of all labels in ``/metrics``; beyond it the clients that were silent for longest are
+forgotten.
+"""
 CLIENT_ID_CHARACTERS_MAX: Final = 200
-"""Shown of a client id, which each row repeats; Kafka's has up to 32,767 bytes."""
+"""Characters of a client id that are shown, as each row repeats it; Kafka's ids have up to 32,767 bytes."""
 PUSHES: Final = FairLimits(
     threads=1,
     waiting_max=256,
@@ -53,14 +54,16 @@ PUSHES: Final = FairLimits(
     reason=Reason.STOPPING,
     sentence="too many pushes of metrics wait; push again later",
 )
-"""Limits of pushes that are decoded: up to 0.1 s each, which no number of instance ids takes from other requests."""
+"""Limits how many pushes are decoded at a time: each takes up to 0.1 s, and a client may use any number of
+instance ids.
+"""
 CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """Compressions in the order in which clients should try them; NONE is always accepted."""
 EARLY_SHARE: Final = 2
-"""A client may push again after this part of the interval: its timer is not ours."""
+"""A client may push again after half of the interval: its clock may run faster than ours."""
 _NOBODY: Final = UUID(int=0)
 _OTHER_TEXT: Final = 140
-"""Characters of a row beside its labels: the names, an instance id, the value."""
+"""Characters of a row in addition to its labels: the names, an instance id, the value."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +78,7 @@ class MeasuredClient:
     """Characters of the labels of all values."""
 
     def add(self, metrics: Iterable[ClientMetric]) -> None:
-        """Take over the values of a push; those above ``VALUES_MAX`` are left out."""
+        """Keep the values of a push; values beyond ``VALUES_MAX`` are left out."""
         for metric in metrics:
             key = metric.name, metric.attributes
             if key not in self.values:
@@ -94,7 +97,7 @@ class ClientMetrics:
         self._text_size = 0
 
     def find(self, instance: UUID, client_id: str) -> MeasuredClient:
-        """Return a client, which is noted if it is new; the one that was silent for longest is forgotten then."""
+        """Return a client; a new one is added, and the one that was silent for longest is forgotten then."""
         client = self._clients.get(instance)
         if client is None:
             client = self._clients[instance] = MeasuredClient(client_id[:CLIENT_ID_CHARACTERS_MAX])
@@ -104,7 +107,7 @@ class ClientMetrics:
         return client
 
     def add(self, instance: UUID, metrics: Iterable[ClientMetric]) -> None:
-        """Take over the values of a push, unless the client was forgotten while they were decoded."""
+        """Keep the values of a push, unless the client was forgotten while they were decoded."""
         client = self._clients.get(instance)
         if client is None:
             return
@@ -129,7 +132,7 @@ class ClientMetrics:
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """Return the handlers of this module: none unless a setting wants metrics, as Kafka has them with a plugin alone.
+    """Return the handlers of this module: none if no metrics are set, as Kafka has these APIs only with a plugin.
 
     librdkafka 2.16 logs a line in each client to which these requests are offered.
     """
@@ -162,7 +165,7 @@ class ClientMetricsHandlers:
         )
 
     def subscribe(self, session: Session, request: Request) -> Fields:
-        """Return what a client is to push; one without an id gets it."""
+        """Return the metrics that a client should push; a client without an instance id gets one."""
         instance = request.body.client_instance_id or _NOBODY
         return {
             "error_code": NO_ERROR,
@@ -176,7 +179,7 @@ class ClientMetricsHandlers:
         }
 
     def push(self, session: Session, request: Request) -> Answer:
-        """Take the values of one client, which are decoded in a worker."""
+        """Keep the pushed values of one client; a worker decodes them."""
         body = request.body
         instance, data = body.client_instance_id or _NOBODY, body.metrics or b""
         if (code := self._find_error(instance, request)) != NO_ERROR:
@@ -188,7 +191,7 @@ class ClientMetricsHandlers:
         if client.pushed_us + self._interval_ms * 1_000 // EARLY_SHARE > now and not body.terminating:
             return {"error_code": THROTTLING_QUOTA_EXCEEDED}
         client.pushed_us, client.is_ending = now, bool(body.terminating)
-        # by user, or by address: instance ids are the client's choice
+        # limited by user, or by address: the client chooses its instance ids itself
         user = (session.principal and session.principal.name) or network_of(session.host)
         return self._take(client, user, instance, int(body.compression_type), memoryview(data))
 
@@ -218,7 +221,7 @@ class ClientMetricsHandlers:
 
 
 def _decode(codec: int, data: memoryview) -> list[ClientMetric]:
-    """Return the values of a push. Raises MalformedMessage for bytes that are not of the codec, or too many."""
+    """Return the values of a push. Raises MalformedMessage if the codec cannot read the bytes, or they are too many."""
     if codec != NONE:
         plain, size_bytes = decompress(codec, data, bytes_max=PUSH_BYTES_MAX)
         data = plain[:size_bytes].data

@@ -65,14 +65,16 @@ if TYPE_CHECKING:
 
 TOPIC, BROKER_LOGGER, CLIENT_METRICS = 2, 8, 16
 KINDS_LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
-"""The kinds that Apache Kafka 4.3 lists; a request for any other is UNSUPPORTED_VERSION."""
+"""The kinds that Apache Kafka 4.3 lists; a request for another one gets UNSUPPORTED_VERSION."""
 """Kinds of resources next to BROKER and GROUP; the metrics of clients have no configs here."""
 DELETE: Final = "delete"
-"""The policy of topics whose messages go by age and size alone."""
+"""The policy of topics whose messages are deleted by age and size alone."""
 
 
 class Config(NamedTuple):
-    """A config of topics: the setting it is, its name for all topics, its type, its text to a value and back."""
+    """A config of topics: the setting that it is, its name for all topics, its type, and conversions from
+    and to text.
+    """
 
     setting: str
     broker_wide: str
@@ -129,7 +131,7 @@ def to_time_bound_us(bound_ms: int | None) -> int:
 def _parse_policy(text: str) -> str | None:
     """Return the setting for a list of policies, None for the default.
 
-    Kafka 4 takes the empty list too: nothing is deleted, and nothing compacted.
+    Kafka 4 also accepts the empty list: nothing is deleted or compacted.
     """
     names = {name.strip() for name in text.split(",")} if text.strip() else set()
     if not names <= {DELETE, COMPACT}:
@@ -181,11 +183,11 @@ CONFIGS: Final[Mapping[str, Config]] = {
         "dirty_share_min", "log.cleaner.min.cleanable.ratio", DOUBLE, _parse_share, str
     ),
 }
-"""The configs that mean something here and can be set."""
+"""The configs that have an effect here and can be set."""
 
 
 class Fixed(NamedTuple):
-    """A config with one value: its type, and the reason why it has no other."""
+    """A config with only one possible value: its type, and the reason."""
 
     value: str
     kind: int
@@ -223,7 +225,7 @@ INERT: Final[Mapping[str, InertConfig]] = {
     **dict.fromkeys(
         ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), InertConfig(LIST, str)
     ),
-    # those of tiered storage can only be switched off, or left as they are
+    # configs of tiered storage can only be switched off, or left as they are
     **dict.fromkeys(
         ("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"),
         InertConfig(BOOLEAN, make_choice_parser("false")),
@@ -237,14 +239,15 @@ right type are kept and described, so that a tool that compares finds the values
 reset, as MirrorMaker does.
 """
 _INERT_DEFAULTS: Final[Mapping[str, str]] = {"compression.type": "producer"}
-"""Inert configs that are described even if they are not set: the default is what happens here."""
+"""Inert configs that are described even if they are not set: their default is what the broker does."""
 _INERT_SETTING: Final = "inert_configs"
 
 
 def changes_of(configs: Iterable[tuple[str, str | None]], inert: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Members of ``TopicSettings`` from names and texts of configs; SettingError says what is wrong with which.
+    """Return the members of ``TopicSettings`` that configs mean, by name and text. Raises SettingError that names the
+    wrong one.
 
-    ``inert`` are the inert configs that the topic has already.
+    ``inert`` are the topic's present inert configs.
     """
     document: dict[str, Any] = {}
     kept = dict(inert or {})
@@ -324,13 +327,15 @@ class _Handlers:
         return {**row, "error_code": 0, "configs": told}
 
     def resources(self, session: Session, request: Request) -> Fields:
-        """Return what has configs, or could have: topics, the broker and groups, as the newer request asks for them."""
+        """Return the resources that have or may have configs: topics, the broker and groups, as ListConfigResources
+        lists them.
+        """
         named = {
             TOPIC: [topic.flat_name for topic in self._context.topics.list_topics()],
             BROKER: [str(NODE_ID)],
             GROUP: sorted({*self._context.broker.coordinated_groups.names(), *self._dynamic.list_groups()}),
         }
-        # the first version asks for metrics of clients only; later on nothing asked for is everything
+        # the first version lists metrics of clients only; in later ones an empty list means every kind
         if request.version and not KINDS_LISTED.issuperset(request.body.resource_types or ()):
             return {"error_code": UNSUPPORTED_VERSION, "config_resources": []}
         wanted = (request.body.resource_types or tuple(named)) if request.version else ()
@@ -368,7 +373,7 @@ class _Handlers:
         return [make_row(name, value, STATIC, kind, read_only=True) for name, (value, kind) in values.items()]
 
     async def change(self, session: Session, request: Request) -> Fields:
-        """Some configs of a resource; the others stay."""
+        """Change some configs of a resource; the others stay."""
         return await self._all_altered(
             request,
             lambda asked, settings: changes_of(
@@ -453,7 +458,7 @@ _STATIC_NAMES: Final = frozenset(
         "log.message.timestamp.type", "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
     }
 )  # fmt: skip
-"""Configs of the broker with an effect, or with one value for ever: clients cannot change them."""
+"""Configs of the broker that clients cannot change: those with an effect, and those with only one value."""
 _NO_SUCH: Final = "{!r} has no configs here; topics, broker 1 and groups have some"
 
 
@@ -479,7 +484,7 @@ def _replace(configs: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _show_list(name: str, settings: TopicSettings) -> str:
-    """Return the text of a config of a topic that is a list."""
+    """Return the text of a topic's config whose type is a list."""
     if name in INERT:
         return (settings.inert_configs or {}).get(name, "")
     return _show_policy(settings.cleanup_policy or DELETE)

@@ -3,7 +3,7 @@
 * ConsumerGroupHeartbeat 0-1. 1 a pattern of topics, and the member's id is the client's choice (KIP-1082).
 * ConsumerGroupDescribe 0-1. 1 the protocol of each member (KIP-1099).
 
-Here: a pattern finds only topics that its member may know of, and is matched in a worker.
+Here: a pattern matches only topics that its member may see, and is matched in a worker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _MEMBER_CHOOSES_ID_FROM: Final = 1
 _NEWER_MEMBER: Final = 1
-"""Kind of a member that has joined by this protocol."""
+"""The kind of a member that joined by this protocol."""
 _UNKNOWN_TIMEOUT_MS: Final = -1
 _ZERO: Final = bytes(16)
 
@@ -80,7 +80,7 @@ class ConsumerGroupHandlers:
     async def _match_first(
         self, session: Session, request: Request, regex: str | None, patterns: Iterable[str]
     ) -> Fields:
-        """Answer a heartbeat after the patterns of its group have been matched with the topics."""
+        """Handle a heartbeat after the patterns of its group have been matched with the topics."""
         run_in_worker, group = self._context.services.run_in_worker, request.body.group_id
         version = self._context.topics.version
         names = await finish_in_turns(self._list_names())
@@ -181,7 +181,7 @@ class ConsumerGroupHandlers:
         }
 
     def _describe_member(self, member: ConsumerGroupMember) -> Turns[Fields]:
-        # what it is to give up belongs to it until it has
+        # a partition that it has to give up is its own until it has done so
         assigned = yield from self._show_assignment([*member.assigned, *member.revoking])
         target = yield from self._show_assignment(member.target)
         return {
@@ -207,7 +207,7 @@ class ConsumerGroupHandlers:
 
 
 def find_problem(body: Any, version: int) -> str | None:
-    """Return what is wrong with a heartbeat by itself, in Apache Kafka's words; None if it is complete."""
+    """Return what is wrong with a heartbeat in itself, in Apache Kafka's words; None if nothing is."""
     epoch, is_join = body.member_epoch, body.member_epoch == JOIN_EPOCH
     checks = (
         (not body.group_id, "GroupId can't be empty."),
@@ -239,12 +239,12 @@ def _refuse(refusal: Refusal) -> Fields:
 
 
 def _to_places(topics: Iterable[Any] | None, turn: TurnCounter) -> Turns[frozenset[Place] | None]:
-    """Return the partitions that a member says it has."""
+    """Return the partitions that a member reports as its own."""
     if topics is None:
         return None
     places: set[Place] = set()
     for topic in topics:
-        # an id of zeros is None to the library
+        # the library decodes an id of zeros as None
         topic_id = _ZERO if topic.topic_id is None else topic.topic_id.bytes
         for number in topic.partitions:
             places.add((topic_id, number))

@@ -1,9 +1,9 @@
-"""Configs that clients set for the broker and for groups, as Kafka's dynamic configs: kept, and described.
+"""Configs that clients set for the broker and for groups, Kafka's dynamic configs: they are kept and described.
 
-Those of consumer and share groups, ``consumer.*`` and ``share.*``, have an effect, and no other has. Those of the
-broker are of how Kafka divides its work, compacts, and stores segments elsewhere; configs with an effect here are in
-the settings file, and described as read-only. Other ones of groups are of a protocol that this broker does not serve.
-Defaults, bounds and errors are those of Apache Kafka 4.3.1, but any DOUBLE from 0 on is taken.
+Only those of consumer and share groups, ``consumer.*`` and ``share.*``, have an effect. Those of the broker configure
+how Kafka divides its work, compacts, and stores segments elsewhere; configs with an effect here are in the settings
+file, and described as read-only. The remaining configs of groups belong to a protocol that this broker does not serve.
+Defaults, bounds and errors are those of Apache Kafka 4.3.1, except that any DOUBLE from 0 on is accepted.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ OF_TOPIC, OF_BROKER, OF_ALL_BROKERS, STATIC, DEFAULT, OF_GROUP = 1, 2, 3, 4, 5, 
 """Origins of a value: the topic, the broker, all brokers, the broker's settings file, the default, the group."""
 SET_OP, DELETE_OP, APPEND_OP, SUBTRACT_OP = range(4)
 RESOURCES_MAX: Final = 10_000
-"""Brokers and groups with configs; a group need not exist to have some."""
+"""Limit of brokers and groups with configs; a group need not exist to have some."""
 NAME_CHARACTERS_MAX: Final = 255
 TEXT_CHARACTERS_MAX: Final = 1_000
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def make_number_parser(low: int, high: int) -> Callable[[str], int]:
-    """Return a function that reads a whole number; it raises ValueError for another text."""
+    """Return a function that parses a whole number, and raises ValueError for any other text."""
 
     def parse(text: str) -> int:
         try:
-            # int() alone takes digits of all scripts, and 1_6
+            # int() alone would accept digits of all scripts, and 1_6
             value = int(text) if _WHOLE_NUMBER.fullmatch(text) else low - 1
         except ValueError:
             value = low - 1
@@ -50,7 +50,7 @@ def make_number_parser(low: int, high: int) -> Callable[[str], int]:
 
 
 def make_choice_parser(*texts: str) -> Callable[[str], str]:
-    """Return a function that takes some texts only; it raises ValueError for another one."""
+    """Return a function that accepts only these texts, and raises ValueError for any other."""
 
     def parse(text: str) -> str:
         if text not in texts:
@@ -76,7 +76,7 @@ def make_row(
 ) -> dict[str, Any]:
     """Return one config as a row of the response.
 
-    ``levels`` are the names, values and sources that it could have, the one in force first.
+    ``levels`` are its possible names, values and sources, the one in effect first.
     """
     return {
         "name": name,
@@ -115,7 +115,7 @@ def _share(default: str) -> DynamicConfig:
 
 
 def _check_share(text: str) -> None:
-    # NaN is in no interval
+    # NaN is outside of every interval
     if not 0.0 <= float(text) <= math.inf:
         raise ValueError(f"it takes a number from 0.0 to {math.inf}")
 
@@ -129,7 +129,7 @@ def _check_policies(text: str) -> None:
     if not names <= {"compact", "delete"}:
         raise ValueError("it takes compact and delete")
     if "delete" not in names:
-        # retention goes on deleting, which whoever asked for this alone would not expect
+        # not accepted: retention would still delete, which a user who sets this alone would not expect
         raise ValueError("delete cannot be left out for all topics here; set cleanup.policy of a topic")
 
 
@@ -187,7 +187,7 @@ BROKER_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
     "sasl.login.refresh.window.jitter": _share("0.05"),
     "share.coordinator.cached.buffer.max.bytes": _whole(1_048_588, 512 * 1024),
     "transaction.partition.verification.enable": _switch("true"),
-    # throttles of replication, which kafka-reassign-partitions sets and ends
+    # throttles of replication, which kafka-reassign-partitions sets and removes
     "leader.replication.throttled.rate": _long(None),
     "follower.replication.throttled.rate": _long(None),
     "replica.alter.log.dirs.io.max.bytes.per.second": _long(None),
@@ -215,9 +215,9 @@ GROUP_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
     "streams.initial.rebalance.delay.ms": _whole(3_000),
     "streams.num.standby.replicas": _whole(0, 0, 2),
 }
-"""Configs of groups, of the newer group protocols."""
+"""Configs of groups, for the newer group protocols."""
 _WITHOUT_BROKER_WIDE: Final = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
-"""Configs of groups whose default has no name of its own among those of the broker."""
+"""Configs of groups whose default has no config of its own at the broker."""
 
 
 class Operation(NamedTuple):
@@ -229,7 +229,7 @@ class Operation(NamedTuple):
 
 
 class ConfigRefusal(Exception):
-    """A change that is refused, with Kafka's error code."""
+    """A refused change, with Kafka's error code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -237,21 +237,21 @@ class ConfigRefusal(Exception):
 
 
 class DynamicConfigs:
-    """The configs of the broker, of all brokers (whose name is empty) and of groups."""
+    """The configs of the broker, of all brokers (under an empty name) and of groups."""
 
     def __init__(self, broker: Broker) -> None:
         self._table = broker.kafka_configs
 
     def list_groups(self) -> list[str]:
-        """Return the names of groups that have configs, whether they exist or not."""
+        """Return the names of groups that have configs, whether or not the groups exist."""
         return self._table.list_names(GROUP)
 
     def find(self, kind: int, name: str) -> dict[str, str]:
-        """Return what is set for a resource."""
+        """Return the configs that are set for a resource."""
         return self._table.find(kind, name)
 
     def broker_rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of the broker, or of what is set for all brokers."""
+        """Return the rows of the broker, or of the configs for all brokers."""
         of_all = self.find(BROKER, "")
         if not name:
             return [
@@ -272,7 +272,7 @@ class DynamicConfigs:
         return rows
 
     def group_rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a group, existing or not."""
+        """Return the rows of a group, whether or not it exists."""
         own, rows = self.find(GROUP, name), []
         for key, config in GROUP_CONFIGS.items():
             levels = [(key if key in _WITHOUT_BROKER_WIDE else f"group.{key}", config.default, DEFAULT)]
@@ -283,7 +283,9 @@ class DynamicConfigs:
         return rows
 
     def replace(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
-        """Replace what is set for a resource; the caller confirms it. Raises ConfigRefusal if there are too many."""
+        """Replace the configs of a resource; the caller waits for the disk. Raises ConfigRefusal if there
+        are too many.
+        """
         is_new = bool(configs) and not self.find(kind, name)
         if is_new and self._table.count() >= RESOURCES_MAX:
             raise ConfigRefusal(
@@ -296,7 +298,9 @@ class DynamicConfigs:
 def change_broker_configs(
     configs: Mapping[str, str], operations: Iterable[Operation], read_only: Iterable[str]
 ) -> dict[str, str]:
-    """Return the configs of the broker after changes. Raises ConfigRefusal; ``read_only`` are those of its settings."""
+    """Return the configs of the broker after changes. Raises ConfigRefusal; ``read_only`` are the configs of its
+    settings file.
+    """
     wanted = list(operations)
     if fixed := [change.name for change in wanted if change.name in read_only]:
         raise ConfigRefusal(
@@ -347,7 +351,7 @@ def _require_value(name: str, config: DynamicConfig, text: str, code: int) -> st
     try:
         if len(text) > TEXT_CHARACTERS_MAX:
             raise ValueError(f"it takes {TEXT_CHARACTERS_MAX} characters at most")
-        # Apache Kafka takes spaces around a value
+        # Apache Kafka accepts spaces around a value
         config.check(text.strip())
     except ValueError as error:
         raise ConfigRefusal(code, f"Invalid value {text:.100} for configuration {name}: {error}") from None

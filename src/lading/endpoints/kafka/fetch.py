@@ -1,9 +1,9 @@
 """Fetch: stored batches are passed through; a fetch that finds too little waits until there is more (kafka.md 3).
 
-Sessions are declined with session id 0, and clients fetch in full then (kafka.md 3.3). ``fetch.min.bytes`` is counted
-over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of a response is sent
-whole whatever they are, so that a consumer with a small limit progresses. Topics and stored batches are the
-``Fetcher``'s.
+Sessions are declined with session id 0, so that clients send full fetches (kafka.md 3.3). ``fetch.min.bytes`` is
+counted over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of a response
+is sent whole even if it is larger, so that a consumer with a small limit progresses. The ``Fetcher`` finds topics and
+reads stored batches.
 
 * Fetch 4-18. 5 first offset that is kept; 7 sessions (KIP-227); 9 leader epoch (KIP-320); 10 zstd (KIP-110); 11 rack
   of the client (KIP-392); 12 tagged fields, epoch of the last fetch (KIP-595); 13 topics by id (KIP-516); 14 tiered
@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 SESSION_NOT_FOUND: Final = 70
 WAIT_MS_MAX: Final = 300_000
 ROWS_UNWEIGHED: Final = 4
-"""A fetch that waits for this many partitions takes no more memory than its connection."""
+"""A fetch that waits for at most this many partitions takes no more memory than its connection."""
 FRAME_BYTES_INLINE: Final = 4 << 10
-"""A longer request has more than a hundred partitions."""
+"""A request longer than this has more than a hundred partitions, and is handled in turns."""
 
 
 def answer_fetch(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
-    """Answer the request in ``frame``. Raises MalformedMessage if the connection must be closed."""
+    """Handle the request in ``frame``. Raises MalformedMessage if the connection must be closed."""
     head = parse_request_header(frame)
     served = SERVED[FETCH]
     if not served.low <= head.version <= served.high:
@@ -80,7 +80,7 @@ def version_error(connection: RequestContext, version: int) -> MalformedMessage:
 
 
 def refuse_session(connection: RequestContext, slot: Slot, request: FetchRequest) -> None:
-    """Answer a request that counts on a session."""
+    """Refuse a request that relies on a session."""
     connection.count("Fetch", SESSION_NOT_FOUND)
     slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
 
@@ -97,7 +97,7 @@ class DelayedFetch:
         self._request = request
         self._places = places
         self._cancel_timer: Callable[[], None] | None = None
-        """While it waits."""
+        """The timer that ends its wait; None while it does not wait."""
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
         self._waiting = self._is_over = False
@@ -107,7 +107,7 @@ class DelayedFetch:
         """The version of the rights when the fetch began to wait."""
 
     def try_now(self) -> None:
-        """Answer, or wait for more."""
+        """Respond, or wait for more messages."""
         self._begin_rows()
         for name, topic, wanted in self._places:
             rows: list[FetchedPartition] = []
@@ -133,10 +133,12 @@ class DelayedFetch:
         self._ahead = Ahead(self._limit_bytes)
         self._total_bytes = self._count = 0
         self._is_refused = self._has_more = False
-        """A partition is refused; there is more already than the limits let in. Then the response may not wait."""
+        """Whether a partition is refused, or there are more bytes than the limits allow. Then the response
+        may not wait.
+        """
         self._topics: list[tuple[bytes, list[FetchedPartition]]] = []
         self._to_make: list[tuple[int, int, PartitionRecords]] = []
-        """The records still to be converted for the rows: topic, row, records."""
+        """The records still to be converted: index of the topic, index of the row, records."""
 
     def _gather(self, rows: list[FetchedPartition], topic: Topic | None, wanted: Sequence[FetchPartition]) -> None:
         """Add the rows of some partitions of the last topic."""
@@ -184,7 +186,7 @@ class DelayedFetch:
         if self._reservation is None and rows_count > ROWS_UNWEIGHED:
             requests = self._fetcher.context.services.requests
             self._reservation = requests.hold(ROW_BYTES * rows_count, self._time_is_over)
-        # what was found keeps memory
+        # release what was found, which occupies memory
         self._topics, self._to_make = [], []
         self._waiting = True
         self._begin_waiting(wait_ms)
@@ -204,7 +206,7 @@ class DelayedFetch:
             self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
 
     def _more(self) -> None:
-        # several partitions may have more in one pass of the loop: look once, when all of it is there
+        # read once, after this pass of the loop: several partitions may get messages in the same pass
         if self._waiting:
             self._waiting = False
             self._connection.call_soon(self._look_again)
@@ -227,7 +229,7 @@ class DelayedFetch:
         self.try_now()
 
     def _find_again(self) -> None:
-        """Find the topics as if they were asked for now: a right may be gone since they were."""
+        """Find the topics again as for a new request: the right to read them may have been revoked during the wait."""
         by_id = self._request.by_id
         self._places = [
             (name, self._fetcher.find_topic(self._connection, name, by_id=by_id), wanted)
@@ -235,7 +237,9 @@ class DelayedFetch:
         ]
 
     def _go_on(self, step: Callable[[], None]) -> None:
-        """Take a step from a callback of the loop: if it fails, the client must not wait for ever."""
+        """Run a step from a callback of the loop; if it fails, close the connection, so that the client does not wait
+        for ever.
+        """
         if self._connection.is_lost:
             self._end()
             return
@@ -247,7 +251,7 @@ class DelayedFetch:
             self._connection.refuse(self._slot, "a fetch that waited failed")
 
     def cancel(self) -> None:
-        """Wait no more: the client is gone."""
+        """Stop waiting: the client has disconnected."""
         self._end()
 
     def _unwatch(self) -> None:
@@ -331,7 +335,7 @@ def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryvi
         raise version_error(connection, head.version)
     slot = connection.responses.slot()
     reservation = connection.take_reservation()
-    # what was received is overwritten by what comes next
+    # the received bytes are overwritten by the next ones
     parse = partial(parse_fetch_request, memoryview(bytes(frame)), head, ROWS_MAX)
     connection.hold(True)
     on_parsed = partial(_on_parsed, fetcher, connection, slot, reservation, head.client_id)
@@ -373,12 +377,12 @@ class LongFetch(DelayedFetch):
 
     _work: Turns[None]
     _held: MemoryReservation
-    """Memory for its rows, until the response."""
+    """Memory for its rows, held until the response."""
     _is_woken = _is_looking = False
-    """Whether more arrived during the reads, which are then made again; whether the reads are under way."""
+    """Whether more arrived during the reads, which are then repeated, and whether the reads are in progress."""
 
     def begin(self, reservation: MemoryReservation) -> None:
-        """Look for the first time."""
+        """Read for the first time."""
         self._held = reservation
         reservation.set_revocable(self._time_is_over)
         self._connection.cancels.add(self)
@@ -421,7 +425,7 @@ class LongFetch(DelayedFetch):
                     yield
 
     def _find_again(self) -> None:
-        # the look finds them, in turns
+        # the reads in progress are repeated, and find these messages
         self._places = []
 
     def _find_topics(self, turn: TurnCounter) -> Turns[None]:
@@ -449,7 +453,7 @@ class LongFetch(DelayedFetch):
         elif self._is_woken:
             self.try_now()
         else:
-            # what was found keeps memory
+            # release what was found, which occupies memory
             self._topics, self._to_make = [], []
             self._waiting = True
 
@@ -458,13 +462,13 @@ class LongFetch(DelayedFetch):
         super()._more()
 
     def _look_again(self) -> None:
-        # its time may be over since this was called for
+        # the fetch may have ended since this was called
         if not self._is_looking:
             super()._look_again()
 
     def _time_is_over(self) -> None:
         self._is_over = True
-        # else the look that is under way is the last
+        # otherwise the reads in progress are the last
         if not self._is_looking:
             super()._time_is_over()
 

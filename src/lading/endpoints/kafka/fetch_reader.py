@@ -1,7 +1,7 @@
 """Reads partitions for a Kafka consumer: batches as they are stored, or converted in a worker.
 
-Messages of other dialects go through Batch and carrier; marked ones get a header if a topic shows them. One that even
-the carrier cannot hold is replaced by a stub that keeps its offset and gives the reason.
+Messages of other dialects go through Batch and carrier; marked messages get a header if the topic shows them. A message
+that even the carrier cannot hold is replaced by a stub that keeps its offset and gives the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MESSAGES_UNBOUNDED: Final = 1 << 62
 Bytes = bytes | bytearray | memoryview
 Key = tuple[object, ...]
 SHOWN: Final = "shown"
-"""Value of the topic setting ``kafka_states``."""
+"""Value of the topic setting ``kafka_states`` with which marked messages are shown."""
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -43,7 +43,7 @@ Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 class PartitionRecords:
     """The response for a partition from one offset up to ``end_offset``: ``count`` messages, about ``size_bytes``.
 
-    With ``make`` they are still to be made, in a worker, and kept under ``key``.
+    If ``make`` is set, a worker has to call it to make the records, which are kept under ``key``.
     """
 
     parts: Sequence[Bytes] = ()
@@ -59,7 +59,7 @@ _NOTHING: Final = PartitionRecords()
 
 @dataclass(frozen=True, slots=True)
 class ConvertedBatches:
-    """Batches that were made for readers, and how many stubs are among their messages."""
+    """Batches converted for readers, and the number of stubs among their messages."""
 
     parts: Sequence[Bytes]
     size_bytes: int
@@ -67,7 +67,7 @@ class ConvertedBatches:
 
 
 class FetchReader:
-    """Reads partitions for Kafka consumers; what had to be made is kept for the next reader, as memory allows."""
+    """Reads partitions for Kafka consumers; converted batches are kept for the next reader, as far as memory allows."""
 
     def __init__(self, broker: Broker, carrying: Carrying) -> None:
         self._broker = broker
@@ -80,7 +80,7 @@ class FetchReader:
     ) -> PartitionRecords:
         """Return batches from ``offset`` on, at most ``max_bytes``; with ``force`` at least one, if there is any."""
         log = partition.log
-        # most partitions of most fetches have nothing new
+        # checked first: most partitions of most fetches have nothing new
         if offset >= (log.last_stable_offset if committed else log.high_watermark) or (max_bytes <= 0 and not force):
             return _NOTHING
         reader = kafka_row.COMMITTED if committed else kafka_row.UNCOMMITTED
@@ -89,7 +89,7 @@ class FetchReader:
             max_chunks=batch_slicing.CHUNKS_MAX, ahead=ahead, counters=self._broker.counters,
         )  # fmt: skip
         if whole is not None:
-            # none of it is marked: ``reader`` is one from whom that would be hidden
+            # no message is marked: ``reader`` is one that would not see marked messages
             return PartitionRecords(
                 batch_slicing.join_small(whole.bodies, whole.size_bytes),
                 whole.size_bytes,
@@ -132,11 +132,11 @@ class FetchReader:
         return PartitionRecords((), reading.size_bytes, reading.end_offset, reading.count, make, key)
 
     def fit(self, topic: Topic) -> Fit:
-        """Return what brings messages of other dialects into the form of a Kafka consumer."""
+        """Return the function that converts messages of other dialects for a Kafka consumer."""
         return self._carrying.fit(topic)
 
     def keep(self, key: Key, made: ConvertedBatches) -> None:
-        """Keep what was made; the least recently used goes."""
+        """Keep converted batches, and drop the least recently used ones."""
         if made.size_bytes > CACHE_BYTES // 4 or key in self._made:
             return
         self._made[key] = made
@@ -146,7 +146,7 @@ class FetchReader:
 
 
 def _is_pass_through(reading: ReadResult, offset: int) -> bool:
-    """Return whether all that was read is Kafka's, nothing of it is left out, and nothing is marked."""
+    """Return whether all messages read are Kafka's own, none is left out, and none is marked."""
     at = offset
     for piece in reading.pieces:
         if piece.run.dialect != codes.KAFKA or piece.first != at:
@@ -192,7 +192,9 @@ def _convert_reading(reading: ReadResult, left_out: Sequence[tuple[int, int]], f
 def _carry_messages(
     piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None
 ) -> Iterator[tuple[bytes, int]]:
-    """Return messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
+    """Return messages of another dialect, restored from their carriers, as batches of this one, and the
+    number of stubs.
+    """
     for decoded in registry.decode(piece.run, ScanRequest(first, end, FIELDS_WITH_ORIGIN)):
         messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))
@@ -200,13 +202,13 @@ def _carry_messages(
 
 
 def shows_states(topic: Topic) -> bool:
-    """Return whether Kafka readers of the topic get messages that are not available."""
+    """Return whether Kafka readers of the topic also get messages that are not available."""
     return topic.settings.kafka_states == SHOWN
 
 
 def split_by_state(
     hidden: Sequence[tuple[int, int, int]], first: int, end: int
 ) -> Iterator[tuple[int, int, Change | None]]:
-    """Yield the ranges of ``first`` to ``end`` in order, and what is done to messages of a marked one."""
+    """Yield the ranges of ``first`` to ``end`` in order, each with the treatment of its messages if they are marked."""
     for start, stop, state in split_by_mark(hidden, first, end):
         yield start, stop, None if state is None else partial(add_state, state)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...broker.kafka.internal_topics import KafkaTopicView
 
 Place = tuple[bytes, "Topic | None", list[FetchPartition]]
-"""Partitions of a topic that are wanted, under the name by which they were asked for."""
+"""Requested partitions of a topic, and the name that the request has for it."""
 
 
 class Fetcher:
@@ -47,14 +47,14 @@ class Fetcher:
         self._dropped = context.services.metrics.dropped.values
         self._messages_out = context.services.metrics.messages_out.values
         self._name, self._labels = context.name, (context.name,)
-        # only topics that exist are remembered, and finding one by its id takes a look at all of them
+        # only existing topics are remembered; finding one by its id means a search through all of them
         self.topics: UserRouteCaches[tuple[bool, bytes], Topic] = UserRouteCaches(context.broker.topology, math.inf)
-        """By user, and how the topic is named."""
+        """Known topics, by user and by the name or id in the request."""
 
     def find_topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | None:
-        """Return the topic of a name or of 16 bytes that is not among the known ones, or None.
+        """Return the topic with a name or a 16-byte id that is not among the known ones, or None.
 
-        None too if the user may not read it: ``missing_error`` says which.
+        It is also None if the user may not read the topic: ``missing_error`` distinguishes the two.
         """
         topics = self.context.topics
         found = topics.find_by_uuid(name) if by_id else _find_named(topics, name)
@@ -64,7 +64,7 @@ class Fetcher:
         return found
 
     def find_places(self, connection: RequestContext, request: FetchRequest) -> list[Place]:
-        """Return the topics of a request, each with the name that it has there and the partitions that are wanted."""
+        """Return the topics of a request, each with its name there and its requested partitions."""
         by_id, known = request.by_id, connection.fetch_topics
         return [
             (name, known.get((by_id, name)) or self.find_topic(connection, name, by_id=by_id), wanted)
@@ -74,7 +74,9 @@ class Fetcher:
     def find_partition(
         self, connection: RequestContext, by_id: bool, name: bytes, topic: Topic | None, wanted: FetchPartition
     ) -> tuple[int, Partition | None]:
-        """Return the partition of a row, and an error if it cannot be read there; ``topic`` is what ``name`` names."""
+        """Return the partition of a row, or the error if it cannot be read; ``topic`` is the one that
+        ``name`` names.
+        """
         if topic is None:
             return self.missing_error(connection, name, by_id=by_id), None
         if not 0 <= wanted.partition < len(topic.partitions):
@@ -90,7 +92,9 @@ class Fetcher:
         return 0, partition
 
     def find_condition(self, connection: RequestContext, client_id: str | None) -> GroupCondition | None:
-        """Return the condition on what a client gets: of the group that its client.id names, if it may read that."""
+        """Return the condition that selects a client's messages: that of the group in its client.id, if it may read
+        that group.
+        """
         found = self.filters.find_for_client(client_id or "")
         if found is None:
             return None
@@ -98,10 +102,10 @@ class Fetcher:
         return found.condition if self.broker.access.allows(connection.principal, Right.READ, group) else None
 
     def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
-        """Return the error for a topic that ``find_topic`` has not found.
+        """Return the error for a topic that ``find_topic`` did not find.
 
-        The error does not reveal whether the topic exists, unless the user may describe it: then it says that the right
-        to read is missing.
+        It does not reveal whether the topic exists, unless the user may describe it; then it says that the right to
+        read is missing.
         """
         if by_id:
             topic = self.context.topics.find_by_uuid(name)
@@ -130,11 +134,11 @@ class Fetcher:
         return min(max(asked_bytes, 0), self._answer_bytes_max)
 
     def messages_out(self, count: int) -> None:
-        """Count messages that were handed out."""
+        """Count messages that were sent to readers."""
         self._messages_out[self._labels] += count
 
     def stubs(self, count: int) -> None:
-        """Count messages that no carrier could bring across."""
+        """Count messages that were replaced by stubs."""
         if count:
             self._dropped[self._name, "unholdable"] += count
 

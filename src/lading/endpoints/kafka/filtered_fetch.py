@@ -1,9 +1,10 @@
 """Fetch of a member whose group has a filter: the messages that meet it, and an empty batch for the rest.
 
-A consumer goes on after the last offset of the last batch that it gets, so that its position moves past messages that
-are not for it, as it moves past those that compaction has removed. A batch with some of both is made anew of those
-that are for it, with their offsets. A Fetch looks at messages until it has ``fetch.min.bytes``, or its time is over:
-with few messages for it, a consumer gets one response in its ``fetch.max.wait.ms``, not one for each message of others.
+A consumer continues after the last offset of the last batch that it gets, so that its position moves past messages that
+the filter leaves out, as it moves past those that compaction has removed. A batch of which only some messages meet the
+filter is built again of these, with their offsets. A Fetch reads on until it has ``fetch.min.bytes``, or its time is
+over: if few messages meet the filter, a consumer gets one response per ``fetch.max.wait.ms``, not one for each message
+that is left out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCAN_BYTES: Final = 1 << 20
-"""About how much of a partition is looked at in one turn of a worker."""
+"""About this many bytes of a partition are read in one turn of a worker."""
 SCAN_MESSAGES: Final = 1 << 14
 WAIT_MS_MAX: Final = 300_000
 MS_US: Final = 1_000
@@ -53,17 +54,17 @@ MS_US: Final = 1_000
 
 @dataclass(slots=True)
 class FilteredPartition:
-    """One partition of a request, and what was found of it so far."""
+    """One partition of a request, and its selected messages so far."""
 
     wanted: FetchPartition
     offset: int
-    """Up to here it was looked at."""
+    """The offset up to which the partition was read."""
     partition: Partition | None = None
     error: int = 0
     parts: list[Bytes] = field(default_factory=list)
     size_bytes: int = 0
     end_offset: int = 0
-    """The end of the last batch in ``parts``, 0 without any."""
+    """The end of the last batch in ``parts``; 0 without one."""
     count: int = 0
 
 
@@ -88,15 +89,15 @@ class FilteredFetch:
         self._total_bytes = 0
         self._is_over = request.wait_ms <= 0
         self._has_more = False
-        """Whether a partition has messages that were not looked at."""
+        """Whether a partition has messages that were not read yet."""
         self._woken: Future[None] | None = None
 
     def begin(self) -> None:
-        """Look, and respond when enough is found or the time is over."""
+        """Read, and respond when enough was found or the time is over."""
         self._connection.run_to_end(self._respond(), self._on_done)
 
     def cancel(self) -> None:
-        """Wait no more: the client is gone, its time is over, or its memory is needed."""
+        """Stop waiting: the client has disconnected, its time is over, or its memory is needed."""
         self._is_over = True
         self._wake()
 
@@ -145,7 +146,7 @@ class FilteredFetch:
                     cancel()
 
     async def _find_partitions(self) -> None:
-        """Find the partitions, or find them again: a right may be gone, or a topic, since they were found."""
+        """Find the partitions, or find them again: meanwhile a topic may have been deleted, or a right revoked."""
         places = self._fetcher.find_places(self._connection, self._request)
         if not self._topics:
             self._topics = [
@@ -163,7 +164,7 @@ class FilteredFetch:
         return any(row.error for _, rows in self._topics for row in rows)
 
     async def _watch(self) -> list[Callable[[], None]]:
-        """Be woken by what arrives in any of the partitions from now on."""
+        """Have messages that arrive in any of the partitions wake this fetch."""
         watches: list[Callable[[], None]] = []
         turn = Turn()
         for _, rows in self._topics:
@@ -174,7 +175,7 @@ class FilteredFetch:
         return watches
 
     async def _look(self) -> bool:
-        """Look at the next messages of each partition, as far as there is room; return whether there were any."""
+        """Read the next messages of each partition, as far as there is room; return whether there were any."""
         self._has_more = progressed = False
         turn = Turn()
         for _, rows in self._topics:
@@ -255,7 +256,7 @@ class FilteredFetch:
 
 
 def _count_fitting(batches: Sequence[Bytes], room: int, *, force: bool) -> tuple[int, int]:
-    """Return how many batches have room, with ``force`` at least one, and their bytes."""
+    """Return how many batches fit, with ``force`` at least one, and their size in bytes."""
     size_bytes = 0
     for number, batch in enumerate(batches):
         if size_bytes + len(batch) > room and not (force and not number):
@@ -267,7 +268,7 @@ def _count_fitting(batches: Sequence[Bytes], room: int, *, force: bool) -> tuple
 def select_batches(
     condition: GroupCondition, topic: Topic, left_out: Sequence[tuple[int, int]], fit: Fit, reading: ReadResult
 ) -> list[Bytes]:
-    """Return batches with the messages of a reading that meet a condition, control batches among them.
+    """Return batches with the messages of a reading that meet a condition, and with the control batches.
 
     Messages of other dialects in the ranges ``left_out`` are of aborted transactions. Callable from any thread.
     """

@@ -54,13 +54,13 @@ _TYPE_OF: Final[Mapping[type[AnyGroup], str]] = {KafkaGroup: CLASSIC, ConsumerGr
 _STATES: Final = frozenset(state.value.lower() for state in (*GroupState, *ConsumerGroupState))
 _TYPES: Final = frozenset(_TYPE_OF.values())
 _UNKNOWN: Final = ""
-"""Stands for each word of a filter that names no state and no type."""
+"""The word that stands for all words of a filter that are neither states nor types."""
 TOPICS_AT_ONCE: Final = 100
-"""In how many topics the positions of a group are deleted before others have their turn."""
+"""Others have their turn after positions of a group were deleted in this many topics."""
 KEY_TYPES: Final = (0, 1, 2)
-"""Kinds of keys of a coordinator: a group, a transactional id, a partition of a share group."""
+"""Kinds of keys in FindCoordinator: groups, transactional ids, partitions of share groups."""
 _NAMED_FIRST_FROM: Final = 4
-"""From this JoinGroup on a member without a name gets one and joins again (kafka.md 3.3)."""
+"""From this version of JoinGroup on a member without an id gets one and joins again (kafka.md 3.3)."""
 _SKIPS_FROM: Final = 9
 _MANY_KEYS_FROM: Final = 4
 _MANY_LEAVE_FROM: Final = 3
@@ -102,7 +102,7 @@ class Groups:
         return take_turns(self._name_coordinators(body.coordinator_keys, found))
 
     def _name_coordinators(self, keys: Sequence[str], found: Fields) -> Turns[Fields]:
-        # a hundred thousand rows at once kept the loop for 75 ms
+        # in turns: a hundred thousand rows at once kept the loop for 75 ms
         rows, turn = [], TurnCounter()
         for key in keys:
             rows.append({"key": key, **found})
@@ -113,7 +113,7 @@ class Groups:
     def join(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body, version = request.body, request.version
         try:
-            # before the list of them is made: 100,000 kept the loop for 31 ms
+            # checked before the list is made: a list of 100,000 kept the loop for 31 ms
             self._groups.require_few_protocols(body.group_id, len(body.protocols))
         except Refusal as refusal:
             return _refuse_join(refusal, body.member_id, version)
@@ -185,7 +185,7 @@ class Groups:
         return {"error_code": NONE, "members": free_in_worker(rows)}
 
     def _leave(self, group: str, member: str, instance: str | None) -> int:
-        """Have one member leave; return the code for the result."""
+        """Have one member leave the group; return its error code."""
         [error] = self._groups.leave(group, [(member, instance)], now_us=now_us())
         return NONE if error is None else coordinator_code(error)
 
@@ -259,21 +259,21 @@ class Groups:
                     yield partial(attempt, name, self._delete_queue, (topic,))
                 yield partial(attempt, name, self._delete, ())
 
-        # the deletions share one sync of the catalog, for which no other client waits
+        # the deletions share one sync of the catalog, and other clients do not wait for it
         try:
             await services.changes.make(broker.changes.write_all_to_catalog(writes()))
         except Refusal as refusal:
             codes = {name: code or coordinator_code(refusal) for name, code in codes.items()}
-        # a generator: the worker that encodes the response reads it
+        # a generator, which the worker that encodes the response reads
         return {"results": ({"group_id": name, "error_code": codes[name]} for name in names)}
 
     def _list_topics_shared(self, name: str) -> Sequence[Topic]:
-        """Return the topics in which a share group has a queue."""
+        """Return the topics that a share group reads."""
         found = map(self._context.broker.topology.topic_by_uuid, self._groups.share.list_topics_read(name))
         return [topic for topic in found if topic is not None]
 
     def _delete_queue(self, name: str, topics: Sequence[Topic]) -> None:
-        """Delete the queues of a share group without members in some topics."""
+        """Delete the queues of a share group without members, in some topics."""
         self._context.broker.share_sessions.require_empty(name)
         for topic in topics:
             self._context.broker.share_sessions.delete_topic(name, topic)
@@ -284,15 +284,15 @@ class Groups:
         self._groups.delete(name, topics)
 
     def _end_due_sessions(self) -> None:
-        """End what is over by now: the broker's own tick comes up to 50 ms later.
+        """End sessions that have expired by now: the broker's own tick may come up to 50 ms later.
 
-        librdkafka's test 0081 deletes a group 6.000 s after its only member, a static one with a session of 6 s, was
-        closed, and Kafka has no member then.
+        librdkafka's test 0081 deletes a group 6.000 s after closing its only member, a static one with a session of 6
+        s; Kafka has no member then.
         """
         self._groups.tick(now_us())
 
     def _topics_read_by(self, groups: Iterable[str]) -> Turns[dict[str, Sequence[Topic]]]:
-        """Return the topics in which each of these groups has a position; nothing of a group that has none."""
+        """Return, by group, the topics in which it has a position; groups without one are left out."""
         wanted: dict[PositionKey, str] = {}
         found: dict[str, dict[Topic, None]] = {}
         turn = TurnCounter()
@@ -328,7 +328,7 @@ def _refuse_join(refusal: Refusal, member: str, version: int) -> Fields:
 
 
 def _find_words(asked: Iterable[str | None] | None, known: frozenset[str]) -> Turns[set[str]]:
-    """Return the words that are asked for in lower case; all unknown ones are one, ``_UNKNOWN``, which fits no group.
+    """Return the words of a filter in lower case; all unknown ones become ``_UNKNOWN``, which matches no group.
 
     A set of 100,000 unknown words kept the loop for 9 ms when it was freed.
     """

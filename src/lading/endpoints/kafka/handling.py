@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...broker.kafka.internal_topics import KafkaTopicView
 
 NAME: Final = "kafka"
-"""The endpoint in settings; in metrics and log lines too, unless it is a listener of its own."""
+"""Name of the endpoint in settings; also in metrics and log lines, unless a listener has a name of its own."""
 NODE_ID: Final = 1
 """The id of the cluster's only broker: leader of every partition, controller and coordinator."""
 CLUSTER_ID: Final = "lading"
@@ -45,9 +45,9 @@ class SaslState:
 
     mechanism: str
     scram: ScramExchange | None = None
-    """Set after the response to the client's first message."""
+    """The SCRAM exchange, set after the response to the client's first message."""
     refusal: str = ""
-    """Reason why a token was refused, once the client has it: its next message ends the login (RFC 7628 3.2.3)."""
+    """Why a token was refused, once the client was sent it: its next message ends the login (RFC 7628 3.2.3)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,23 +58,23 @@ class Session:
     host: str
     """The client's address without its port."""
     here: Address
-    """Address at which the client reached this broker."""
+    """The address at which the client reached this broker."""
     log_in: Callable[[Principal], None] = lambda principal: None
-    """Have the connection act for a user."""
+    """Gives the connection the rights of a user."""
     end: Callable[[], None] = lambda: None
-    """Close the connection after the responses to earlier requests."""
+    """Closes the connection after the responses to earlier requests."""
     principal: Principal | None = None
-    """The user that the connection acts for; None before its login."""
+    """The user whose rights the connection has; None before its login."""
     sasl: SaslState | None = None
-    """A login under way."""
+    """The login in progress."""
     sasl_name: str | None = None
     """The name of its SASL login, which takes precedence over a certificate."""
     on_lost: list[Callable[[], None]] = field(default_factory=list)
-    """Called once when the connection is gone."""
+    """Called once when the connection has ended."""
 
 
 Fields = Mapping[str, Any]
-"""Fields of a response by the names of ``kafka.protocol``; what is not given takes its default.
+"""Fields of a response by the names of ``kafka.protocol``; omitted fields have their defaults.
 
 A list of rows may be a generator: it is read once, by the worker that encodes the response.
 """
@@ -98,29 +98,33 @@ class ConstantFields(dict[str, Any]):
         frame = self._frames.get(version)
         if frame is None:
             frame = self._frames[version] = encode_answer(key, version, 0, self)
-        # after the size
+        # the position after the size
         return frame[:4] + correlation.to_bytes(4, "big", signed=True) + frame[8:]
 
 
 class Framed(NamedTuple):
-    """A response that is encoded by hand: the error to count, and what makes its frame for a correlation id."""
+    """A response that is encoded without the library: the error to count, and the function that encodes it for a
+    correlation id.
+    """
 
     error: int
     frame: Callable[[int], bytes]
     rows_count: int = 0
-    """Number of rows that it encodes, about."""
+    """About how many rows it encodes."""
 
 
 Answer = Fields | Framed | Awaitable[Fields | Framed]
-"""Result of a handler.
+"""The result of a handler.
 
-After a coroutine (work in turns or a change) later requests wait until it ends; after a future, which waits for others
-or for the disk, they continue.
+After a coroutine (work in turns or a change) later requests wait until it ends; after a future, which waits for other
+clients or for the disk, they continue.
 """
 
 Handler = Callable[[Session, Request], Answer]
-"""Runs on the event loop and stays below 2 ms; what takes longer, or waits, is awaited. Errors are codes in the
-fields; what it raises closes the connection, and is logged unless it is a MalformedMessage."""
+"""A handler runs on the event loop for at most 2 ms; longer work and waits are awaited.
+
+Errors are codes in the fields; an exception closes the connection, and is logged unless it is a MalformedMessage.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +134,7 @@ class Context:
     services: Services
     settings: KafkaListener
     name: str = NAME
-    """The endpoint, or the listener of it, in metrics and log lines."""
+    """The name of the endpoint, or of its listener, in metrics and log lines."""
 
     @property
     def broker(self) -> Broker:
@@ -143,7 +147,9 @@ class Context:
         return self.services.broker.kafka_topics
 
     def resolve_to_change(self, principal: Principal | None, name: str, right: Right) -> Topic:
-        """Return a topic by its flat name. Raises Refusal without the right, or if clients may not change it."""
+        """Return a topic by its flat name, in order to change it. Raises Refusal without the right, or if clients may
+        not change it.
+        """
         broker = self.services.broker
         broker.access.require(principal, right, flat_topic_resource(broker.topology, name))
         return self.topics.find_to_change(name)
@@ -151,7 +157,7 @@ class Context:
     def find_by_id(self, principal: Principal | None, topic_id: bytes, right: Right) -> Topic:
         """Return a topic by its 16 bytes. Raises Refusal if it does not exist, or the client lacks the right.
 
-        A topic that the client may not know of does not exist for it.
+        A topic that the client may not see is reported as missing.
         """
         access, topic = self.services.broker.access, self.topics.find_by_uuid(topic_id)
         resource = None if topic is None else topic_resource(topic.stream.name, topic.name)
@@ -163,7 +169,7 @@ class Context:
         return topic
 
     def may_describe(self, principal: Principal | None, name: str) -> bool:
-        """Return whether the client may know of the topic of this flat name, whether or not it exists."""
+        """Return whether the client may see the topic of this flat name, whether or not it exists."""
         broker = self.services.broker
         return broker.access.allows(principal, Right.DESCRIBE, flat_topic_resource(broker.topology, name))
 
@@ -175,7 +181,7 @@ class Context:
 def free_in_worker(rows: list[T]) -> list[T] | Iterator[T]:
     """Return the rows of a response; if they are many, the worker that encodes it frees each of them.
 
-    To free 100,000 at once, when the response is sent, keeps the loop for 20 ms. Nothing else may use the list.
+    Freeing 100,000 at once, when the response is sent, keeps the loop for 20 ms. Nothing else may use the list.
     """
     return rows if len(rows) <= ROWS_FREED_AT_ONCE else _take_rows(rows)
 
@@ -194,9 +200,9 @@ def rows_by_topic(
     *,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> Turns[Fields]:
-    """Return a response with a row for each partition that was asked for, in turns.
+    """Return a response with a row for each requested partition, in turns.
 
-    ``name`` is the field of a topic's name, ``partitions`` that of its partitions.
+    ``name`` is the field with the name of a topic, ``partitions`` the one with its partitions.
     """
     turn = TurnCounter(rows_at_once)
     found = []
@@ -207,16 +213,16 @@ def rows_by_topic(
             if turn.is_over():
                 yield
         found.append({name: getattr(topic, name), "partitions": free_in_worker(rows)})
-        # a topic without partitions takes its time too
+        # also a topic without partitions takes time
         if turn.is_over():
             yield
     return {"topics": found}
 
 
 def has_more_rows(fields: Fields, rows_max: int) -> bool:
-    """Return whether a response has more rows than this, in its lists and in those of their rows, however deep.
+    """Return whether a response has more than this many rows, in lists of any depth.
 
-    A generator has more: its rows are made when it is encoded, however many they are.
+    A generator counts as more: its rows, of which there may be many, are only made when it is encoded.
     """
     left: list[Iterable[Any]] = [fields.values()]
     rows_count = 0

@@ -1,6 +1,6 @@
 """Metadata, DescribeTopicPartitions, DescribeCluster: one broker that leads every partition.
 
-It creates topics that producers ask for.
+Missing topics that a producer names are created.
 
 * Metadata 0-13. 1 an empty list asks for no topic, a null one for all, and topics say whether they are internal;
   2 cluster id; 4 ``allow_auto_topic_creation`` (KIP-204); 5 offline replicas; 7 leader epochs (KIP-320); 8 authorized
@@ -10,8 +10,8 @@ It creates topics that producers ask for.
 * DescribeTopicPartitions 0: pages of partitions, by a cursor (KIP-966).
 * DescribeCluster 0-2. 1 the kind of endpoint (KIP-919); 2 fenced brokers (KIP-1073), which never exist here.
 
-Here: this broker is node 1, the controller, and leader and only replica of every partition, at the address by which
-the client came.
+Here: this broker is node 1, the controller, and leader and only replica of every partition, at the address at which the
+client reached it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
 _AUTO_CREATE_IS_ASKED: Final = 4
-"""The first version in which a client says whether a topic may be made; before, it may."""
+"""The first version in which a client says whether a topic may be created; in earlier ones it may."""
 _NOBODY: Final = UUID(int=0)
 _HIDDEN: Final = frozenset({TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID})
-"""Topics with these errors have no operations in the response, as in Apache Kafka; a missing topic has them."""
+"""Topics with these errors have no operations in the response, as in Apache Kafka; missing topics have them."""
 PARTITIONS_MAX: Final = 2000
-"""Partitions of one response to DescribeTopicPartitions; its cursor is the start of the next one."""
+"""Limit of the partitions in one response to DescribeTopicPartitions; its cursor is the start of the next one."""
 
 COUNTED_MAX: Final = 200
 """Topics of a response whose partitions are counted before it is encoded."""
@@ -69,7 +69,7 @@ class _Handlers:
 
     def metadata(self, session: Session, request: Request) -> Framed | Awaitable[Framed]:
         asked = request.body.topics
-        # looked up once: hardly any request asks, and those that do not pay nothing for it
+        # looked up once, before: hardly any request needs it, and the others then pay nothing for it
         operations = request.version >= OPERATIONS_FROM and request.body.include_topic_authorized_operations
         if asked is None or (request.version == 0 and not asked):
             return take_turns(self._all(session, request, operations))
@@ -151,14 +151,14 @@ class _Handlers:
         def encode(correlation: int) -> bytes:
             frame = metadata_answer(version, correlation, CLUSTER_ID, broker, rows, operations)
             while rows:
-                # by the worker that encodes many: to free 100,000 at once keeps the loop for 20 ms
+                # freed by the worker that encodes many of them: freeing 100,000 at once keeps the loop for 20 ms
                 del rows[-ROWS_FREED_AT_ONCE:]
             return frame
 
         return Framed(0, encode, _count_rows(rows))
 
     def partitions(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
-        """Topics by name, none asked for is all of them, a bounded number of partitions at a time from a cursor on."""
+        """Return topics by name, or all if none is named; at most a bounded number of partitions, from a cursor on."""
         return take_turns(self._partitions(session, request))
 
     def _partitions(self, session: Session, request: Request) -> Turns[Fields]:
@@ -199,7 +199,7 @@ class _Handlers:
         }
 
     def _visible(self, session: Session) -> list[Topic]:
-        """Return all topics that the user may know of."""
+        """Return all topics that the user may see."""
         return [topic for topic in self._context.topics.list_topics() if self._may_describe(session, topic)]
 
     def _may_describe(self, session: Session, topic: Topic) -> bool:
@@ -230,15 +230,15 @@ class _Handlers:
 
 
 def _count_rows(rows: list[TopicMetadata]) -> int:
-    """Return about how many rows a response has: partitions of the first topics only, as one of more is long anyway.
+    """Return about how many rows a response has; only the first topics are counted with their partitions.
 
-    To count those of 100,000 topics keeps the loop for 10 ms.
+    Counting those of 100,000 topics keeps the loop for 10 ms, and a response with more topics is long anyway.
     """
     return len(rows) + sum(len(row.epochs) for row in rows[:COUNTED_MAX])
 
 
 def _fields(row: TopicMetadata) -> Fields:
-    """Return a topic for DescribeTopicPartitions."""
+    """Return the fields of a topic for DescribeTopicPartitions."""
     return {
         "error_code": row.error,
         "name": row.name,

@@ -1,4 +1,5 @@
-"""Positions of consumer groups: OffsetCommit, OffsetFetch, OffsetDelete, of members and of readers that work alone.
+"""Positions of consumer groups: OffsetCommit, OffsetFetch, OffsetDelete, for members of groups and for readers outside
+of them.
 
 * OffsetCommit 2-10. 5 no retention time of the request (KIP-211); 6 leader epoch (KIP-320); 7 static members (KIP-345);
   8 tagged fields; 9 epochs of members of the newer protocol (KIP-848); 10 topics by id (KIP-848).
@@ -50,7 +51,7 @@ METADATA_BYTES_MAX: Final = 4096
 """Bytes of metadata that a consumer may store with a position, as ``offset.metadata.max.bytes`` of the real server."""
 _MANY_GROUPS_FROM: Final = 8
 _MEMBER_EPOCHS_FROM: Final = 9
-"""From this OffsetCommit and OffsetFetch on a member of the newer protocol shows its epoch."""
+"""From these versions of OffsetCommit and OffsetFetch on a member of the newer protocol sends its epoch."""
 _TOPIC_IDS_FROM: Final = 10
 _NO_TOPIC: Final = UUID(int=0)
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": NONE}
@@ -117,7 +118,7 @@ class GroupPositions:
         return {"error_code": NONE, "topics": topics}
 
     def _find_member_error(self, asked: Any) -> int:
-        """Return the error of a member of a group of the newer protocol that shows another epoch than its own."""
+        """Return the error for a member of the newer protocol that sends another epoch than its own."""
         group = self._groups.find(asked.group_id)
         if asked.member_id is None or not isinstance(group, ConsumerGroup):
             return NONE
@@ -130,7 +131,7 @@ class GroupPositions:
         return NONE
 
     def delete(self, session: Session, request: Request) -> Answer:
-        """Forget positions; those of topics that members have subscribed stay."""
+        """Delete positions; positions in topics that members are subscribed to stay."""
         if not request.body.group_id:
             return {"error_code": INVALID_GROUP_ID, "topics": []}
         group = self._groups.find(request.body.group_id)
@@ -147,7 +148,7 @@ class GroupPositions:
         return take_turns(self._delete(request.body.topics, row))
 
     def _list_subscribed_topics(self, group: AnyGroup) -> Collection[str] | None:
-        """Return the names of topics that members want, or None if it might be any."""
+        """Return the names of topics that members are subscribed to, or None if that could be any topic."""
         if isinstance(group, KafkaGroup):
             return _list_classic_topics(group)
         if isinstance(group, ShareGroup):
@@ -247,7 +248,9 @@ class GroupPositions:
 
 
 def _list_classic_topics(group: KafkaGroup) -> Collection[str] | None:
-    """Return the topics that its members want, or None if that cannot be read: it might be any."""
+    """Return the topics that the members of a classic group are subscribed to, or None if that cannot be read: it could
+    be any.
+    """
     topics: set[str] = set()
     try:
         for member in group.members.values():
@@ -285,7 +288,8 @@ def store_offsets(
     refused: int = NONE,
     find_by_id: Callable[[Any], Topic] | None = None,
 ) -> Turns[list[Fields]]:
-    """Pass every position of a commit to ``store``; return the topics of the response, ``refused`` if that is set.
+    """Pass every position of a commit to ``store``; return the topics of the response, with the error ``refused`` if
+    that is set.
 
     ``find_by_id`` returns the topic of a row that has an id instead of a name.
     """
@@ -300,13 +304,13 @@ def store_offsets(
                 known = context.topics.find(topic.name) if find_by_id is None else find_by_id(topic)
                 partition = known.partition(one.partition_index)
             except Refusal as refusal:
-                # before an error of the member, as in Apache Kafka
+                # checked before errors of the member, as in Apache Kafka
                 rows.append({"partition_index": one.partition_index, "error_code": code_of(refusal)})
                 continue
             try:
                 if not code and len(text) > METADATA_BYTES_MAX:
                     code = POSITION_TEXT_TOO_LARGE
-                # in a log without records every position is its begin: nothing is to be kept
+                # in a log without records every position equals the beginning: nothing has to be stored
                 if not code and not context.topics.is_internal(partition.topic):
                     epoch = one.committed_leader_epoch
                     position = StoredPosition(

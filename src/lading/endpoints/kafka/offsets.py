@@ -5,8 +5,8 @@
   time-out for remote tiers (KIP-1075); 11 what waits for upload, -6 (KIP-1023).
 * OffsetForLeaderEpoch 2-4. 3 replica id; 4 tagged fields (KIP-320).
 
-Here: nothing is tiered, so that -4 is the earliest offset, and -5 and -6 have none. A leader epoch begins when a log is
-opened that was not closed cleanly.
+Here: nothing is tiered, so that -4 means the earliest offset, and -5 and -6 have no offset. A leader epoch begins when
+a log is opened that was not closed cleanly.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 READ_COMMITTED: Final = 1
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
 _EPOCH_OF_OLD_MARKERS: Final = 0
-"""The epoch in control records before they held their log's epoch; logs begin with 1, so none has it.
+"""The epoch in control records from before they held their log's epoch; logs begin with epoch 1, so none has this one.
 
-Groups that stopped after such a record stored it, and it may have been written in any epoch: the messages they have
-read exist up to the end. If the epoch were reported to end at the first offset, Java's consumers would read everything
-again.
+Groups that stopped after such a record stored it, and it may have been written in any epoch: the messages that they
+have read exist up to the end. If this epoch were reported to end at the first offset, Java's consumers would read
+everything again.
 """
 
 
@@ -64,10 +64,14 @@ _ENDS: Final[dict[int, Callable[[Partition, int], OffsetAndTimestamp]]] = {
     -5: lambda partition, end: NOTHING,
     -6: lambda partition, end: NOTHING,
 }
-"""Special values instead of a time: latest, earliest, latest time, earliest local, and two of tiers (none)."""
+"""Special values in place of a time: latest, earliest, latest time, earliest local, and two for tiers, which have no
+offset.
+"""
 
 _FIRST_VERSIONS: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
-"""The first version that has each of them; before, as for any other value, it is UNSUPPORTED_VERSION."""
+"""The first version with each of these values; in earlier ones, and for any other value, the error is
+UNSUPPORTED_VERSION.
+"""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -77,9 +81,9 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 
 
 def _find_repeated(topics: Sequence[Any]) -> Turns[set[tuple[str, int]]]:
-    """Return the partitions that are asked for more than once; Apache Kafka refuses all of their rows."""
+    """Return the partitions that are requested more than once; Apache Kafka refuses all of their rows."""
     turn = TurnCounter()
-    # by topic: a set of 100,000 pairs keeps the loop for 15 ms when it is freed
+    # one set for each topic: a set of 100,000 pairs keeps the loop for 15 ms when it is freed
     seen: defaultdict[str, set[int]] = defaultdict(set)
     repeated: set[tuple[str, int]] = set()
     for topic in topics:
@@ -152,7 +156,7 @@ class _Handlers:
         if asked.leader_epoch == _EPOCH_OF_OLD_MARKERS:
             return {**row, "error_code": 0, "leader_epoch": asked.leader_epoch, "end_offset": log.high_watermark}
         end = max(after[0], log.first_offset) if after else log.high_watermark
-        # nothing is left of an epoch before the first known one: it ended at the start of that one
+        # an epoch before the first known one has nothing left: it ended at the start of the first
         return {**row, "error_code": 0, "leader_epoch": before[-1] if before else asked.leader_epoch, "end_offset": end}
 
     def _partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:

@@ -1,4 +1,4 @@
-"""The batches of a Produce, each from its request to what became of it; judged on the event loop or in a worker."""
+"""The batches of a Produce, each from its request to its outcome; checked on the event loop or in a worker."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 Bytes = NDArray[np.uint8]
 
 INLINE_BYTES: Final = 4 << 20
-"""Plain batches up to this are judged on the event loop: about 0.3 ms a MiB."""
+"""Uncompressed batches of up to this size are checked on the event loop: about 0.3 ms a MiB."""
 INLINE_COMPRESSED_BYTES: Final = {GZIP: 16 << 10, SNAPPY: 256 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
 INLINE_PLAIN_BYTES: Final = 1 << 20
-"""Compressed batches up to this, if their records are not larger: handing them over costs more."""
-INLINE_TWIN_BYTES: Final = 8 << 10
-"""Any, while kernels are not loaded."""
+"""Compressed batches of up to this size are too, if their records are not larger: a worker would cost more."""
+INLINE_FALLBACK_BYTES: Final = 8 << 10
+"""Size limit of any batch on the event loop while the kernels are not loaded."""
 
 
 NO_FRAMES: Final[dict[bytes, int]] = {}
-"""The frames of batches that need no schemas."""
+"""The schema ids of batches that need no schemas."""
 INLINE_FRAMES: Final = 200
-"""Records whose schema ids are looked for on the event loop: 10 microseconds each."""
+"""Up to this many records have their schema ids read on the event loop: 10 microseconds each."""
 
 
 class PartitionBatch:
-    """The batch for one partition, ``start`` bytes after the start of its request; or the reason of its refusal."""
+    """The batch for one partition, ``start`` bytes after the start of its request, or the reason why it is refused."""
 
     __slots__ = (
         "append", "facts", "frames", "index", "needs_keys", "needs_schemas", "partition", "refused", "start", "times",
@@ -51,27 +51,27 @@ class PartitionBatch:
         self.facts: BatchHeader | None = None
         """The fields of its header."""
         self.needs_keys = False
-        """Whether each of its records must have a key: the topic is compacted by it."""
+        """Whether each of its records must have a key: the topic is compacted by keys."""
         self.needs_schemas = False
         """Whether each value must have a schema id that is valid for the topic."""
         self.frames: dict[bytes, int] = NO_FRAMES
-        """The schema ids of its values, once it was judged, each with the number of its first record."""
+        """The schema ids of its values, set when it was checked, each with the number of its first record."""
         self.times: Times | None = None
-        """The times of its records, once it was judged."""
+        """The times of its records, set when it was checked."""
         self.append: Append | None = None
         self.transaction: str | None = None
-        """The transactional id whose transaction it begins, or adds its partition to, by itself."""
+        """The transactional id, if the batch itself begins the transaction or adds its partition to it."""
 
 
 def _takes_long(size_bytes: int, codec: int) -> bool:
-    """Return whether judging a batch would hold up the event loop."""
+    """Return whether checking a batch would hold up the event loop."""
     if engine.get_loaded(validation.KERNEL_MODULE) is None:
-        return size_bytes > INLINE_TWIN_BYTES
+        return size_bytes > INLINE_FALLBACK_BYTES
     return size_bytes > INLINE_COMPRESSED_BYTES.get(codec, INLINE_BYTES)
 
 
 def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bool:
-    """Judge the batches of the request at ``source[start:]``; return False if that is left to a worker."""
+    """Check the batches of the request at ``source[start:]``; return False if a worker has to do it."""
     for batch in batches:
         facts = batch.facts
         if facts is None:
@@ -89,7 +89,7 @@ def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bo
                         source, at, facts, INLINE_PLAIN_BYTES, needs_keys=batch.needs_keys
                     )
                 except BatchRejected:
-                    # it may be right, and larger than what is decompressed here
+                    # it may be valid, but larger than what is decompressed here
                     return False
             if batch.needs_schemas:
                 batch.frames = find_schema_frames(source, at, facts)
@@ -99,7 +99,7 @@ def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bo
 
 
 def judge(source: Bytes, batch: PartitionBatch) -> None:
-    """Judge a batch of the request that ``source`` is, however long it takes."""
+    """Check a batch of the request ``source``, however long it takes."""
     if batch.facts is None:
         return
     batch.refused = None
@@ -112,7 +112,9 @@ def judge(source: Bytes, batch: PartitionBatch) -> None:
 
 
 def without_traceback(error: LadingError) -> LadingError:
-    """Return an error that is kept as a value, without what it saw: the frames that it passed would keep themselves
-    alive by it, and with them whatever a request had in hand."""
+    """Return an error without its traceback, to be kept as a value.
+
+    The frames of the traceback refer to the error and keep each other alive, and with them all that a request used.
+    """
     error.__context__ = None
     return error.with_traceback(None)

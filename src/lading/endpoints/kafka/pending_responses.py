@@ -15,8 +15,9 @@ T = TypeVar("T")
 
 
 _PASSING: Final = frozenset({Reason.STOPPING, Reason.DISK_FULL, Reason.READ_ONLY})
-"""Clients look for the coordinator anew and ask it again, as after the real one's storage errors; any code of storage
-would be final to them, in a transaction for the producer itself."""
+"""Sent for failures that pass: clients look up the coordinator again and repeat the request, as after storage errors of
+the real one; any other storage error would be final for them, in a transaction even for the producer.
+"""
 
 
 def coordinator_code(error: Refusal) -> int:
@@ -27,7 +28,7 @@ def coordinator_code(error: Refusal) -> int:
 def complete_with(
     answer: PendingResult[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
 ) -> Fields | Awaitable[Fields]:
-    """Return the fields of a response, at once if it is there."""
+    """Return the fields of a response, at once if the result is already known."""
 
     def made(done: PendingResult[T]) -> Fields:
         return fields(done.value) if done.error is None else refused(done.error)
@@ -42,7 +43,7 @@ def complete_with(
         try:
             future.set_result(made(done))
         except Exception as error:
-            # the caller logs it and closes; a callback that raises would leave the client waiting for ever
+            # the caller logs it and closes the connection; if a callback raised, the client would wait for ever
             future.set_exception(error)
 
     answer.add_done_callback(finish)

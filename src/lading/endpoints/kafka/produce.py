@@ -1,6 +1,6 @@
 """Produce: from the request's bytes straight into the log's open chunk, acknowledged when durable (kafka.md 2.3).
 
-Every request goes one way: its head is looked up, or parsed; its batches are judged, here or in a worker, and appended
+All requests take the same way: the head is looked up, or parsed; batches are checked, here or in a worker, and appended
 in their order; the response is sent when all of them are durable or refused.
 
 ``acks`` 1 and -1 mean the same here: the response comes when the messages are as durable as the broker's setting
@@ -78,27 +78,27 @@ log = logging.getLogger(__name__)
 Bytes = NDArray[np.uint8]
 
 IN_PLACE_BYTES: Final = 64 << 10
-"""A batch of this size or more is written from the receive buffer, as a chunk of its own."""
+"""A batch of at least this size is written from the receive buffer, as a chunk of its own."""
 
 ACKS: Final = (0, 1, -1)
 ROWS_INLINE: Final = 100
-"""A request of more topics and partitions is taken in turns: each costs 50 microseconds."""
+"""A request with more topics and partitions than this is handled in turns: each costs 50 microseconds."""
 
 _HEAD = struct.Struct(">hhi")
 _PARTITION = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
 _TAGS_BYTES: Final = 3
-"""Behind the records of a request for one partition: its tags, the topic's, the request's."""
+"""Bytes after the records of a request for one partition: tags of the partition, the topic and the request."""
 
 
 class ProduceHandler:
-    """Takes Produce requests; one for all connections."""
+    """Handles Produce requests; one for all connections."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._broker = context.broker
         self.routes: UserRouteCaches[tuple[int, bytes], ProduceRoute] = UserRouteCaches(context.broker.topology)
-        """By user, version and head."""
+        """Known routes, by user, version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
         self._default_before_max_us = to_time_bound_us(context.settings.message_timestamp_before_max_ms)
         self._default_after_max_us = to_time_bound_us(context.settings.message_timestamp_after_max_ms)
@@ -106,17 +106,17 @@ class ProduceHandler:
         self._messages_in = context.services.metrics.messages_in.values
 
     def receive(self, connection: RequestContext, start: int, end: int) -> None:
-        """Take the request ``inbox.view[start:end]``. Raises MalformedMessage if the connection must be closed."""
+        """Handle the request ``inbox.view[start:end]``. Raises MalformedMessage if the connection must be closed."""
         pending = self._read_known(connection, start, end) or self._read(connection, start, end)
         try:
             self._begin(pending, start, end)
         except BaseException:
-            # the connection closes after the earlier responses, which must not wait for this one
+            # the connection closes after the earlier responses, which must not wait for this request
             pending.give_up()
             raise
 
     def _read_known(self, connection: RequestContext, start: int, end: int) -> PendingProduce | None:
-        """Return the request if it is one batch after a known head, else None."""
+        """Return the request if it consists of a known head and one batch, else None."""
         inbox = connection.inbox
         at = start + PREFIX_AT + connection.produce_head_bytes
         if at + _PARTITION.size > end:
@@ -139,7 +139,7 @@ class ProduceHandler:
         return PendingProduce(connection, correlation, route.acks, route.layout, [batch])
 
     def _read(self, connection: RequestContext, start: int, end: int) -> PendingProduce:
-        """Return any request, parsed; the head of one for a single partition is remembered."""
+        """Parse and return any request; if it is for a single partition, its head is remembered."""
         inbox = connection.inbox
         frame = inbox.view[start:end]
         head = parse_request_header(frame)
@@ -169,7 +169,7 @@ class ProduceHandler:
         return PendingProduce(connection, head.correlation, request.acks, layout, batches)
 
     def receive_many(self, connection: RequestContext, start: int, end: int) -> None:
-        """Take the request ``inbox.view[start:end]``, in turns; ``receive`` has found more rows in it than it takes.
+        """Handle the request ``inbox.view[start:end]`` in turns, as it has more rows than ``receive`` handles.
 
         Its memory is reserved. Later requests wait.
         """
@@ -218,7 +218,7 @@ class ProduceHandler:
         connection.hold(False)
 
     def _find_problem(self, connection: RequestContext, version: int, request: ProduceRequest) -> LadingError | None:
-        """Return why all batches of a request are refused, or None."""
+        """Return why the whole request is refused, or None."""
         problem = _version_or_acks(version, request.acks)
         if problem is None and request.transactional_id is not None:
             name = request.transactional_id.decode(errors="replace")
@@ -272,7 +272,7 @@ class ProduceHandler:
             (batch,) = batches
             at = start + batch.start
             if batch.facts is not None and batch.facts.size_bytes >= IN_PLACE_BYTES and at >= BEFORE_IN_PLACE_BYTES:
-                # what lies before the batch is understood: the head of this request, and earlier ones
+                # everything before the batch is known: the head of this request, and earlier ones
                 source = InPlace(inbox.array, at)
             elif end == inbox.have:
                 source = connection
@@ -281,7 +281,7 @@ class ProduceHandler:
         pending.settle()
 
     def _judge_in_worker(self, pending: PendingProduce, frame: memoryview) -> None:
-        """Judge in a worker; what the connection sends next waits, so that the order of its batches stays."""
+        """Check in a worker; later requests of the connection wait, so that its batches stay in order."""
         connection = pending.connection
         copy = np.frombuffer(bytes(frame), np.uint8)
 
@@ -304,7 +304,7 @@ class ProduceHandler:
     def _append_all(
         self, pending: PendingProduce, batches: Sequence[PartitionBatch], array: Bytes, start: int, source: object
     ) -> None:
-        """Append those of the batches at ``array[start:]`` that are not refused.
+        """Append the batches at ``array[start:]`` that are not refused.
 
         ``source`` is as in ``Appender.append``.
         """
@@ -321,7 +321,7 @@ class ProduceHandler:
                 pending.connection.tell_old_format(str(refused))
 
     def _append(self, batch: PartitionBatch, array: Bytes, start: int, source: object) -> Append:
-        """Append the batch at ``array[start:]``, which was judged; Refusal."""
+        """Append the batch at ``array[start:]``, which was checked. Raises Refusal."""
         partition, facts, times = batch.partition, batch.facts, batch.times
         assert partition is not None and facts is not None and times is not None
         append_ms = None
@@ -349,7 +349,7 @@ class ProduceHandler:
         return append
 
     def _require_schemas(self, batch: PartitionBatch, topic: Topic) -> None:
-        """Raise BatchRejected, with the records concerned, if a schema id is not one of the topic's subject."""
+        """Raise BatchRejected, which names the records, if a schema id does not belong to the topic's subject."""
         strategy = topic.settings.subject_strategy or TOPIC
         errors = []
         for frame, number in batch.frames.items():
@@ -391,7 +391,7 @@ def _write(
 
 
 def _find_transaction(version: int, request: ProduceRequest) -> str | None:
-    """Return the transactional id whose transaction the request begins by itself, or None."""
+    """Return the transactional id if the request itself begins the transaction, else None."""
     if version < BEGINS_FROM or request.transactional_id is None:
         return None
     return request.transactional_id.decode(errors="replace")
@@ -408,7 +408,7 @@ def _version_or_acks(version: int, acks: int) -> LadingError | None:
 
 
 class PendingProduce:
-    """A request under way: its response goes out when all of its batches are durable, or refused."""
+    """A request in progress: its response is sent when all of its batches are durable or refused."""
 
     __slots__ = ("_acks", "_correlation", "_layout", "_slot", "_waiting", "batches", "connection")
 
@@ -426,17 +426,17 @@ class PendingProduce:
         self._acks = acks
         self._layout = layout
         self._waiting = 1
-        """Appends under way, and one for the request until all of them are begun."""
+        """Number of appends in progress, plus one for the request until all of them have begun."""
         self._slot = connection.responses.slot()
 
     def wait_for(self, append: Append) -> None:
-        """Answer after an append is done."""
+        """Respond after an append is done."""
         if not append.done:
             self._waiting += 1
             append.add_done_callback(self.settle)
 
     def settle(self, append: Append | None = None) -> None:
-        """Note that an append is done, or, without one, that all are begun."""
+        """Note that an append is done, or, without one, that all have begun."""
         self._waiting -= 1
         if self._waiting:
             return
@@ -464,14 +464,14 @@ class PendingProduce:
 
 
 class PendingManyProduce(PendingProduce):
-    """A request for many partitions: a worker makes its response."""
+    """A request for many partitions, whose response a worker makes."""
 
     __slots__ = ("reservation",)
 
     reservation: MemoryReservation
 
     def expect(self, acks: int, layout: ResponseLayout) -> None:
-        """Take note of what the request turns out to be."""
+        """Note the acks of the request, and the layout of its response, once its beginning was read."""
         self._acks, self._layout = acks, layout
 
     def settle(self, append: Append | None = None) -> None:
@@ -488,7 +488,7 @@ class PendingManyProduce(PendingProduce):
         failed = next((outcome for outcome in outcomes if outcome.error), None)
         response = encode_response(self._layout, self._correlation, outcomes)
         if self.connection.throttle_end_us:
-            # here: to copy ten megabytes keeps the loop for 30 ms
+            # in the worker: copying ten megabytes keeps the loop for 30 ms
             response = with_throttle(self._layout, response, self.connection.throttle_ms)
         return failed, response
 

@@ -1,7 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas: Kafka's view of the quotas of users.
 
-Quotas here are of users, one by one or of all who have none of their own (``--entity-default``). Those of client ids
-and addresses are refused by name: a client chooses its own id, and addresses have ``connections.peer_share``.
+Quotas here belong to one user, or to all users without a quota of their own (``--entity-default``). Quotas of client
+ids and addresses are refused by name: a client chooses its own id, and addresses have ``connections.peer_share``.
 
 * DescribeClientQuotas and AlterClientQuotas 0-1. 1 tagged fields (KIP-546).
 """
@@ -23,7 +23,7 @@ from .handling import Answer, Context, Fields, Handler, Request, Session
 USER: Final = "user"
 EXACT, DEFAULT, ANY = range(3)
 KINDS_NAMED: Final = 4
-"""At most this many kinds of an entity are in an error; a request may have a hundred thousand."""
+"""An error names at most this many kinds of entities; a request may have a hundred thousand."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -40,12 +40,12 @@ class ClientQuotas:
         self._change = context.services.authenticator.change
 
     def describe(self, session: Session, request: Request) -> Answer:
-        """Return the quotas that fit all components; one of another entity than users fits none."""
+        """Return the quotas that match all components; a component for anything but users matches none."""
         return take_turns(self._describe(request.body))
 
     def _describe(self, body: Any) -> Turns[Fields]:
         rows, turn = [], TurnCounter()
-        # a table is replaced, never changed
+        # safe without a copy: a table is replaced, never changed
         for name, quota in self._access.table.quotas.items():
             is_wanted = bool(body.components) or not body.strict
             for component in body.components:
@@ -82,7 +82,7 @@ class ClientQuotas:
             await turn.give_way()
         if changed and not body.validate_only:
             try:
-                # in one change: each writes the file of all users
+                # in one change, as each change writes the file of all users
                 await self._change(self._access.set_quotas(changed))
             except LadingError as error:
                 failed = {"error_code": UNKNOWN_SERVER_ERROR, "error_message": str(error)}
@@ -107,7 +107,7 @@ def _values(quota: Quota) -> list[Fields]:
 
 
 def _name_of(entity: Sequence[Any]) -> str:
-    """Return the user whom an entry is about. Raises Refusal if it is about anything else."""
+    """Return the user that an entry is about. Raises Refusal if it is about anything else."""
     if len(entity) != 1 or entity[0].entity_type != USER:
         kinds = " and ".join(str(one.entity_type) for one in entity[:KINDS_NAMED]) or "nothing"
         raise Refusal(Reason.INVALID_QUOTA, f"quotas are of users here, not of {kinds}; use --entity-type users")

@@ -51,7 +51,7 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
     scram_users.handlers,
     client_metrics.handlers,
 )
-"""Each gives its handlers by API key. An API without a handler is not listed to clients."""
+"""Modules that return their handlers by API key. An API without a handler is not listed to clients."""
 
 
 def handlers(context: Context) -> dict[int, Handler]:
@@ -76,11 +76,11 @@ _OF_MEMBERS: Final = frozenset(
         versions.TXN_OFFSET_COMMIT,
     )
 )
-"""Requests by which a consumer says what its group is."""
+"""Requests by which a consumer names its group."""
 
 
 def note_groups(context: Context, handler: Handler) -> Handler:
-    """Return the handler of requests of members, which has filters know of the groups and client.ids first."""
+    """Return the handler of requests of members, which first notes their groups and client.ids for the filters."""
     filters = context.broker.group_filters
 
     def handle(session: Session, request: Request) -> Answer:
@@ -96,5 +96,5 @@ def note_groups(context: Context, handler: Handler) -> Handler:
 
 
 def list_advertised_keys(found: Collection[int]) -> list[int]:
-    """Return the keys of the APIs that clients are offered: handled ones and two without a handler."""
+    """Return the keys of the APIs that clients are offered: all with a handler, and two without."""
     return [key for key in SERVED if key in (PRODUCE, FETCH, API_VERSIONS) or key in found]

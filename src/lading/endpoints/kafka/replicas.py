@@ -1,4 +1,4 @@
-"""Replicas and leaders, for tools made for many brokers: one directory, one leader, nothing moves.
+"""Replicas and leaders, for tools made for many brokers: here there is one directory and one leader, and nothing moves.
 
 * AlterReplicaLogDirs 1-2, DescribeLogDirs 1-5 (KIP-113). 2 tagged fields; DescribeLogDirs 3 an error of the whole, 4
   size and free bytes of the disk (KIP-827), 5 whether it takes no new partitions (KIP-1066), always false here.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
 
 QUORUM_TOPIC: Final = "__cluster_metadata"
-"""The topic that controllers of Apache Kafka agree on; its one partition is what a quorum is described by."""
+"""The topic by which the controllers of Apache Kafka agree; a quorum is described by its one partition."""
 _LEADS: Final = "the one broker leads every partition: there is nothing to elect"
 
 
@@ -67,7 +67,7 @@ class _Handlers:
         return take_turns(self._directories(request))
 
     def _directories(self, request: Request) -> Turns[Fields]:
-        """Return the data directory, its disk, and the size of the partitions asked for; null asks for all."""
+        """Return the data directory, its disk, and the sizes of the requested partitions; null requests all."""
         directory = self._context.services.settings.data.absolute()
         row: dict[str, Any] = {"log_dir": str(directory), "error_code": 0, "topics": []}
         disk = measure_disk(directory)
@@ -87,7 +87,7 @@ class _Handlers:
         return {"error_code": 0, "results": [row]}
 
     def _place(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:
-        """Return a partition's row; what does not exist has no size, and no row."""
+        """Return the row of a partition; a partition that does not exist has no row."""
         try:
             topic = self._context.topics.find(name)
         except Refusal:
@@ -95,7 +95,9 @@ class _Handlers:
         return topic, [topic.partitions[number] for number in numbers if 0 <= number < len(topic.partitions)]
 
     def elect(self, session: Session, request: Request) -> Answer:
-        """Refuse elections, as none is ever needed; for all partitions Kafka lists only those that had one: none."""
+        """Refuse elections, as none is ever needed. For all partitions Kafka lists only those with an
+        election: none.
+        """
         return take_turns(self._elect_leaders(request))
 
     def _elect_leaders(self, request: Request) -> Turns[Fields]:
@@ -119,7 +121,7 @@ class _Handlers:
         return {"partition_id": number, "error_code": ELECTION_NOT_NEEDED, "error_message": _LEADS}
 
     def moving(self, session: Session, request: Request) -> Fields:
-        """Return the partitions on their way to other brokers: none."""
+        """Return the partitions that are moving to other brokers: none."""
         return {"error_code": 0, "error_message": None, "topics": []}
 
     def reassign(self, session: Session, request: Request) -> Answer:
@@ -154,7 +156,7 @@ class _Handlers:
         return {"partition_index": number, "error_code": code, "error_message": message}
 
     def move_directories(self, session: Session, request: Request) -> Answer:
-        """Place partitions in a directory: they are in the data directory, the only one."""
+        """Place partitions in a directory: only the data directory, which has them already, is accepted."""
         return take_turns(self._move_directories(request))
 
     def _move_directories(self, request: Request) -> Turns[Fields]:
@@ -181,7 +183,7 @@ class _Handlers:
         return NONE
 
     def describe_quorum(self, session: Session, request: Request) -> Answer:
-        """Describe this broker as the only voter; it has no log of metadata, hence no offset in it."""
+        """Describe this broker as the only voter; it has no metadata log, and so no offset in it."""
         return take_turns(self._describe_quorum(session, request))
 
     def _describe_quorum(self, session: Session, request: Request) -> Turns[Fields]:
@@ -207,7 +209,7 @@ def _quorum_row() -> Fields:
         "replica_id": NODE_ID,
         "replica_directory_id": _NO_DIRECTORY,
         "log_end_offset": 0,
-        # as Apache Kafka has it for the leader itself
+        # as Apache Kafka describes the leader itself
         "last_fetch_timestamp": -1,
         "last_caught_up_timestamp": now_us() // 1000,
     }

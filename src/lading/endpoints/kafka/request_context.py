@@ -20,30 +20,32 @@ R = TypeVar("R")
 
 
 class ProduceRoute(NamedTuple):
-    """Route of a request for one partition, from its head; its bytes are those from the client id to the partition."""
+    """The route of a request for one partition, by its head; the key is the bytes from the client id to the
+    partition.
+    """
 
     acks: int
     topic: Topic
     layout: ResponseLayout
     transaction: str | None
-    """The transactional id whose transaction its batches begin by themselves."""
+    """The transactional id, if its batches themselves begin the transaction."""
 
 
 class RequestContext(Protocol):
-    """The session of a request, as far as its response needs it."""
+    """The session of a request, with what its response needs of it."""
 
     inbox: Inbox
     responses: ResponseQueue
     is_lost: bool
-    """The connection is gone."""
+    """Whether the connection has ended."""
     principal: Principal | None
-    """The user that the connection acts for."""
+    """The user whose rights the connection has."""
     produce_routes: RouteCache[tuple[int, bytes], ProduceRoute]
-    """By version and head."""
+    """Known routes of Produce, by version and head."""
     fetch_topics: RouteCache[tuple[bool, bytes], Topic]
-    """By whether the name is an id, and the name."""
+    """Known topics, by whether the name is an id, and by the name."""
     produce_head_bytes: int
-    """Bytes of the head of its last Produce, 0 before the first: the next one most often has the same."""
+    """Size of the head of its last Produce, 0 before the first: the next head mostly has the same size."""
     throttle_end_us: int
     """The end of the wait for the last quota that was used up; 0 if none was."""
     cancels: set[Any]
@@ -51,37 +53,41 @@ class RequestContext(Protocol):
 
     @property
     def throttle_ms(self) -> int:
-        """How long the client is to send nothing, for the fields that say so."""
+        """How long the client should send nothing, for the field ``throttle_time_ms``."""
 
     def throttle(self, delay_us: int) -> None:
-        """Begin no more requests for this long."""
+        """Begin no requests for this long."""
 
     def count(self, name: str, error: int) -> None:
         """Count a response in the metrics."""
 
     def hold(self, is_held: bool) -> None:
-        """Make later requests wait for this one's work, or continue."""
+        """Make later requests wait for the work of this one, or let them continue."""
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when a worker has done ``work``, unless the client is gone before."""
+        """Call back when a worker has done ``work``, unless the client disconnects before."""
 
     def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when ``work`` is done, also if the client is gone before."""
+        """Call back when ``work`` is done, even if the client disconnects before."""
 
     def take_reservation(self) -> MemoryReservation:
-        """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
+        """Return the memory reserved for the long request that begins; it is released by ``release`` or at the
+        connection's end.
+        """
 
     def release(self, reservation: MemoryReservation) -> None:
-        """Return the memory of a completed request."""
+        """Release the memory of a completed request."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next pass of the event loop, also if the client is gone."""
+        """Call back in the next pass of the event loop, even if the client has disconnected."""
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+        """Call back after ``delay_us``, even if the client has disconnected; call the returned function to
+        cancel it.
+        """
 
     def wait_for_disk(self) -> None:
-        """After an append: begin no more while the broker is congested."""
+        """Begin no further requests while the broker is congested; called after an append."""
 
     def tell_old_format(self, sentence: str) -> None:
         """Log once that the client is older than message format 2."""
@@ -90,7 +96,7 @@ class RequestContext(Protocol):
         """Close the connection after the responses to earlier requests."""
 
     def refuse(self, slot: Slot, why: str) -> None:
-        """Give a place no response: the connection is closed when all before it are sent."""
+        """Send no response for a request: the connection is closed once all earlier responses are sent."""
 
     def origin(self) -> dict[str, str]:
-        """Return what a logger takes as ``extra`` for a line about this connection."""
+        """Return the ``extra`` of log lines about this connection."""

@@ -2,7 +2,7 @@
 
 PLAIN sends the password as it is: it is offered on TLS, to clients on this machine, and if a setting says so. The
 password may be an access token of the user. While no users are set up a login by PLAIN succeeds with any name.
-OAUTHBEARER (RFC 7628) takes tokens of the issuer of the settings, and is offered wherever PLAIN is: a person who sees a
+OAUTHBEARER (RFC 7628) takes tokens of the configured issuer, and is offered whenever PLAIN is, as anyone who sees a
 token can use it. The response to a login that expires says when, and the client may log in again before that (KIP-368).
 
 * SaslHandshake 0-1. 1 SaslAuthenticate follows; after 0 raw tokens would, which are not served (KIP-152).
@@ -43,7 +43,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 
 
 _Step = Callable[[SaslState, bytes, Session], Awaitable[tuple[Principal | None, bytes]]]
-"""Takes a message of the client; returns the principal, once that is known, and the response."""
+"""Handles one message of the client; returns the principal, once it is known, and the response."""
 
 
 class SaslLogins:
@@ -59,8 +59,8 @@ class SaslLogins:
 
     def shake_hands(self, session: Session, request: Request) -> Fields:
         if request.version == 0:
-            # listed for old librdkafka, which without it takes the whole API for missing, and which then uses version
-            # 1; after version 0 a client would send raw tokens instead of requests
+            # listed for old librdkafka: without it the client considers the whole API missing, and with it the client
+            # uses version 1; after version 0 a client would send raw tokens instead of requests
             session.end()
             return {"error_code": UNSUPPORTED_VERSION, "mechanisms": []}
         offered = self._list_mechanisms(session)
@@ -105,7 +105,7 @@ class SaslLogins:
         }  # fmt: skip
 
     async def _bear_token(self, state: SaslState, message: bytes, session: Session) -> tuple[Principal | None, bytes]:
-        """OAUTHBEARER: ``n,[a=authzid],\\x01auth=Bearer TOKEN\\x01[key=value\\x01…]\\x01`` (RFC 7628 section 3.1)."""
+        """Handle OAUTHBEARER: ``n,[a=authzid],\\x01auth=Bearer TOKEN\\x01[key=value\\x01…]\\x01`` (RFC 7628, 3.1)."""
         if state.refusal:
             raise Refusal(Reason.INVALID_TOKEN, state.refusal)
         head, _, rest = message[:TOKEN_BYTES_MAX].decode(errors="replace").partition("\x01")
@@ -127,7 +127,7 @@ class SaslLogins:
         return await self._log_in(message, session), b""
 
     async def _log_in(self, message: bytes, session: Session) -> Principal:
-        """PLAIN: ``[authzid] NUL authcid NUL password`` (RFC 4616)."""
+        """Handle PLAIN: ``[authzid] NUL authcid NUL password`` (RFC 4616)."""
         try:
             identity, name, password = message[:PLAIN_BYTES_MAX].decode().split("\0")
         except ValueError:

@@ -1,8 +1,8 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials: the passwords of users, as Kafka's tools change them.
 
-The tools send a salted password for one mechanism. A user has one password here: what one request says of a user takes
-the place of all that was kept of the old one, so that it is good nowhere any more. PLAIN and other protocols check it
-by the same verifier. A user that does not exist is added, without rights.
+The tools send a salted password for one mechanism. A user has one password here: the verifiers in a request replace all
+verifiers of the user's old password, so that it is accepted nowhere. PLAIN and other protocols check the new one by the
+same verifier. A user that does not exist is added, without rights.
 
 * DescribeUserScramCredentials 0 and AlterUserScramCredentials 0 (KIP-554).
 """
@@ -45,7 +45,7 @@ class _UserChange(NamedTuple):
     upsertions: list[Any]
 
     def names_a_mechanism_twice(self) -> bool:
-        """Return whether two of the rows are about the same mechanism."""
+        """Return whether two of the rows are for the same mechanism."""
         counts = Counter(row.mechanism for row in (*self.deletions, *self.upsertions))
         return max(counts.values()) > 1
 
@@ -58,7 +58,7 @@ class ScramUsers:
         self._change = context.services.authenticator.change
 
     def describe(self, session: Session, request: Request) -> Answer:
-        """Return all users who have verifiers, or those named.
+        """Return the named users, or all users who have verifiers.
 
         Users that the client may not see are reported as missing.
         """
@@ -118,11 +118,11 @@ class ScramUsers:
             await turn.give_way()
         if verifiers:
             try:
-                # in one change: each writes the file of all users
+                # in one change, as each change writes the file of all users
                 await self._change(self._access.set_scram_verifiers(verifiers, now_us=now_us()))
             except LadingError as error:
                 results |= dict.fromkeys(verifiers, _describe_error(error))
-        # a generator: the worker that encodes the response reads it
+        # a generator, which the worker that encodes the response reads
         rows = ({"user": name, "error_code": code, "error_message": text} for name, (code, text) in results.items())
         return {"results": rows}
 
@@ -143,7 +143,7 @@ class ScramUsers:
                 raise Refusal(
                     Reason.INVALID_PASSWORD, f"SCRAM takes {SCRAM_ITERATIONS_MIN} to {ITERATIONS_MAX} iterations"
                 )
-            # any salt is taken, as Apache Kafka does it: tools choose short ones, and each user has one of their own
+            # any salt is accepted, as in Apache Kafka: tools choose short ones, different for each user
             if not salted:
                 raise Refusal(Reason.INVALID_PASSWORD, f"user {name!r}: the salted password is empty; send a password")
             verifiers[mechanism] = make_verifier(mechanism, salted, salt, upsertion.iterations)
@@ -152,7 +152,7 @@ class ScramUsers:
     def _may(self, session: Session, right: Right, name: str) -> bool:
         user = self._access.table.users.get(name)
         if right is Right.ADMINISTRATE and user is not None and user.is_administrator:
-            # whoever may manage users takes over no administrator
+            # the right to manage users must not be enough to become an administrator
             return self._access.is_administrator(session.principal)
         return self._access.allows(session.principal, right, Resource(ResourceKind.USER, name))
 

@@ -1,4 +1,4 @@
-"""The Kafka endpoint: one broker of a cluster of one, on TCP."""
+"""The Kafka endpoint over TCP: the only broker of its cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KafkaServer(TcpServer):
         context = Context(services, settings, name)
         rare = handlers(context)
         idle_timeout_ms = services.settings.connections.idle_timeout_ms
-        # a consumer that is at work on what it got reads nothing more meanwhile
+        # a consumer that processes its messages reads nothing more meanwhile
         timeouts_ms = {Stage.BLOCKED: (idle_timeout_ms, "connections.idle_timeout_ms")}
         gate = Gate(services, name, timeouts_ms)
         shared = KafkaHandlers(context, ProduceHandler(context), Fetcher(context), rare, list_advertised_keys(rare))
@@ -42,5 +42,5 @@ class KafkaServer(TcpServer):
 
 
 def prepare_codecs_until(is_over: Callable[[], bool]) -> None:
-    """Prepare what requests of rare messages need, one API after the other, in a process in which nobody waits yet."""
+    """Prepare what rare requests need, one API after the other, in a process without clients so far."""
     prepare_codecs(takewhile(lambda _: not is_over(), SERVED))

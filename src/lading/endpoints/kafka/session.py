@@ -1,4 +1,6 @@
-"""One Kafka client: frames in, responses out in the order of the requests, several under way at a time (kafka.md 3)."""
+"""One Kafka client: frames in, responses out in the order of the requests, several in progress at a time
+(kafka.md 3).
+"""
 
 from __future__ import annotations
 
@@ -58,20 +60,22 @@ R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN: Final = 32
-"""Produce and Fetch requests of one connection that are begun before others have their turn."""
+"""Produce and Fetch requests of one connection that begin before others have their turn."""
 OTHER_REQUEST_COST: Final = 16
-"""Any other request counts as this many."""
+"""Any other request counts as this many of them."""
 UNANSWERED_MAX: Final = 128
-"""Requests of one connection under way; more are begun when some are completed."""
+"""Requests of one connection that may be in progress; more begin when some are completed."""
 
 ROWS_INLINE: Final = 200
-"""A response of more rows is encoded by a worker: a thousand take five milliseconds."""
+"""A response with more rows than this is encoded by a worker: a thousand rows take five milliseconds."""
 
 BODY_BYTES_INLINE: Final = 4 << 10
-"""A longer body of a rare request is decoded by a worker: it has hundreds of names, at ten microseconds each."""
+"""A longer body of a rare request is decoded by a worker: it has hundreds of names, which take ten
+microseconds each.
+"""
 
 BEFORE_LOGIN: Final = frozenset({versions.API_VERSIONS, versions.SASL_HANDSHAKE, versions.SASL_AUTHENTICATE})
-"""Response to a client that has to log in."""
+"""The error for a client that has to log in first."""
 
 _FETCH: Final = versions.FETCH
 _SIZE: Final = struct.Struct(">i")
@@ -85,14 +89,14 @@ class KafkaHandlers:
     producer: ProduceHandler
     fetcher: Fetcher
     rare: Mapping[int, Handler]
-    """By API key: everything but Produce and Fetch."""
+    """Handlers by API key, for everything but Produce and Fetch."""
     advertised_keys: list[int]
     """Keys of the APIs that ApiVersions lists."""
     session_ids: Iterator[int] = field(default_factory=partial(count, 1))
 
 
 class KafkaSession(ProtocolSession):
-    """One client; what produce and fetch see of it is a ``RequestContext``."""
+    """One client; produce and fetch see it as a ``RequestContext``."""
 
     limits = SessionLimits(unanswered_max=UNANSWERED_MAX, write_buffer_bytes=1 << 20)
 
@@ -105,15 +109,15 @@ class KafkaSession(ProtocolSession):
         self._appender = services.broker.appender
         self._client: Session | None = None
         self._must_log_in = False
-        """Only a login is served."""
+        """Whether only a login is served."""
         self._cancel_revoked: Callable[[], None] = ignore
         self._act_for("")
         self._is_old = False
         """Whether the log already says that the client is older than message format 2."""
         self._is_held = False
-        """Requests wait for the one before them."""
+        """Whether requests wait for the one before them."""
         self._reservation: MemoryReservation | None = None
-        """The memory of the long request that begins next."""
+        """The memory reserved for the long request that begins next."""
         self._reservations: set[MemoryReservation] = set()
         """The memory of requests that end with the connection."""
         self.principal: Principal | None = None
@@ -146,7 +150,7 @@ class KafkaSession(ProtocolSession):
         self._act_for(principal.name)
 
     def _act_for(self, user: str) -> None:
-        """Remember what requests lead to with all connections of this user."""
+        """Use the routes and topics known for this user, which all its connections share."""
         self.produce_routes = self._handlers.producer.routes.of(user)
         self.fetch_topics = self._handlers.fetcher.topics.of(user)
 
@@ -174,8 +178,8 @@ class KafkaSession(ProtocolSession):
                 return ReceiveResult.WAIT
             if requests_left <= 0:
                 return ReceiveResult.TURN
-            # the low byte of the API key: Produce and Fetch cost a tenth of the others, of which even a short one may
-            # have a long response
+            # compare only the low byte of the API key: Produce and Fetch cost a tenth of other requests, even short
+            # ones of which may have a long response
             requests_left -= 1 if size > 1 and inbox.view[start + 1] <= _FETCH else OTHER_REQUEST_COST
             if end <= inbox.at:
                 raise no_progress_error()
@@ -194,7 +198,7 @@ class KafkaSession(ProtocolSession):
                 else:
                     self._begin_metered(self.principal.meter, start, end)
             except RowsExceeded:
-                # a Produce of many partitions, of which nothing was begun: again, when it has its memory
+                # a Produce of many partitions, of which nothing has begun: it is read again once its memory is reserved
                 inbox.at = start - LENGTH_BYTES
                 self.requests_count -= 1
                 if not self._has_memory(size):
@@ -216,19 +220,20 @@ class KafkaSession(ProtocolSession):
     def lose(self) -> None:
         if self.inbox.have > self.inbox.at and not self.is_ended:
             self.connection.count_dropped("truncated")
-        # a hundred requests of each of hundreds of clients that leave together end in turns
+        # in turns: hundreds of clients that leave together may have a hundred requests each
         self._services.partings.call(self._end_requests())
         self._cancel_revoked()
         if self._client is not None:
             callbacks, self._client.on_lost = self._client.on_lost, []
             for callback in callbacks:
                 callback()
-            # a login that ends later changes nothing; and both would wait for a collection, as they refer to each other
+            # a login that ends later has no effect; and the two refer to each other, so that only the collector would
+            # free them
             self._client.log_in, self._client.end = lambda principal: None, lambda: None
         self._cancel_revoked = ignore
 
     def _end_requests(self) -> Iterator[Callable[[], object]]:
-        """Yield what ends each request that waits, and what releases the memory of each."""
+        """Yield functions that end each waiting request and release its memory."""
         if self._reservation is not None:
             yield self._reservation.release
         while self._reservations:
@@ -253,7 +258,7 @@ class KafkaSession(ProtocolSession):
     # -- what produce and fetch see
 
     def origin(self) -> dict[str, str]:
-        """Return what a logger takes as ``extra`` for a line about this connection."""
+        """Return the ``extra`` of log lines about this connection."""
         return self.connection.origin()
 
     def count(self, name: str, error: int) -> None:
@@ -261,28 +266,30 @@ class KafkaSession(ProtocolSession):
         self._requests[self._handlers.context.name, name, str(error)] += 1
 
     def hold(self, is_held: bool) -> None:
-        """Make later requests wait for this one's work, or continue."""
+        """Make later requests wait for the work of this one, or let them continue."""
         self._is_held = is_held
         if not is_held:
             self.connection.proceed()
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when a worker has done ``work``, unless the client is gone before."""
+        """Call back when a worker has done ``work``, unless the client disconnects before."""
         self.connection.run_in_worker(work, on_done)
 
     def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when ``work`` is done, also if the client is gone before."""
+        """Call back when ``work`` is done, even if the client disconnects before."""
         self.connection.run_to_end(work, on_done)
 
     def take_reservation(self) -> MemoryReservation:
-        """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
+        """Return the memory reserved for the long request that begins; it is released by ``release`` or at the
+        connection's end.
+        """
         reservation = self._take_reservation()
         assert reservation is not None
         self._reservations.add(reservation)
         return reservation
 
     def release(self, reservation: MemoryReservation) -> None:
-        """Return the memory of a completed request."""
+        """Release the memory of a completed request."""
         self._reservations.discard(reservation)
         reservation.release()
 
@@ -291,7 +298,9 @@ class KafkaSession(ProtocolSession):
         return reservation
 
     def _has_memory(self, size_bytes: int) -> bool:
-        """Return whether there is memory for what a long request becomes; if not, it begins when there is."""
+        """Return whether there is memory for a long request once it is decoded; if not, the request begins when there
+        is.
+        """
         if self._reservation is None:
             on_granted = partial(self.hold, False)
             self._reservation = self._services.requests.reserve(weigh_request(size_bytes), on_granted)
@@ -299,15 +308,17 @@ class KafkaSession(ProtocolSession):
         return not self._is_held
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next pass of the event loop, also if the client is gone."""
+        """Call back in the next pass of the event loop, even if the client has disconnected."""
         self.connection.call_soon(callback)
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+        """Call back after ``delay_us``, even if the client has disconnected; call the returned function to
+        cancel it.
+        """
         return self.connection.call_later(delay_us, callback)
 
     def wait_for_disk(self) -> None:
-        """After an append: begin no more while the broker is congested."""
+        """Begin no further requests while the broker is congested; called after an append."""
         if self._appender.congested:
             self.connection.wait_for_disk()
 
@@ -325,7 +336,7 @@ class KafkaSession(ProtocolSession):
             log.info("closing the connection: %s", why, extra=self.origin())
 
     def refuse(self, slot: Slot, why: str) -> None:
-        """Give a place no response: the connection is closed when all before it are sent."""
+        """Send no response for a request: the connection is closed once all earlier responses are sent."""
         self.close_on_error(why)
         slot.fill(())
 
@@ -347,11 +358,11 @@ class KafkaSession(ProtocolSession):
             self._dispatch(view[start:end])
 
     def _begin_metered(self, meter: QuotaMeter, start: int, end: int) -> None:
-        """Begin a request of a user with a quota; the user's next requests wait until the quota allows for its cost."""
+        """Begin a request of a user with a quota; the user's next requests wait until the quota has room again."""
         begun_us = now_us()
         view = self.inbox.view
         if end - start >= HEAD.size and view[start] << 8 | view[start + 1] == versions.PRODUCE:
-            # before it is begun: a response that is ready at once has the throttle time
+            # before the request begins: a response that is ready at once contains the throttle time
             self.throttle(meter.take_produced(end - start, begun_us))
         self._begin_request(start, end)
         if meter.times_requests:
@@ -365,7 +376,7 @@ class KafkaSession(ProtocolSession):
 
     @property
     def throttle_ms(self) -> int:
-        """How long the client is to send nothing, for the fields that say so."""
+        """How long the client should send nothing, for the field ``throttle_time_ms``."""
         return max(0, -(-(self.throttle_end_us - now_us()) // 1_000))
 
     def _dispatch(self, frame: memoryview) -> None:
@@ -382,7 +393,7 @@ class KafkaSession(ProtocolSession):
         body = frame[head.body_at :]
         if len(frame) > BODY_BYTES_INLINE or not is_prepared(head.key, head.version):
             reservation = self._take_reservation()
-            # what was received is overwritten by what comes next
+            # the received bytes are overwritten by the next ones
             work = self._decode_and_handle(handler, head, memoryview(bytes(body)), reservation)
             self._answer_later(head, work, reservation)
             return
@@ -409,9 +420,9 @@ class KafkaSession(ProtocolSession):
     async def _decode_and_handle(
         self, handler: Handler, head: RequestHeader, body: memoryview, reservation: MemoryReservation | None
     ) -> Fields | Framed:
-        """Return the response to a request that a worker decodes, as it is long, or the first of its version.
+        """Return the response to a request that a worker decodes: a long one, or the first of its version.
 
-        Later requests wait for its work, but not for the events it waits for.
+        Later requests wait for the work of this one, but not for events that it waits for.
         """
         try:
             decode = partial(decode_bounded_request, head.key, head.version, ROWS_MAX)
@@ -425,7 +436,7 @@ class KafkaSession(ProtocolSession):
             self.hold(False)
         if isinstance(answer, Awaitable):
             if reservation is not None:
-                # others may be waited for by the minute, and what is kept meanwhile is not the request
+                # release its memory: it may wait for minutes, and no longer needs the request
                 reservation.release()
             answer = await answer
         return answer
@@ -433,7 +444,7 @@ class KafkaSession(ProtocolSession):
     async def _finish(self, key: int, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
         """Return the response of work in turns, or of a change; later requests wait.
 
-        However short the request, its response may list all that the broker has: it waits for memory for that.
+        It waits for memory: even a short request may list everything that the broker has.
         """
         reservation = None
         try:
@@ -453,7 +464,7 @@ class KafkaSession(ProtocolSession):
         answer: Future[Fields],
     ) -> None:  # fmt: skip
         if reservation is not None:
-            # from here on it ends with the connection
+            # from here on the work ends with the connection
             self._reservations.add(reservation)
             if self.is_lost or answer.cancelled() or answer.exception() is not None:
                 self.release(reservation)
@@ -466,7 +477,7 @@ class KafkaSession(ProtocolSession):
         except Exception as error:
             if not isinstance(error, MalformedMessage):
                 log.exception("%s failed", versions.SERVED[key].name, extra=self.origin())
-            # its frames, of which this is one, refer to it: a cycle that keeps the connection
+            # break the cycle: the frames of the error, including this one, refer to it and would keep the connection
             error.__traceback__ = None
             self.refuse(slot, str(error))
 
@@ -474,7 +485,7 @@ class KafkaSession(ProtocolSession):
         self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed,
         reservation: MemoryReservation | None = None,
     ) -> None:  # fmt: skip
-        """Give the slot its response, by way of a worker if it is long."""
+        """Fill the response's slot; a worker encodes a long response."""
         name = versions.SERVED[key].name
         encode: Callable[[], bytes]
         if isinstance(answer, Framed):

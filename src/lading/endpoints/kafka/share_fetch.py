@@ -1,10 +1,10 @@
-"""ShareFetch and ShareAcknowledge (KIP-932): messages of share groups, and what becomes of each.
+"""ShareFetch and ShareAcknowledge (KIP-932): messages of share groups, and their acknowledgement.
 
 * ShareFetch 1-2, ShareAcknowledge 1-2. 1 most records (KIP-1206), size of batches; 2 records one by one (KIP-1206),
   renewal of the time for a record (KIP-1222).
 
-Here: the response to an acknowledgement is sent once that is durable. In both modes the most records are never
-exceeded. Like Apache Kafka, a connection has one of these requests under way: later ones wait.
+Here: an acknowledgement gets its response once it is durable. In both modes the bound of records is never exceeded. As
+in Apache Kafka, a connection has one of these requests in progress at a time: later ones wait.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MEMBER_CHARACTERS_MAX: Final = 36
 RENEWAL_FROM: Final = 2
 WAIT_MS_MAX: Final = 300_000
 RECORDS_MAX: Final = 8_192
-"""Most records of one response, whatever is asked for."""
+"""Bound of the records in one response, whatever the request allows."""
 _MS: Final = 1_000
 _BY_BATCH: Final = 0
 """The mode in which ranges of acquired records are cut to the size of a batch."""
@@ -94,7 +94,7 @@ class ShareHandlers:
     def _end_sessions(self, client: Session) -> None:
         self._watched.discard(client.id)
         closing = self._sessions.close_all(client)
-        # one session may read thousands of partitions
+        # in turns: one session may read thousands of partitions
         self._context.services.partings.call(ignore for _ in closing)
 
     def fetch(self, session: Session, request: Request) -> Answer:
@@ -141,7 +141,7 @@ class ShareHandlers:
         renews: bool,
         config: ShareGroupConfig,
     ) -> dict[Key, int]:
-        """Settle messages of several partitions; return the code of each partition once it is durable."""
+        """Settle messages of several partitions; return the code of each partition once that is durable."""
         results = await finish_in_turns(self._settle_in_turns(principal, share, topics, renews, config))
         if any(code == NONE for code in results.values()):
             pending = self._broker.catalog_commit.confirm()
@@ -204,7 +204,7 @@ class ShareHandlers:
         return NONE
 
     def _find_topic(self, principal: Principal | None, topic_id: bytes) -> tuple[Topic | None, int]:
-        """Return a topic that the user may read, or the code for one that is not there or not for it."""
+        """Return a topic that the user may read, or the error code if it does not exist or the user may not read it."""
         topic = self._broker.topology.topic_by_uuid(topic_id)
         if topic is None:
             return None, UNKNOWN_TOPIC_ID
@@ -229,7 +229,7 @@ class ShareHandlers:
                     return _refuse(INVALID_REQUEST, "a new share session has nothing to acknowledge", config)
                 self._sessions.groups.create(body.group_id)
                 if client.id not in self._watched:
-                    # once, however many sessions a connection opens
+                    # once for each connection, even if it opens several sessions
                     self._watched.add(client.id)
                     client.on_lost.append(partial(self._end_sessions, client))
                 share = await finish_in_turns(self._sessions.open(body.group_id, body.member_id, client))
@@ -254,7 +254,7 @@ class ShareHandlers:
         return rows.encode(config)
 
     def _update(self, principal: Principal | None, share: ShareSession, body: Any, rows: ShareRows) -> Turns[None]:
-        """Have the session read the partitions that the request adds, and not those that it forgets."""
+        """Make the session read the partitions that the request adds, and stop reading those that it removes."""
         turn = TurnCounter()
         for row in body.topics:
             topic_id = _to_bytes(row.topic_id)
@@ -280,7 +280,7 @@ class ShareHandlers:
         yield from self._forget_unreadable(principal, share, rows)
 
     def _forget_unreadable(self, principal: Principal | None, share: ShareSession, rows: ShareRows) -> Turns[None]:
-        """Report partitions of the session that are gone, or that the user may not read any more."""
+        """Report partitions of the session that were deleted, or that the user may not read any more."""
         turn = TurnCounter()
         codes_by_topic: dict[bytes, int] = {}
         for place, reader in list(share.readers.items()):
@@ -297,7 +297,7 @@ class ShareHandlers:
     async def _take(
         self, client: Session, share: ShareSession, request: Request, config: ShareGroupConfig, rows: ShareRows
     ) -> None:
-        """Take messages for the response, after a wait unless some are there."""
+        """Take messages for the response; if none are available, wait for some."""
         body = request.body
         count = min(body.max_records, RECORDS_MAX)
         size_bytes = min(max(body.max_bytes, 0), self._answer_bytes_max)
@@ -316,7 +316,7 @@ class ShareHandlers:
                 await self._encode(reader, deliveries, batch_size, rows)
 
     async def _take_some(self, share: ShareSession, count: int, size_bytes: int, config: ShareGroupConfig) -> bool:
-        """Take messages that are there; return whether there were any."""
+        """Take messages that are available; return whether there were any."""
         turn, has_some = Turn(), False
         for reader in share.take(count, size_bytes, config, now_us()):
             has_some |= bool(reader.deliveries)
@@ -370,7 +370,7 @@ class ShareHandlers:
         order = np.argsort(offsets, kind="stable")
         offsets, attempts = offsets[order], attempts[order]
         if len(unreadable):
-            # no reader could ever take them
+            # these are archived: no reader could ever read them
             lost = np.isin(offsets, unreadable)
             if not reader.is_lost:
                 reader.lane.finish(reader.subscriber, offsets[lost])
@@ -382,13 +382,13 @@ class ShareHandlers:
 
 
 class ShareRows:
-    """The partitions of a response, each with what it is to say."""
+    """The partitions of a response, each with its fields."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, dict[int, dict[str, Any]]] = {}
 
     def add(self, place: Key) -> dict[str, Any]:
-        """Return the row of a partition, new or not."""
+        """Return the row of a partition, created if it does not exist."""
         topic, number = place
         of_topic = self._rows.setdefault(topic, {})
         row = of_topic.get(number)
@@ -442,7 +442,7 @@ def list_parts(
 
 
 def _slice_wanted(run: Run, offsets: NDArray[np.int64]) -> Iterable[Bytes]:
-    """Return batches with these messages alone: of those that a filter selects whole ones would hold all others too."""
+    """Return batches with these messages alone: if a filter selects them, whole batches would contain others too."""
     return batch_slicing.slice_selected(run, int(offsets[0]), int(offsets[-1]) + 1, offsets)
 
 
@@ -458,7 +458,7 @@ def _convert(page: Page, first: int, end: int, fit: Fit, unreadable: list[int]) 
             log.exception("message %d cannot be converted for a share group", first)
             unreadable.append(first)
             return []
-    # all others are converted
+    # only these fail: all others are converted
     middle = (first + end) // 2
     return _convert(page, first, middle, fit, unreadable) + _convert(page, middle, end, fit, unreadable)
 
@@ -485,14 +485,14 @@ def _list_acquired(offsets: NDArray[np.int64], attempts: NDArray[np.int64], batc
 
 
 def _is_valid(first: int, last: int, before: int, kinds: list[int], kind_max: int) -> bool:
-    """Return whether a batch of acknowledgements is one by itself, and comes after the one before."""
+    """Return whether a batch of acknowledgements is valid in itself, and comes after the one before."""
     if first > last or first <= before or not kinds or (len(kinds) > 1 and len(kinds) != last - first + 1):
         return False
     return min(kinds) >= 0 and max(kinds) <= kind_max
 
 
 def _find_problem(body: Any) -> str | None:
-    """Return what is wrong with a request by itself, or None."""
+    """Return what is wrong with a request in itself, or None."""
     if not body.group_id:
         return "GroupId can't be empty."
     if not body.member_id or len(body.member_id) > MEMBER_CHARACTERS_MAX:
@@ -519,7 +519,7 @@ def _refuse(code: int, text: str, config: ShareGroupConfig) -> Fields:
 
 
 def _to_bytes(topic_id: Any) -> bytes:
-    # an id of zeros is None to the library
+    # the library decodes an id of zeros as None
     return bytes(16) if topic_id is None else topic_id.bytes
 
 

@@ -195,7 +195,7 @@ class ShareGroupHandlers:
     def _list_wanted(
         self, principal: Principal | None, group: str, topics: Sequence[Any] | None
     ) -> Iterator[tuple[str, Iterable[int]]]:
-        """Return the topics that are asked for, or all that the group reads and the user may know of."""
+        """Return the requested topics, or all topics that the group reads and the user may see."""
         if topics is not None:
             for row in topics:
                 yield row.topic_name, row.partitions
@@ -262,10 +262,10 @@ class ShareGroupHandlers:
         }
 
     def _open_channels(self, group: str, rows: Iterable[Any]) -> Turns[None]:
-        """Create the queues of a group that are missing. To find their beginning by time takes reads, hence turns."""
+        """Create the missing queues of a group, in turns: finding their start by time takes reads."""
         for row in rows:
             with suppress(Refusal):
-                # the error is reported with each partition
+                # the error is reported for each partition
                 topic = self._context.topics.find_to_change(row.topic_name)
                 if any(0 <= one.partition_index < len(topic.partitions) for one in row.partitions):
                     yield from self._context.broker.share_sessions.open_channel(group, topic)
@@ -302,7 +302,7 @@ class ShareGroupHandlers:
         }
 
     async def _write(self, steps: Iterable[Callable[[], None]]) -> Refusal | None:
-        """Take steps that write to the catalog, with one sync for all; return why the disk refuses them."""
+        """Run steps that write to the catalog, with one sync for all; return the error if the disk refuses them."""
         changes = self._context.broker.changes
         try:
             await self._context.services.changes.make(changes.write_all_to_catalog(iter(steps)))
@@ -325,7 +325,7 @@ def _describe_refusal(refusal: Refusal | None) -> Fields:
 
 
 def find_problem(body: Any) -> str | None:
-    """Return what is wrong with a heartbeat by itself, in Apache Kafka's words; None if it is complete."""
+    """Return what is wrong with a heartbeat in itself, in Apache Kafka's words; None if nothing is."""
     checks = (
         (not body.member_id, "MemberId can't be empty."),
         (not body.group_id, "GroupId can't be empty."),

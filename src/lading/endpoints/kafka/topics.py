@@ -6,7 +6,7 @@
 * CreatePartitions 0-3. 2 tagged fields; 3 as 2 (KIP-599).
 * DeleteRecords 0-2. 2 tagged fields (KIP-107).
 
-Here: replicas are one, whatever factor is asked for; assignments by hand may name this node alone.
+Here: every partition has one replica, whatever factor is requested; manual assignments may only name this node.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _BY_ID: Final = 6
 """The first version of DeleteTopics that can name topics by id."""
 _DEFAULT: Final = -1
 TOPICS_AT_ONCE: Final = 50
-"""How many topics of one request are created together; their rows of the catalog share a sync."""
+"""Topics of one request that are created together, so that their rows of the catalog share a sync."""
 
 
 class _Refused(Exception):
-    """A code and a sentence."""
+    """A refusal of one row: a code and a sentence."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class _Handlers:
         return {"topics": rows}
 
     async def _create_some(self, rows: list[Fields], wanted: Mapping[int, TopicSpec]) -> None:
-        """Create topics together and complete their rows, each by itself: one that fails takes no other with it."""
+        """Create topics together and complete their rows; if one fails, the others are still created."""
         services = self._context.services
         try:
             created = await services.changes.make(
@@ -118,7 +118,7 @@ class _Handlers:
                 rows[place] = {**rows[place], "topic_id": UUID(bytes=topic.uuid), "configs": configs}
 
     def _check_topic(self, asked: Any) -> tuple[int, TopicSettings]:
-        """Return how many partitions a topic is to have, and its settings. Raises what is wrong with them."""
+        """Return the number of partitions and the settings for a topic. Raises the error for invalid ones."""
         if not is_legal(asked.name):
             raise _Refused(INVALID_TOPIC, why_illegal(asked.name))
         if self._exists(asked.name):
@@ -166,7 +166,7 @@ class _Handlers:
                 if topic is None:
                     raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
                 if session is not None and not self._may_delete(session, topic):
-                    # a rule about this topic may deny what another one allows for all
+                    # checked one by one: a rule about this topic may deny what another one allows for all
                     raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
             else:
                 topic = self._context.topics.find(name)

@@ -39,7 +39,7 @@ class TransactionMarkers:
         return take_turns(self._write(request.body.markers))
 
     def _write(self, asked: list[Any]) -> Turns[Fields | Awaitable[Fields]]:
-        """Return the response when all that is written is on disk."""
+        """Return the response once all markers are on disk."""
         turn, now = TurnCounter(), now_us()
         markers: list[Fields] = []
         pending: list[tuple[Append, dict[str, Any]]] = []
@@ -64,7 +64,9 @@ class TransactionMarkers:
         return complete_with(_when_done(pending), lambda _: {"markers": markers}, lambda error: {"markers": markers})
 
     def _end(self, topic: str, number: int, marker: Any, now: int) -> Append | None:
-        """Raises ValueError at the id or epoch of no producer, which Apache Kafka has no code for either."""
+        """Write the end of the transaction. Raises ValueError for an impossible producer id or epoch, for which Kafka
+        has no code.
+        """
         partition = self._topology.resolve(topic).partition(number)
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise ValueError(f"producer {marker.producer_id}, epoch {marker.producer_epoch}")
@@ -73,7 +75,7 @@ class TransactionMarkers:
 
 
 def _when_done(pending: list[tuple[Append, dict[str, Any]]]) -> PendingResult[None]:
-    """Complete when all appends are done; one that failed leaves its code in its row."""
+    """Complete when all appends are done; a failed append leaves its code in its row."""
     answer: PendingResult[None] = PendingResult()
     left = len(pending)
     if not left:

@@ -1,6 +1,6 @@
 """Producer ids and transactions: InitProducerId to EndTxn, and positions that a transaction commits (kafka.md 3.3).
 
-* InitProducerId 0-5. 2 tagged fields; 3 a producer may go on with its id and epoch (KIP-360); 4 PRODUCER_FENCED
+* InitProducerId 0-5. 2 tagged fields; 3 a producer may continue with its id and epoch (KIP-360); 4 PRODUCER_FENCED
   (KIP-588); 5 TRANSACTION_ABORTABLE (KIP-890).
 * AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5. 2 PRODUCER_FENCED (KIP-588); 3 tagged fields; 4
   TRANSACTION_ABORTABLE (KIP-890), and AddPartitionsToTxn takes several transactions, from administrators alone, or
@@ -39,13 +39,13 @@ from .pending_responses import complete_with, coordinator_code
 
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
 _FENCED_FROM_ELSE: Final = 2
-"""From these versions on a fenced producer gets PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH."""
+"""From these versions on a fenced producer gets PRODUCER_FENCED; in earlier ones INVALID_PRODUCER_EPOCH."""
 _ABORTABLE_FROM: Final = {versions.TXN_OFFSET_COMMIT: 4, versions.ADD_PARTITIONS_TO_TXN: 5}
-"""From these versions on a producer without an open transaction may abort, and then continue."""
+"""From these versions on a producer may abort without an open transaction, and then continue."""
 _MANY_TRANSACTIONS_FROM: Final = 4
 _NEW_EPOCH_FROM: Final = 5
 _BEGINS_FROM: Final = 5
-"""From this TxnOffsetCommit on a transaction is begun by it."""
+"""From this version of TxnOffsetCommit on the request itself begins a transaction."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -136,7 +136,7 @@ class Transactions:
                 else:
                     found[topic.name, number] = partition
         for place, partition in found.items():
-            # others had their turn meanwhile
+            # checked again: others had their turn meanwhile
             if not self._context.broker.topology.has_partition(partition):
                 codes[place] = UNKNOWN_TOPIC
         code = OPERATION_NOT_ATTEMPTED if codes else NONE

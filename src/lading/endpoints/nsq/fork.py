@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
 VERSION: Final = "0.3.7-HA.1.13.0"
-"""Version in responses: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
+"""Version in responses: the fork's clients skip nodes whose version does not contain HA (nsq.md 5.3)."""
 
 YOUZAN: Final = "youzan"
-"""Value of ``nsq.compat`` with which errors are the fork's."""
+"""Value of ``nsq.compat`` that selects the fork's errors."""
 EXTENDED: Final = "extended"
 PLAIN: Final = "plain"
 """Forms a topic may be fixed to (TopicSettings.header_form); None leaves it to each client."""
@@ -20,6 +20,6 @@ PLAIN: Final = "plain"
 def takes_ext(topic: Topic) -> bool:
     """Return whether messages with an ext may be published to a topic.
 
-    Its readers see it in every response about the topic.
+    The topic's readers see this in every response about it.
     """
     return topic.settings.header_form != PLAIN

@@ -1,1 +1,1 @@
-"""The one way into the log, with the numbers of producers that send again."""
+"""The one way into the log, and the sequence numbers by which repeated batches are recognised."""

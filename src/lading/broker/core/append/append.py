@@ -4,9 +4,9 @@ Messages that arrive within one pass of the event loop share a chunk, a checksum
 arrive during the previous one (design.md Log). An ``Append`` is done when its messages are synced, or failed as a
 whole.
 
-If appends do not wait for the disk (``durability = "os"``), a source that is alone does not wait for the end of the
-pass either: its messages are written at once. A second source in the same pass ends that until the next flush. A batch
-that is large enough to be a chunk by itself is written at once too, from the buffer that holds it.
+If appends do not wait for the disk (``durability = "os"``), the only source of a pass does not wait for the end of the
+pass either: its messages are written at once. If a second source appends in the same pass, appends wait until the next
+flush. A batch that is large enough to be a chunk by itself is written at once too, from the buffer that holds it.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ __all__ = [
 
 LOG: Final = logging.getLogger("lading.broker")
 BEFORE_IN_PLACE_BYTES: Final = ENVELOPE_BYTES
-"""The bytes before messages that are overwritten if the messages are written straight from their receive buffer."""
+"""Bytes before the messages that are overwritten if the messages are written straight from their receive buffer."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Balanced:
-    """The partitions of the topic in turn."""
+    """Take the partitions of the topic in turn."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ByNumber:
-    """This partition, from 0."""
+    """Take this partition, counted from 0."""
 
     number: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ByHash:
-    """The partition that the dialect's hash of a key picks: ``choose(partitions_count) -> number``."""
+    """Take the partition that the dialect's hash of a key selects: ``choose(partitions_count) -> number``."""
 
     choose: Callable[[int], int]
 
@@ -74,7 +74,7 @@ class Appender(Component):
 
     def __init__(self, commit: Commit, counters: Counters, unsynced_bytes_max: int) -> None:
         self.on_pending: Callable[[], None] = ignore
-        """Called when an append begins to wait for ``flush`` and none waited before."""
+        """Called when an append begins to wait for ``flush`` while no other waits."""
         self.on_lost: Callable[[Partition, int], None] = _nothing_lost
         """Called with a partition and the offset from which on its appends have failed."""
         self._commit = commit
@@ -89,8 +89,11 @@ class Appender(Component):
         """The only source that has appended since the last flush."""
         self._relieved: list[Callable[[], None]] = []
         self.completions = CallbackQueue()
-        """Callbacks of syncs that are still to be called: a sync covers appends, and changes of the catalog, of many
-        connections, each of which sends its response then. Those of 200 connections in one pass took 35 ms."""
+        """Callbacks of completed syncs that are still to be called.
+
+        A sync covers appends, and changes of the catalog, of many connections, each of which then sends its response.
+        Those of 200 connections in one pass took 35 ms.
+        """
 
     @property
     def congested(self) -> bool:
@@ -107,11 +110,11 @@ class Appender(Component):
     def append(
         self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object = None
     ) -> Append:
-        """Append what ``write`` writes into at most ``room_bytes``; what it raises is raised, and nothing appended.
+        """Append what ``write`` writes into at most ``room_bytes``; if it raises, nothing is appended.
 
-        ``source`` is who appends, if it is read once in a pass of the event loop and nothing of it is left to read:
-        while no other source appends in the pass, nothing of it waits for the end. Or ``source`` is the messages
-        themselves, if they are so many that a copy costs more than a write of their own.
+        ``source`` identifies the sender, if it is read once in a pass of the event loop and has nothing left to read:
+        while no other source appends in the pass, its appends do not wait for the end of the pass. Or ``source`` is the
+        messages themselves, if there are so many that a copy would cost more than a separate write.
         """
         if source is not None:
             if isinstance(source, InPlace):
@@ -124,7 +127,7 @@ class Appender(Component):
             size_bytes, count, min_timestamp_us, max_timestamp_us = write(array, at, base_offset)
             base_offset = log.commit(size_bytes, count, min_timestamp_us, max_timestamp_us)
         except Refusal as refusal:
-            # if the log refuses, a full chunk before this one may be lost: its appends fail too
+            # if the log refuses, an earlier full chunk may be lost too: its appends fail as well
             if partition.pending and partition.pending[-1].end_offset > log.next_offset:
                 self._fail_from(partition, log.next_offset, refusal)
             raise
@@ -203,7 +206,7 @@ class Appender(Component):
             self._asked = False
             self._write()
             if self._before:
-                # a callback has asked to be called again
+                # a callback has requested another flush
                 self._ask()
 
     def _write(self) -> None:
@@ -216,11 +219,11 @@ class Appender(Component):
             except Refusal:
                 continue
             except Exception:
-                # the other partitions are not listed any more: without their turn they would never be written
+                # write the remaining partitions too: they are not listed any more, and would never be written
                 LOG.exception("partition %s: writing failed", partition)
 
     def close_chunk(self, partition: Partition) -> None:
-        """Write the open chunk: later appends go to another.
+        """Write the open chunk; later appends use a new one.
 
         If that fails, its appends fail, and the error is raised.
         """
@@ -245,7 +248,7 @@ class Appender(Component):
                 finished.append(append)
                 size_bytes += append.size_bytes
             self._counters.unsynced_bytes -= size_bytes
-            # nearly every sync covers few: those cost no call more
+            # nearly every sync completes few appends: those are called without another call
             if finished[CALLBACKS_AT_ONCE:] or self.completions.waiting:
                 self.completions.call(partial(append.finish, None) for append in finished)
             else:
@@ -257,9 +260,9 @@ class Appender(Component):
             self._relieve()
 
     def _relieve(self) -> None:
-        """Call back who waits until the broker is not congested, unless it is.
+        """Once the broker is not congested, call back the waiting callers.
 
-        Then the sync of what is on its way, or its failure, calls this.
+        While it is congested, the next sync that ends, or fails, calls this again.
         """
         if self.congested:
             return
@@ -282,7 +285,7 @@ class Appender(Component):
         for append in lost:
             append.finish(Refusal(refusal.reason, str(refusal)))
         if self._relieved:
-            # there may be no sync after this; in a pass of its own, since a client's request may be at work here
+            # there may be no sync after this; called in the next pass, since a client's request may be in progress here
             self.call_before_flush(self._relieve)
 
     def on_partition_deleted(self, partition: Partition) -> None:
@@ -300,7 +303,7 @@ class Appender(Component):
 
 
 def choose_partition(topic: Topic, choice: PartitionChoice) -> Partition:
-    """Return the partition an append goes to; refused if the topic has none, or not that one."""
+    """Return the partition for an append. Raises Refusal if the topic has none, or not the requested one."""
     match choice:
         case ByNumber(number):
             return topic.partition(number)

@@ -1,8 +1,7 @@
 """Appends of batches whose producer numbers its messages in each partition, so that a repeated batch is kept once.
 
-A batch takes one number a message; after the highest number comes 0. A batch with the next numbers is appended; a
-repetition of one of the last batches gets the offset of the first one. A higher epoch starts again at 0 and fences the
-lower one.
+Each message takes one number; after the highest number comes 0. A batch with the next numbers is appended; a repetition
+of one of the last batches gets the offset of the first one. A higher epoch starts again at 0 and fences the lower one.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from .append import Appender, Write, WriteResult
 from .writer_state import WriterStateManager
 
 SEQUENCES: Final = 1 << 31
-"""The number of sequences: after the highest one they begin again at 0."""
+"""The number of sequence numbers: after the highest one they begin again at 0."""
 
 
 class NumberedBatch(Protocol):
-    """Producer and sequence number of a batch in this partition; as text it names the producer and its epoch."""
+    """Producer and sequence number of a batch in this partition; its text names the producer and its epoch."""
 
     @property
     def writer(self) -> bytes:
-        """The producer as the name of a writer."""
+        """The producer in the form of a writer's name."""
 
     @property
     def epoch(self) -> int:
@@ -50,7 +49,7 @@ class NumberedBatch(Protocol):
 
 
 class NumberedAppender:
-    """Appends numbered batches for the protocols that have them."""
+    """Appends numbered batches, for the protocols that have them."""
 
     def __init__(self, appender: Appender, memory: WriterStateManager, counters: Counters) -> None:
         self._appender = appender
@@ -83,9 +82,9 @@ class NumberedAppender:
         *,
         in_new_chunk: bool = False,
     ) -> Append:
-        """Append a batch that is new and next, as ``Appender.append`` does, and remember it.
+        """Append a new batch with the next number, as ``Appender.append`` does, and remember it.
 
-        ``in_new_chunk``: nothing that was appended before it lies in its chunk.
+        With ``in_new_chunk`` it begins a chunk, without any earlier messages.
         """
         writers = self._memory.of(partition)
         try:
@@ -100,7 +99,9 @@ class NumberedAppender:
 
 
 def _noting(writers: Writers, batch: NumberedBatch, write: Write, high_watermark: int) -> Write:
-    """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
+    """Return ``write`` with a step that notes the batch as known; not after the disk write, as a snapshot may follow at
+    once.
+    """
 
     def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         written = write(array, at, base_offset)

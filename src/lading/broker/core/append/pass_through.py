@@ -1,7 +1,7 @@
-"""Chunks that a reader of their own dialect gets as they are stored, found with little work (design.md Log).
+"""Chunks that a reader of the same dialect gets as they are stored, found with little work (design.md Log).
 
-Most reads continue at the end of the last one, at the border of a chunk, and none of the following messages is hidden
-or of another dialect. All other reads are left to ``read.read``, which returns the same messages.
+Most reads continue at the end of the one before, at the border of a chunk, and no message there is hidden or of another
+dialect. All other reads are done by ``read.read``, which returns the same messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AHEAD_CHUNKS_MAX: Final = 64
 
 
 class Whole(NamedTuple):
-    """The bodies of whole chunks, and all messages up to, not including, ``end_offset``."""
+    """The bodies of whole chunks, with all messages before ``end_offset``."""
 
     bodies: list[memoryview]
     size_bytes: int
@@ -32,15 +32,17 @@ class Whole(NamedTuple):
 
 @dataclass(slots=True)
 class Ahead:
-    """Limit of looking ahead for one of the reads of a response.
+    """Limit of the read-ahead for the reads of one response.
 
-    The next one then has less to do, and others wait less.
+    Reading ahead leaves less work for the next read, but makes other clients wait longer.
     """
 
     bytes_left: int
 
     def take(self, before: ChunkRange | None, offset: int, max_bytes: int) -> int:
-        """Return how much to ask of the log for a reader who wants ``max_bytes`` and was given ``before`` last."""
+        """Return how many bytes to request of the log for a reader that wants ``max_bytes`` and got ``before`` in its
+        last read.
+        """
         if before is None or not before.base_offset < offset <= before.end_offset:
             return max_bytes
         if sum(len(part.bases) for part in before.parts) > _AHEAD_CHUNKS_MAX:
@@ -60,11 +62,11 @@ def whole_chunks(
     ahead: Ahead,
     counters: Counters,
 ) -> Whole | None:
-    """Return the chunk that begins with ``offset`` and those after it, to be passed on as they are stored.
+    """Return the chunk that begins with ``offset`` and those after it, to be sent as they are stored.
 
-    Returns at most ``max_chunks`` chunks of at most ``max_bytes``, fewer at the end of a segment; this counts as a
-    read. Returns None if no chunk of the dialect begins at ``offset``, or if it is too large, damaged, not wholly
-    visible to the reader, or lacks an offset: the caller then reads by ``read``.
+    Returns at most ``max_chunks`` chunks of at most ``max_bytes``, fewer at the end of a segment; the read is counted.
+    Returns None if no chunk of the dialect begins at ``offset``, or if it is too large, damaged, not wholly visible to
+    the reader, or lacks an offset: the caller then reads by ``read``.
     """
     log = partition.log
     limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
@@ -73,7 +75,7 @@ def whole_chunks(
     stretch = partition.cached_range
     first = -1 if stretch is None else _chunk_at(stretch, offset, limit, max_bytes)
     if first < 0:
-        # envelopes are not given out
+        # the envelopes before the bodies are not sent
         stretch = read_chunk_range(
             log, offset, ahead.take(stretch, offset, max_bytes + _AHEAD_CHUNKS_MAX * ENVELOPE_BYTES)
         )
@@ -90,7 +92,7 @@ def whole_chunks(
     behind = min(bisect_right(ends, starts[first] + max_bytes), stop)
     if behind <= first:
         return None
-    # envelopes lie between the bodies
+    # the envelopes between the bodies are not sent
     size_bytes = ends[behind - 1] - starts[first] - (behind - first - 1) * ENVELOPE_BYTES
     while behind < stop and size_bytes + ends[behind] - starts[behind] <= max_bytes:
         size_bytes += ends[behind] - starts[behind]
@@ -110,7 +112,7 @@ def whole_chunks(
 def _chunk_at(stretch: ChunkRange, offset: int, limit: int, wanted_bytes: int) -> int:
     """Return the number of the chunk that begins with ``offset``; -1 if none does.
 
-    Also returns -1 if less than ``wanted_bytes`` follow it although the log continues, up to ``limit``.
+    Also returns -1 if fewer than ``wanted_bytes`` follow it although the log continues, up to ``limit``.
     """
     if len(stretch.parts) != 1 or not stretch.base_offset <= offset < stretch.end_offset:
         return -1

@@ -1,6 +1,6 @@
 """State of the writers of each partition, kept over restarts: a snapshot when a segment closes, then the log.
 
-Only partitions that the catalog names are looked at. The blocks of a chunk are found by its dialect.
+Only partitions with writers, which the catalog lists, are read. A chunk's dialect finds the blocks in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCAN_BYTES: Final = 4 << 20
 
 
 class WriterStateManager(Component):
-    """Keeps ``Partition.writers`` true: at start, as segments close, when appends are lost."""
+    """Keeps ``Partition.writers`` correct: at a start, when segments are closed, and when appends are lost."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class WriterStateManager(Component):
         attempts: Attempts,
         on_cut: Callable[[Partition], None] = ignore,
     ) -> None:
-        """``on_cut`` is called if blocks that were appended to a partition are not in its log after all."""
+        """``on_cut`` is called if blocks that were appended to a partition turn out not to be in its log."""
         self._catalog = catalog
         self._attempts = attempts
         self._written: dict[Partition, None] = {}
@@ -49,7 +49,7 @@ class WriterStateManager(Component):
         appender.on_lost = self._truncate_writers
 
     def of(self, partition: Partition) -> Writers:
-        """Return the partition's writers; before its first one the catalog notes that there are some."""
+        """Return the partition's writers; before the first one, this is noted in the catalog."""
         if partition.writers is None:
             self._catalog.add_writer_partition(partition.topic.uuid, partition.number)
         return self._get_or_create_writers(partition)
@@ -78,10 +78,10 @@ class WriterStateManager(Component):
             writers.snapshot_ends = [snapshots[name].end_offset if name in snapshots else 0 for name in SNAPSHOTS]
             writers.snapshot_rolls = log.rolls_count
         while (span := log.read(at, SCAN_BYTES)) is not None:
-            # readers get the intact part of a damaged chunk: a writer that sends it again must not duplicate it
+            # readers get the intact part of a damaged chunk: if its writer sends it again, it must not be stored twice
             found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
             for run in found:
-                # of a chunk whose dialect code is damaged nothing is left
+                # a chunk with a damaged dialect code cannot be read at all
                 dialect = registry.dialect(run.dialect) if len(run.chunks) else None
                 if isinstance(dialect, SequencedDialect):
                     for numbered in dialect.iter_batches(run, at):
@@ -89,32 +89,32 @@ class WriterStateManager(Component):
                             apply_transaction_marker(partition, numbered.writer, numbered.base_offset, numbered.outcome)
                         writers.add(numbered, log.high_watermark)
             at = span.end_offset
-        # a disk that is full or fails stops no start: readers wait before what is not on disk
+        # a full or failing disk does not prevent the start: readers wait before messages that are not on disk
         with suppress(Refusal):
             log.sync_states()
 
     def on_synced(self, partition: Partition) -> None:
-        """Store a snapshot after a segment was closed, if possible while no append is under way."""
+        """Store a snapshot after a segment was closed, if possible while no append is in progress."""
         writers, log = partition.writers, partition.log
         if writers is None:
             return
         closed = log.rolls_count - writers.snapshot_rolls
         if closed > 1 or (closed and log.high_watermark == log.next_offset):
-            # a snapshot that the disk refuses waits for the next sync; appends that wait for this sync are completed
+            # a snapshot that the disk refuses is tried again at the next sync; the appends of this sync are completed
             # anyway
             self._attempts.attempt(self.snapshot, partition)
 
     def snapshot(self, partition: Partition, *, at_close: bool = False) -> None:
-        """Keep what is known of the partition's writers, so that a start reads only what comes after.
+        """Store what is known of the partition's writers, so that a start reads only later blocks.
 
         With ``at_close`` it is written when the log closes, together with those of other logs.
         """
         writers, log = partition.writers, partition.log
         if log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
-            # blocks that failed are forgotten here, yet may be on the disk: the next start has to read them
+            # failed blocks are forgotten here, but may be on the disk: the next start has to read them
             return
         if writers is not None:
-            # outcomes before the snapshot are not looked for again
+            # outcomes before the snapshot are not searched again
             log.sync_states()
             number = writers.choose_snapshot(log.high_watermark, log.next_offset)
             keep = log.snapshot_at_close if at_close else log.snapshot
@@ -148,12 +148,12 @@ class WriterStateManager(Component):
         if writers is None:
             return
         writers.truncate_from(offset)
-        # of a partition that is being deleted the snapshot goes with the rest
+        # the snapshot of a partition that is being deleted is deleted with it
         for number, end in enumerate(writers.snapshot_ends):
             if end > offset and partition in self._written:
-                # it was taken before these blocks were synced. A start that trusted it would take a writer that sends
-                # them again for one that repeats them, and would not read the blocks that are written at their offsets
-                # since
+                # this snapshot is older than the sync of these blocks. A start that trusted it would take a writer that
+                # sends them again for one that repeats them, and would not read the blocks that were written at their
+                # offsets since
                 self._attempts.attempt(self._forget_snapshot, partition, number)
         self._on_cut(partition)
 
@@ -161,7 +161,7 @@ class WriterStateManager(Component):
         writers, log = partition.writers, partition.log
         assert writers is not None, "had a snapshot"
         log.forget_snapshot(SNAPSHOTS[number])
-        # the next sync keeps one of what is left
+        # the next sync stores a snapshot of the remaining ones
         writers.snapshot_ends[number], writers.snapshot_rolls = 0, log.rolls_count - 1
 
 
@@ -186,12 +186,12 @@ def update_last_stable_offset(partition: Partition) -> None:
 def _load_snapshots(log: PartitionLog) -> dict[str, Snapshot]:
     """Return the valid snapshots of writers, by name."""
     found = ((name, log.load_snapshot(name)) for name in SNAPSHOTS)
-    # the log's own repairs delete those with lost blocks, but may have to wait
+    # the log's own repairs delete snapshots with lost blocks, but may have to wait
     return {name: one for name, one in found if one is not None and not _counts_lost_blocks(log, one)}
 
 
 def _counts_lost_blocks(log: PartitionLog, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot that was taken under load has blocks that were lost in a power cut.
+    """Return whether a snapshot taken during appends has blocks that were lost in a power cut.
 
     Their writer got no response and sends them again: they must not be taken for repetitions.
     """

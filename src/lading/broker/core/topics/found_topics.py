@@ -1,8 +1,8 @@
 """Recovery of topics at a start, if directories and catalog contradict each other.
 
-The catalog may be older than the directories (a copy put back, a write-ahead log that was damaged or deleted) or know
-nothing at all. A topic that lies there is taken in as its ``topic.json`` says, and never left out: its name would be
-given to a new topic beside the old data.
+The catalog may be older than the directories (a restored copy, a damaged or deleted write-ahead log) or empty. A topic
+that only has a directory is added as its ``topic.json`` describes it, never ignored: otherwise a new topic could get
+its name next to the old data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FoundTopics:
         self._described: dict[bytes, TopicDescription | None] = {}
 
     def reconcile(self, row: TopicRow) -> TopicRow:
-        """Return a listed topic with the partitions that its directory has; finish or undo interrupted deletes."""
+        """Return a listed topic with the partitions that are in its directory; finish or undo interrupted deletes."""
         described = self._describe(row.uuid)
         there, is_interrupted = self._directory.list_partitions(row.uuid)
         count = self._partitions_count(row, described, there)
@@ -42,7 +42,8 @@ class FoundTopics:
         return self._with_partitions(row, there)
 
     def describe_unlisted(self, uuid: bytes) -> TopicDescription | None:
-        """Return the description in a directory that is not listed; None if an interrupted create left it (removed).
+        """Return the description in a directory that is not listed; None, after removal, if an interrupted create left
+        it.
 
         Raises CorruptLog if it holds messages and no description.
         """
@@ -98,7 +99,7 @@ class FoundTopics:
         return before != description
 
     def _describe(self, uuid: bytes) -> TopicDescription | None:
-        """Return what a listed topic's file says; one that cannot be read is noted, and written anew."""
+        """Return the description in a listed topic's file; if that cannot be read, note it and write it anew."""
         described = None
         try:
             described = self._directory.take_description(uuid)
@@ -110,11 +111,12 @@ class FoundTopics:
         return described
 
     def _partitions_count(self, row: TopicRow, described: TopicDescription | None, there: set[int]) -> int:
-        """Return how many partitions there are: as the catalog says, unless directories and description show more."""
+        """Return the number of partitions in the catalog, or a higher one that directories and description show."""
         count = row.partitions
         later = 0 if described is None else described.partitions
         if later < count and described is not None and there.isdisjoint(range(later, count)):
-            # deleted since; an interrupted delete leaves renamed directories, and is undone if the catalog counts them
+            # partitions deleted meanwhile: an interrupted delete leaves renamed directories, and is undone if the
+            # catalog counts them
             deleting = self._directory.partitions_marked_deleted(row.uuid)
             return count if deleting.intersection(range(later, count)) else later
         while count in there and (count < later or self._directory.holds_messages(row.uuid, count)):
@@ -122,7 +124,7 @@ class FoundTopics:
         return count
 
     def _with_partitions(self, row: TopicRow, there: set[int]) -> TopicRow:
-        """Return the row if all its partitions are there; logs begun anew in empty directories get a later epoch."""
+        """Return the row if all its partitions exist; logs that begin anew in empty directories get a later epoch."""
         missing = set(range(row.partitions)) - there
         if missing:
             number = min(missing)
@@ -136,5 +138,5 @@ class FoundTopics:
             return row
         paths = ", ".join(str(self._directory.partition(row.uuid, number)) for number in empty)
         self._notes.append(f"topic {row.name!r}: {paths} held no file; a new log begins, what was there is lost")
-        # no epoch that was ever given out may come again: seconds since 1970 are above any count
+        # an epoch must never be used twice: seconds since 1970 are above any count
         return row._replace(next_epoch=max(row.next_epoch, self._now_us // 1_000_000))

@@ -10,7 +10,7 @@ from .topology_changes import TopologyChanges
 
 
 class ImmediateChanges:
-    """``TopologyChanges`` whose methods return when the change is done; Refusal if it cannot be."""
+    """``TopologyChanges`` whose methods return when the change is done. Raises Refusal for an impossible change."""
 
     def __init__(self, namespace: Namespace, changes: TopologyChanges) -> None:
         self._namespace = namespace
@@ -51,7 +51,7 @@ class ImmediateChanges:
         return self.create_topic(found.id, None, name, partitions_count, now_us=now_us)
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
-        """Give a topic other settings from now on."""
+        """Change the settings of a topic."""
         complete(self._changes.alter_topic(topic, settings))
 
     def delete_topic(self, stream_ident: int | str, topic_ident: int | str) -> None:
@@ -59,7 +59,7 @@ class ImmediateChanges:
         complete(self._changes.delete_topic(self._namespace.topic(stream_ident, topic_ident)))
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Add this many partitions, empty; groups rebalance."""
+        """Add this many empty partitions; groups rebalance."""
         complete(self._changes.add_partitions(topic, count))
 
     def delete_partitions(self, topic: Topic, count: int) -> None:

@@ -1,7 +1,7 @@
 """All streams and topics of a data directory, with their names and directories (design.md Names).
 
-Names are taken exactly as given: normalising them is the dialect's. A flat name means one topic only, so a create
-that would make two spellings equal is refused.
+Names are used exactly as given: dialects normalise them. A flat name stands for one topic only, so a topic whose flat
+name another topic has is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .found_topics import FoundTopics
 from .topic_names import find_free_id, require_id, require_name, require_other_name, require_other_target
 
 OpenLog = Callable[[Path, bytes, int], PartitionLog]
-"""(partition directory, topic id, epoch of a log that is created new) -> the open log."""
+"""(partition directory, topic id, epoch for a new log) -> the open log."""
 
 
 class Namespace:
@@ -35,7 +35,7 @@ class Namespace:
     def __init__(
         self, catalog: Catalog, directory: DataDirectory, open_log: OpenLog, partitions_max: int, now_us: int
     ) -> None:
-        """Opens the topics that the catalog lists and adopts those that only the directory has; ``notes`` lists these.
+        """Open the topics that the catalog lists and adopt those that only have a directory; ``notes`` lists these.
 
         Raises CorruptLog if a listed topic or partition has no directory, or if two directories claim one name.
         """
@@ -44,11 +44,11 @@ class Namespace:
         self._open_log = open_log
         self._partitions_max = partitions_max
         self.notes: list[str] = []
-        """Sentences about what a start found of topics that the catalog does not know, or not as they are."""
+        """Sentences about topics that a start found missing or different in the catalog."""
         self.version = 0
-        """Grows with each call of ``forget_routes``."""
+        """A number that grows with each call of ``forget_routes``."""
         self.wakeups = CallbackQueue()
-        """Calls back readers that wait."""
+        """Wakes waiting readers."""
         self._streams: dict[int, Stream] = {}
         self._streams_by_name: dict[str, Stream] = {}
         self._flat_names = FlatNames()
@@ -93,7 +93,7 @@ class Namespace:
         ident = described.topic_id if described.topic_id not in stream.topics else find_free_id(stream.topics)
         row = self._found.adopt(described, stream.id, ident)
         self._catalog.add_topic(row)
-        # only the log shows who wrote there with numbers or in transactions
+        # only the log shows whether producers with numbers or transactions wrote to it
         self._catalog.add_writer_partitions(uuid, row.partitions)
         self._open_listed(row)
 
@@ -108,7 +108,9 @@ class Namespace:
         return self._topics_by_uuid.values()
 
     def list_topics(self) -> list[Topic]:
-        """Return all topics by the ids of their streams and their own; the list stays while topics come and go."""
+        """Return all topics by the ids of their streams and their own; the list stays the same when topics are added or
+        deleted.
+        """
         return [topic for stream in self.streams() for topic in stream.list_topics()]
 
     def stream(self, ident: int | str) -> Stream:
@@ -139,28 +141,30 @@ class Namespace:
         return topic
 
     def topic_by_uuid(self, uuid: bytes) -> Topic | None:
-        """Return a topic by its 16 bytes."""
+        """Return a topic by its 16-byte id."""
         return self._topics_by_uuid.get(uuid)
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic a flat name means, or None."""
+        """Return the topic that a flat name stands for, or None."""
         return self._flat_names.find(name)
 
     def resolve(self, name: str) -> Topic:
-        """Return the topic a flat name means: ``t`` in ``default``, or ``s.t``."""
+        """Return the topic that a flat name stands for: ``t`` in ``default``, or ``s.t``."""
         if (topic := self._flat_names.find(name)) is None:
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist; create it, or check the name")
         return topic
 
     def _find_topic(self, stream: Stream, name: str) -> Topic | None:
-        # equal flat names are refused at create, so the flat name finds it, if it is of this stream and name
+        # equal flat names are refused at creation, so the flat name finds the topic if its stream and name match
         topic = self._flat_names.find(flat_name(stream.name, name))
         return topic if topic is not None and topic.stream is stream and topic.name == name else None
 
-    # -- what changes are made of
+    # -- parts of changes
 
     def add_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
-        """Add a stream, also to the catalog; without an id ``default`` takes the top of u32, others the lowest free."""
+        """Add a stream, also to the catalog; without an id ``default`` gets the highest u32, others the
+        lowest free one.
+        """
         if ident is None:
             ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else find_free_id(self._streams)
         require_id(ident, "stream", Reason.INVALID_STREAM_ID)
@@ -183,10 +187,10 @@ class Namespace:
         return self.add_stream(None, name, now_us=now_us) if stream is None else stream
 
     def forget_routes(self) -> None:
-        """Have what was found by a name, and what was worked out of it, be looked up again.
+        """Invalidate all routes, so that names are looked up again.
 
-        To be called whenever a stream, topic or partition comes or goes, and when the settings of a topic change:
-        routes remember what depends on them, such as whether a topic takes extended messages.
+        To be called whenever a stream, topic or partition is created or deleted, and when the settings of a topic
+        change: routes contain facts that depend on them, such as whether a topic takes extended messages.
         """
         self.version += 1
 
@@ -207,7 +211,8 @@ class Namespace:
         now_us: int,
         settings: TopicSettings,
     ) -> Topic:
-        """Create a topic without partitions that lookups do not find yet; checks that it may have ``partitions_count``.
+        """Create a topic without partitions that lookups do not find yet, after a check that it may have
+        ``partitions_count``.
 
         Without ``ident`` it gets the lowest free id.
         """
@@ -222,12 +227,12 @@ class Namespace:
         return topic
 
     def renumber(self, topic: Topic) -> None:
-        """Give a topic that is not linked yet the lowest id that is free, and promise it that one."""
+        """Give a topic that lookups do not find yet the lowest free id, and reserve that for it."""
         topic.id = find_free_id(topic.stream.topics.keys() | topic.stream.promised_ids)
         topic.stream.promised_ids.add(topic.id)
 
     def require_new(self, topic: Topic) -> None:
-        """Raise Refusal unless its stream is there, and has neither the id nor the name."""
+        """Raise Refusal if its stream does not exist, or has a topic with the id or the name."""
         stream, name = topic.stream, topic.name
         self._require_stream(stream)
         if topic.id in stream.topics:
@@ -266,14 +271,14 @@ class Namespace:
             )
 
     def link_topic(self, topic: Topic) -> None:
-        """Add the topic to lookups."""
+        """Make lookups find the topic."""
         self.forget_routes()
         topic.stream.topics[topic.id] = topic
         self._flat_names.add(topic)
         self._topics_by_uuid[topic.uuid] = topic
 
     def unlink_topic(self, topic: Topic) -> None:
-        """Remove the topic from lookups."""
+        """Make lookups no longer find the topic."""
         self.forget_routes()
         del topic.stream.topics[topic.id]
         self._flat_names.remove(topic)
@@ -282,7 +287,9 @@ class Namespace:
     # -- names
 
     def reserve_topic_name(self, topic: Topic, name: str) -> None:
-        """Keep a name for a topic that is going to have it; flat names find it by both. Refusal if it cannot."""
+        """Reserve a name that a topic is about to get; flat names find it by both names. Raises Refusal if that is
+        impossible.
+        """
         stream = topic.stream
         self.require_current(topic)
         require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
@@ -291,7 +298,7 @@ class Namespace:
         self._flat_names.reserve(topic, name)
 
     def reserve_stream_name(self, stream: Stream, name: str) -> None:
-        """Keep a name for a stream that is going to have it; flat names find its topics by both."""
+        """Reserve a name that a stream is about to get; flat names find its topics by both names."""
         self._require_stream(stream)
         require_name(name, "stream", Reason.INVALID_STREAM_NAME)
         self._require_free_stream_name(name)
@@ -303,14 +310,16 @@ class Namespace:
         self._flat_names.reserve(stream, name)
 
     def require_reserved(self, renamed: Stream | Topic) -> None:
-        """Raise Refusal if what a name was reserved for was deleted meanwhile."""
+        """Raise Refusal if the topic or stream of a reserved name was deleted meanwhile."""
         if isinstance(renamed, Topic):
             self.require_current(renamed)
         else:
             self._require_stream(renamed)
 
     def settle_name(self, renamed: Stream | Topic, *, take: bool) -> None:
-        """End a reservation: the new name is the name if ``take``, and the other one is free."""
+        """End a reservation: with ``take`` the new name is the name and the old one free, otherwise the
+        other way round.
+        """
         self._flat_names.settle(renamed, take=take)
         if isinstance(renamed, Stream):
             known = self._streams.get(renamed.id) is renamed
@@ -323,7 +332,7 @@ class Namespace:
         """Close every log, all together."""
         close_logs([partition for topic in self._topics_by_uuid.values() for partition in topic.partitions])
 
-    # -- the parts
+    # -- implementation
 
     def _require_free_stream_name(self, name: str) -> None:
         if name in self._streams_by_name:
@@ -367,7 +376,7 @@ class Namespace:
         description = describe_topic(topic, row.partitions)
         if self._found.differs(description):
             with suppress(OSError):
-                # only readers without a broker miss it: a full disk must not stop the start
+                # only readers without a broker use it, so a full disk must not prevent the start
                 self._directory.describe(description)
 
     def _open_partitions(self, topic: Topic, numbers: range) -> list[Partition]:
@@ -412,7 +421,7 @@ def close_logs(partitions: Iterable[Partition]) -> None:
 class FlatNames:
     """Topics by flat name, and the names that streams and topics are about to get.
 
-    A name is not free for another topic before the catalog has the new one on disk: after a crash only one topic can
+    An old name is free for other topics once the catalog has the new one on disk: after a crash only one topic can
     claim it.
     """
 
@@ -421,11 +430,11 @@ class FlatNames:
         self._next: dict[Stream | Topic, str] = {}
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic that has or is about to get this flat name."""
+        """Return the topic that has, or is about to get, this flat name."""
         return self._topics.get(name)
 
     def names(self, stream: Stream, topic_names: Iterable[str]) -> list[str]:
-        """Return the flat names of a topic of a stream that has or gets one of several names."""
+        """Return the flat names that a topic has by each of several names of the topic or its stream."""
         return [flat_name(*pair) for pair in product(self._with_next(stream, stream.name), topic_names)]
 
     def add(self, topic: Topic) -> None:
@@ -440,7 +449,7 @@ class FlatNames:
         self._next.pop(topic, None)
 
     def reserve(self, renamed: Stream | Topic, name: str) -> None:
-        """Have a topic, or the topics of a stream, found by their next names too. They are free."""
+        """Have a topic, or the topics of a stream, found by their next names too, which are free."""
         self._next[renamed] = name
         for topic in _topics_of(renamed):
             self.add(topic)

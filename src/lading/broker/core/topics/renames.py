@@ -1,9 +1,9 @@
-"""How streams and topics get other names: their id, messages, groups and positions stay, and so do rights by rule.
+"""Renames of streams and topics: ids, messages, groups and positions stay, and so do the rights that rules give.
 
-Everything but names of other protocols, dead letter settings and access rules knows a topic by its 16 bytes. Those
-three change with it, in this order: the new name is reserved, so that nobody takes it; rules for it are on disk before
-anybody finds it; the catalog takes it in one transaction; when that is on disk the old name is free, and the rules of
-the old name go. A crash before the catalog's commit leaves the old name, one after it the new one.
+Only names in other protocols, dead letter settings and access rules refer to a topic by name. These change with it, in
+this order: the new name is reserved; rules for it are on disk before a client can find the topic by it; the catalog
+takes it in one transaction; when that is on disk the old name is free, and its rules are deleted. After a crash before
+the catalog's commit the topic has the old name, after a later crash the new one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .topology_changes import TopologyChanges
 RenamedResources = Mapping[tuple[ResourceKind, PatternKind, str], str]
 """The resources of rules, each with its new name."""
 SettingsDocuments = Mapping[bytes, Mapping[str, Any]]
-"""Settings of topics by their 16 bytes."""
+"""Settings of topics by their 16-byte ids."""
 
 
 class Renames:
-    """Renames of one broker; each is made in turn with other changes of the stream or topic, and of access rules."""
+    """Renames of one broker; each waits for other changes of the stream or topic, and of access rules."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Renames:
         self._directory = directory
 
     def rename_topic(self, topic: Topic, name: str) -> Change[None]:
-        """Give a topic another name. Raises Refusal if it is deleted, or the name is invalid or taken."""
+        """Rename a topic. Raises Refusal if it is deleted, or the name is invalid or taken."""
         if name == topic.name:
             return
         self._namespace.reserve_topic_name(topic, name)
@@ -59,9 +59,9 @@ class Renames:
         yield from self._rename(topic, name, resources, partial(self._catalog.rename_topic, topic.uuid, name))
 
     def rename_stream(self, stream: Stream, name: str) -> Change[None]:
-        """Give a stream another name, and so all its topics in other protocols. Raises Refusal as ``rename_topic``.
+        """Rename a stream, and with it all its topics in other protocols. Raises Refusal as ``rename_topic``.
 
-        ``default`` keeps its name, and no other stream gets it: its topics have one-level names elsewhere.
+        ``default`` cannot be renamed, and no other stream can get its name: its topics have one-level names elsewhere.
         """
         if name == stream.name:
             return
@@ -111,10 +111,10 @@ class Renames:
                 yield from self._access.change_rules((), added)
             raise
         finally:
-            # if only the sync failed, the catalog has the new name, and may have it at the next start
+            # if only the sync failed, the catalog may have the new name at the next start
             self._namespace.settle_name(renamed, take=is_written)
         if self._access.is_enabled:
-            # also without rules of its own: open readers now need rights by the new name
+            # also for a topic without rules of its own: open readers now need rights by the new name
             yield from self._access.change_rules((), former)
         topics = [*referring, *(renamed.list_topics() if isinstance(renamed, Stream) else [renamed])]
         yield partial(self._describe, topics)
@@ -124,7 +124,7 @@ class Renames:
             yield from (rule for rule in rules if (rule.kind, rule.pattern, rule.name) in resources)
 
     def _find_referring(self, renamed: Stream | Topic, name: str) -> Iterator[tuple[Topic, str]]:
-        """Yield the topics whose dead letter topic is renamed, and what it is called then."""
+        """Yield the topics whose dead letter topic is renamed, each with its new name."""
         if isinstance(renamed, Topic):
             names = {renamed.flat_name: flat_name(renamed.stream.name, name)}
         else:

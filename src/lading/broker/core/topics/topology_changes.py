@@ -1,7 +1,7 @@
 """Creating, changing and deleting streams and topics: in steps, so that no other client waits for the disk.
 
-A change of a topic must not begin before the one before it has ended. The catalog is written without a sync, which
-costs microseconds, and brought to the disk in a step of its own. When a change has ended all of it is on disk.
+A change of a topic must not begin before the previous one has ended. The catalog is written without a sync, which costs
+microseconds, and synced in a step of its own. When a change has ended, all of it is on disk.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .topic_names import require_other_target
 R = TypeVar("R")
 
 TOPICS_AT_A_TIME: Final = 2
-"""Threads that make the files of new topics: with four, the loop waited up to 25 ms to get the interpreter back."""
+"""Threads that create the files of new topics: with four, the loop waited up to 25 ms to get the interpreter back."""
 ROWS_A_PARTITION: Final = 4
-"""Letting go of a partition takes as long as this number of rows of a turn."""
+"""Releasing a partition takes as much of a turn as this many rows."""
 
 
 class TopologyCallbacks(NamedTuple):
@@ -51,7 +51,7 @@ class TopologyCallbacks(NamedTuple):
 
 
 class TopicSpec(NamedTuple):
-    """A topic that is wanted; without an id it takes the lowest that is free."""
+    """A topic to create; without an id it gets the lowest free one."""
 
     stream: Stream
     ident: int | None
@@ -62,7 +62,7 @@ class TopicSpec(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Creation:
-    """A topic on its way into being."""
+    """The creation of one topic, while it is in progress."""
 
     wanted: TopicSpec
     topic: Topic | None = None
@@ -84,13 +84,13 @@ class _Creation:
             self.error = error
 
     def give_id_back(self) -> None:
-        """Release the reserved id: it is used by now, or free again."""
+        """Release the reserved id: the topic uses it now, or it is free again."""
         if self.topic is not None:
             self.topic.stream.promised_ids.discard(self.topic.id)
 
 
 class TopologyChanges:
-    """Every change of the topology of one broker; Refusal if it cannot be, or the disk refuses it."""
+    """All changes of the topology of one broker. Raise Refusal if a change is impossible, or the disk refuses it."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TopologyChanges:
         make_log: OpenLog,
         callbacks: TopologyCallbacks,
     ) -> None:
-        """``make_log`` opens the log of a partition, or makes it, from any thread."""
+        """``make_log`` opens the log of a partition, or creates it, from any thread."""
         self._namespace = namespace
         self._catalog = catalog
         self._directory = directory
@@ -128,7 +128,7 @@ class TopologyChanges:
     def delete_stream(self, stream: Stream) -> Change[None]:
         """Delete the stream with its topics and all their messages."""
         while stream.topics:
-            # others may create or delete one meanwhile
+            # checked again: others may create or delete a topic meanwhile
             yield from self.delete_topic(next(iter(stream.topics.values())))
         with self._catalog.defer_sync():
             self._namespace.remove_stream(stream)
@@ -161,7 +161,7 @@ class TopologyChanges:
                 with one.failing():
                     one.topic = self._namespace.make_topic(*one.wanted[:4], now_us=now_us, settings=one.wanted.settings)
                     one.topic.stream.promised_ids.add(one.topic.id)
-                # the lowest id that is free is looked for among thousands
+                # in turns: the lowest free id may be searched among thousands
                 yield None
             yield partial(self._make_files, creations)
             for one in creations:
@@ -172,7 +172,7 @@ class TopologyChanges:
                 one.give_id_back()
         if any(one.error is not None and one.topic is not None for one in creations):
             yield partial(self._remove_files, creations)
-        # messages that come before the catalog is on disk are safe: the directory says whose they are
+        # messages that arrive before the catalog is on disk are safe: the directory names their topic
         yield from self._sync_catalog()
         return [one.error or one.created for one in creations]
 
@@ -180,11 +180,11 @@ class TopologyChanges:
         topic = one.created
         yield from self._announce(topic.partitions)
         while one.wanted.ident is None and topic.id in topic.stream.topics:
-            # a client that names ids has taken it meanwhile; so may another one, while this is described
+            # a client that gives ids may have taken it, and another one may while this topic is described
             self._namespace.renumber(topic)
             yield partial(self._describe_again, one)
         with one.failing():
-            # it may have been created, or its stream deleted, meanwhile
+            # it may have been created meanwhile, or its stream deleted
             self._namespace.require_new(topic)
             with self._catalog.defer_sync():
                 self._catalog.add_topic(_row(topic, len(topic.partitions)))
@@ -192,7 +192,7 @@ class TopologyChanges:
         yield None
 
     def _announce(self, partitions: Sequence[Partition]) -> Change[None]:
-        """Tell of partitions before their topic has them; a thousand at once would keep clients for 10 ms."""
+        """Announce partitions before their topic has them; a thousand at once would keep clients for 10 ms."""
         for at in range(0, len(partitions), ROWS_AT_ONCE):
             self._callbacks.on_partitions_opened(partitions[at : at + ROWS_AT_ONCE])
             yield None
@@ -202,7 +202,7 @@ class TopologyChanges:
             self._directory.describe(describe_topic(one.created, len(one.created.partitions)))
 
     def _make_files(self, creations: Sequence[_Creation]) -> None:
-        """Make directories and logs, several topics at a time: what each waits for the disk they wait for together."""
+        """Make directories and logs, several topics at a time, so that their waits for the disk overlap."""
         wanted = [one for one in creations if one.error is None]
         if len(wanted) <= 1:
             for one in wanted:
@@ -233,15 +233,16 @@ class TopologyChanges:
         worker = WorkerTurn()
         for number in numbers:
             if logs:
-                # rest between two, not after the last: a topic of one partition may be created on the loop itself
+                # pause between topics, not after the last one: a topic with one partition may be created on the loop
+                # itself
                 worker.rest()
             log = self._make_log(self._directory.partition(topic.uuid, number), topic.uuid, topic.next_epoch)
             logs.append(log)
-            # thousands would use up the open files of the process before they are counted
+            # close them: thousands would use up the open files of the process before they are counted
             log.rest()
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> Change[None]:
-        """Other settings from now on."""
+        """Change the settings of a topic."""
         require_other_target(topic.flat_name, settings)
         self._namespace.require_current(topic)
         with self._catalog.defer_sync():
@@ -254,27 +255,27 @@ class TopologyChanges:
             yield partial(self._directory.describe, describe_topic(topic, len(topic.partitions)))
 
     def delete_topic(self, topic: Topic) -> Change[None]:
-        """Delete the topic, its groups, positions and messages; what fails half-way is finished at the next start."""
+        """Delete the topic, its groups, positions and messages; if that fails half-way, the next start finishes it."""
         self._namespace.require_current(topic)
         with refuse_disk_errors(f"topic {topic.name!r}"):
             self._directory.mark_deleted(topic.uuid)
-            # from here on lookups do not find it, and its name is free
+            # from here on lookups do not find the topic, and its name is free
             self._namespace.unlink_topic(topic)
             yield from self._let_go(topic.partitions)
             self._callbacks.on_topic_deleted(topic)
-            # they refer to it: so they are freed as soon as their last reader is done
+            # clear the references to it, so that partitions are freed as soon as their last reader is done
             topic.partitions = []
             is_removed = self._remove_row(topic)
             yield partial(self._directory.empty, topic.uuid)
             if not is_removed:
-                # a full disk has room again
+                # after a deletion a full disk has room again
                 with self._catalog.defer_sync():
                     self._catalog.remove_topic(topic.uuid)
             yield from self._sync_catalog()
             yield partial(self._directory.remove, topic.uuid)
 
     def _remove_row(self, topic: Topic) -> bool:
-        """Return whether the catalog deleted the topic's row; it cannot on a full disk."""
+        """Delete the topic's row of the catalog; return whether that was possible, as it is not on a full disk."""
         with suppress(Refusal), self._catalog.defer_sync():
             self._catalog.remove_topic(topic.uuid)
             return True
@@ -308,7 +309,8 @@ class TopologyChanges:
 
         with refuse_disk_errors(f"topic {topic.name!r}"):
             if not self._directory.is_settled(topic.uuid):
-                # the disk refused to finish a delete; the next start would undo it in place of what is added now
+                # the disk refused to finish a delete; the next start would undo that instead of the partitions added
+                # now
                 yield from self._finish_delete(topic, before)
             try:
                 yield make_files
@@ -323,13 +325,15 @@ class TopologyChanges:
         self._callbacks.on_topic_resized(topic)
 
     def delete_partitions(self, topic: Topic, count: int) -> Change[None]:
-        """Delete the highest-numbered partitions, with messages and positions; more than there are means all."""
+        """Delete the partitions with the highest numbers, with messages and positions; a count above their number means
+        all.
+        """
         if count < 1:
             raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be deleted, not {count}")
         self._namespace.require_current(topic)
         kept, before = max(len(topic.partitions) - count, 0), len(topic.partitions)
         gone = topic.partitions[kept:]
-        # a partition of the same number made later must not look like the old one to a stored position
+        # stored positions must not be valid for a later partition with the same number
         topic.next_epoch = max([topic.next_epoch, *(partition.log.epoch + 1 for partition in gone)])
         del topic.partitions[kept:]
         topic.next_balanced = 0
@@ -353,14 +357,14 @@ class TopologyChanges:
     # -- the catalog
 
     def write_catalog(self, write: Callable[[], R]) -> Change[R]:
-        """Return what ``write`` does, which writes to the catalog, when that is on disk."""
+        """Return the result of ``write``, which writes to the catalog, once that is on disk."""
         with self._catalog.defer_sync():
             result = write()
         yield from self._sync_catalog()
         return result
 
     def write_all_to_catalog(self, writes: Iterable[Callable[[], object]]) -> Change[None]:
-        """Do what writes to the catalog, with one sync for all; others have their turn in between."""
+        """Run functions that write to the catalog, with one sync for all; others have their turn in between."""
         for write in writes:
             with self._catalog.defer_sync():
                 write()

@@ -1,1 +1,1 @@
-"""The broker's work without a request: retention, deletion of records, damage that it finds."""
+"""Work of the broker without a request: retention, deletion of records, reports of damage."""

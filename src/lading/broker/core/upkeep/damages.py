@@ -1,6 +1,6 @@
 """Disk faults of partitions, logged once: damage that reading finds, and appends that are refused.
 
-Damage is named as long as its offsets are kept; what is refused at present stands in ``PartitionLog.refusal``.
+Damage is reported as long as its offsets are kept; present refusals are in ``PartitionLog.refusal``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..topology import Partition, Topic
 
 LOG: Final = logging.getLogger("lading.broker")
 RANGES_MAX: Final = 20
-"""As many ranges of a partition are named; a disk that fails may have thousands."""
+"""At most this many ranges of a partition are reported; a failing disk may have thousands."""
 
 
 class Damages(Component):
@@ -31,7 +31,7 @@ class Damages(Component):
         self.watch(partitions_of(topics))
 
     def watch(self, partitions: Iterable[Partition]) -> None:
-        """Watch these partitions for damage found from now on; what opening found is reported by the opener."""
+        """Watch these partitions for damage that is found from now on; the opener reports what it found itself."""
         for partition in partitions:
             if partition.log.recovery.damage:
                 self._places[partition] = {(one.first, one.end) for one in partition.log.recovery.damage}
@@ -48,11 +48,11 @@ class Damages(Component):
                 LOG.warning("%s: %s; readers are given what is intact of them and moved on", partition, one)
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Name its damage no more."""
+        """Stop reporting damage of a deleted partition."""
         self._places.pop(partition, None)
 
     def sentences(self) -> dict[str, str]:
-        """Return which offsets are damaged, by partition, as far as that is kept."""
+        """Return sentences with the damaged offsets of each partition that are still kept."""
         known = {}
         for partition in self._places:
             log = partition.log

@@ -7,7 +7,7 @@ from ..topology import Partition
 
 
 def delete_before(partition: Partition, offset: int) -> None:
-    """Delete all messages before ``offset`` for every reader. Raises Refusal for one that is not visible yet."""
+    """Delete all messages before ``offset`` for every reader. Raises Refusal for an offset that is not visible yet."""
     log = partition.log
     if not 0 <= offset <= log.last_stable_offset:
         raise Refusal(
@@ -20,9 +20,10 @@ def delete_before(partition: Partition, offset: int) -> None:
 
 
 def delete_all(partition: Partition) -> int:
-    """Delete all messages that can be seen; return how many offsets that were.
+    """Delete all visible messages; return how many offsets they had.
 
-    Offsets go on, so that no stored one points at another message. Messages of open transactions stay.
+    New offsets continue after these, so that no stored offset refers to another message. Messages of open transactions
+    stay.
     """
     before = partition.log.first_offset
     delete_before(partition, partition.log.last_stable_offset)

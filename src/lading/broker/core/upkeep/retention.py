@@ -1,7 +1,8 @@
-"""Retention: old segments are deleted by age and size, as the topic or the broker is set (never because of damage).
+"""Retention: old segments are deleted by age and size, by the settings of the topic or the broker (never because of
+damage).
 
-Messages are first marked as ``marked_for_deletion``, so that everybody can see it; a later round deletes those that are
-marked and due. Marks are never removed: a message that is made available again is marked again when it is due.
+Messages are first marked as ``marked_for_deletion``, which readers can see; a later round deletes marked messages that
+are due. Marks are never removed: a message that is made available again is marked again when it is due.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .rounds import Round
 
 
 class RetentionPolicy(NamedTuple):
-    """The limits that hold for a topic; ``mark_us`` is how long before they are due messages are marked."""
+    """The limits of a topic; messages are marked ``mark_us`` before they are due."""
 
     age_us: int | None
     size_bytes: int | None
@@ -31,21 +32,21 @@ class RetentionPolicy(NamedTuple):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing ever goes."""
+        """Whether nothing is ever deleted."""
         return self.age_us is None and self.size_bytes is None
 
 
 class Enforced(NamedTuple):
-    """Messages that were marked, offsets that went."""
+    """Messages that were marked, offsets that were deleted."""
 
     marked: int
     deleted: int
 
 
 class ExpiringRange(NamedTuple):
-    """Offsets ``first`` to ``end`` that go together; ``due_us`` is the earliest time, ``why`` what makes them due.
+    """Offsets ``first`` to ``end`` that are deleted together; ``due_us`` is the earliest time, ``why`` the reason.
 
-    ``held``: an open transaction, or copies to a dead letter topic that are not made, keep them for now.
+    ``held``: an open transaction, or missing copies in a dead letter topic, keep them for now.
     """
 
     first: int
@@ -59,16 +60,16 @@ class ExpiringRange(NamedTuple):
 
 
 def rule_of(topic: Topic, settings: BrokerSettings) -> RetentionPolicy:
-    """Return the topic's own rule, and the broker's for what it leaves open."""
+    """Return the topic's own rule, completed by the broker's."""
     own = topic.settings
     mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
     if own.cleanup_policy in (COMPACT, NO_CLEANUP):
-        # with compact, age or size would delete what may be the last message of its key
+        # with compaction, age or size could delete the last message of a key
         return RetentionPolicy(None, None, settings.retention_check_us)
     return RetentionPolicy(
         settings.retention_age_us if own.retention_age_us is None else own.retention_age_us,
         settings.retention_bytes if own.retention_bytes is None else own.retention_bytes,
-        # what is due before the next look must be marked in this one
+        # messages that will be due before the next round must be marked in this one
         settings.retention_check_us if mark_us is None else mark_us,
     )
 
@@ -101,7 +102,7 @@ def _delete(partition: Partition, rule: RetentionPolicy, now_us: int) -> None:
         before = segment.end_offset
     if before > log.first_offset:
         log.truncate_before(before)
-        # it may keep a deleted segment mapped, and its space taken
+        # a cached chunk may keep a deleted segment mapped, and its space in use
         partition.cached_range = None
 
 
@@ -111,7 +112,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
     if end is None:
         return 0
     marked = 0
-    # copied before the call: marking changes what is hidden
+    # copied before the call: marking changes the hidden ranges
     for start, stop in _available(log, log.first_offset, min(end, log.last_stable_offset)):
         log.set_state(start, stop, State.MARKED_FOR_DELETION, now_us)
         marked += stop - start
@@ -121,7 +122,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
 
 
 def forecast(partition: Partition, settings: BrokerSettings, now_us: int, within_us: int) -> list[ExpiringRange]:
-    """Return what will have gone, or be due, within this time, the oldest first."""
+    """Return what will be deleted or due within this time, the earliest first."""
     rule = rule_of(partition.topic, settings)
     log = partition.log
     segments = log.segments()
@@ -193,34 +194,34 @@ class RetentionEnforcer(Component):
         self._topics = topics
         self.round = Round(self._attempt, call_at_end_of_pass)
         self._round_us = 0
-        """The time by which the round that is under way measures ages."""
+        """The time from which the present round measures ages."""
         self._mark_active = mark_active
         self._age_clock = AgeClock()
         self._due_us = now_us + settings.retention_check_us
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
-        """Check by them at the next tick."""
+        """Check by the new settings at the next tick."""
         self._settings, self._due_us = settings, SOON_US
         self.on_due()
 
     def tick(self, now_us: int) -> None:
         """Enforce retention when a check is due."""
-        # asked at every tick: it sees by how much the machine's clock was set
+        # called at every tick: it notices by how much the machine's clock was set
         age_us = self._age_clock.now_us(self._dates.of(now_us), now_us)
         if self.round.is_under_way:
-            # one that the passes of the loop did not go on with
+            # continue a round that the passes of the event loop have not finished
             self.round.go(())
         elif now_us >= self._due_us:
             self._due_us = now_us + self._settings.retention_check_us
             self.begin_round(age_us)
 
     def begin_round(self, now_us: int) -> None:
-        """Begin to delete what is too old or too much everywhere and was marked before, and to mark what follows."""
+        """Begin a round: delete marked messages that are beyond the limits, and mark those that will be."""
         self._round_us = now_us
         self.round.go(self._iterate_limited())
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Leave it out of the round that is under way."""
+        """Leave a deleted partition out of the present round."""
         self.round.leave_out(partition)
 
     def _iterate_limited(self) -> Iterator[Partition]:

@@ -9,7 +9,7 @@ from ....runtime.turns import Turn, TurnCounter
 from ..topology import Partition
 
 ROUND_TURN_S: Final = 0.003
-"""How long a round continues, with a hundred or more partitions, before others have their turn."""
+"""Length of a turn of a round, with a hundred or more partitions, before others have their turn."""
 
 
 class Round:
@@ -18,7 +18,7 @@ class Round:
     def __init__(
         self, do: Callable[[Partition], None], call_at_end_of_pass: Callable[[Callable[[], None]], None]
     ) -> None:
-        """``do`` is called with each partition and raises nothing.
+        """``do`` is called with each partition and must not raise.
 
         ``call_at_end_of_pass`` calls back in this pass of the event loop or the next.
         """
@@ -33,14 +33,14 @@ class Round:
         return bool(self._left)
 
     def go(self, partitions: Iterable[Partition]) -> None:
-        """Continue the round that is under way, or begin one with these partitions."""
+        """Continue the present round, or begin one with these partitions."""
         if not self._left:
-            # reversed, since a dict gives up its last entry soonest
+            # reversed, since removing the last entry of a dict is fastest
             self._left = dict.fromkeys(reversed(list(partitions)))
         self._go_on()
 
     def leave_out(self, partition: Partition) -> None:
-        """Leave a partition out whose turn has not come."""
+        """Leave out a partition whose turn has not come."""
         self._left.pop(partition, None)
 
     def _go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""Upkeep of what may lag a little: logs and their open files, the catalog, the memory of settled transactions."""
+"""Upkeep that may be late by a moment: logs and their open files, the catalog, the memory of settled transactions."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ from ..topology import Partition
 from .rounds import Round
 
 FILES_EACH: Final = 5
-"""Segment, watermark, states, and maps of one or two segments that are read."""
+"""Open files of a log: segment, watermark, states, and maps of one or two segments that are read."""
 LATER_US: Final = 1_000_000
-"""A log never wants to be maintained later than this."""
+"""The longest time until a log is maintained."""
 SYNC_US: Final = 100_000
-"""The interval at which writes without a sync of their own are synced. A power cut then loses few positions, not many
-more than ``kill -9`` does; a sync for each would make polls and FINs wait for the disk."""
+"""The interval at which writes without a sync of their own are synced.
+
+A power cut then loses few positions, not many more than ``kill -9`` does; a sync for each would make polls and FINs
+wait for the disk.
+"""
 
 
 class IdleLogs(Component):
-    """Logs with open files in which nothing is under way, the one that was used last at the end."""
+    """Idle logs with open files, the most recently used one at the end."""
 
     def __init__(self, files_max: int) -> None:
         self._logs_max = max(files_max // FILES_EACH, 1)
         self._idle: OrderedDict[int, KeptLog] = OrderedDict()
 
     def add(self, log: KeptLog, busy: int) -> None:
-        """Note that nothing is under way in ``log`` any more; ``busy`` others hold files open too."""
+        """Note that ``log`` is idle; ``busy`` other logs have files open too."""
         self._idle[id(log)] = log
         self._idle.move_to_end(id(log))
         while self._idle and len(self._idle) + busy > self._logs_max:
-            # one that was written to since refuses, and is added again when it is done
+            # a log that was written to meanwhile refuses, and is added again when it is idle
             self._idle.popitem(last=False)[1].rest()
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Let go of a log that is going to be closed."""
+        """Forget a log that is going to be closed."""
         self._idle.pop(id(partition.log), None)
 
 
 class LogUpkeep(Component):
-    """The logs that have something to write down, each with the time from which on it is to be maintained.
+    """The logs that have something to write, each with the time from which on it is to be maintained.
 
-    First of the parts that hear of a sync, and so the last that forgets a deleted partition: the others may mark it
-    as active when they forget it.
+    It is the first part to be notified of a sync, and so the last to forget a deleted partition: other parts may mark
+    that as active when they forget it.
     """
 
     def __init__(
@@ -63,21 +66,21 @@ class LogUpkeep(Component):
         self._now_us = 0
 
     def mark_active(self, partition: Partition) -> None:
-        """Something happened in the partition: its log has things to write down in the next moments."""
+        """Note activity in the partition: its log has something to write in the next moments."""
         self._lively[partition] = SOON_US
         self.on_due()
 
     on_synced = mark_active
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Maintain its log no more."""
+        """Stop maintaining the log of a deleted partition."""
         self._lively.pop(partition, None)
         self.round.leave_out(partition)
 
     def tick(self, now_us: int) -> None:
-        """Maintain the logs that are due; many of them in the next passes of the event loop."""
+        """Maintain the logs that are due; if there are many, in the next passes of the event loop."""
         self._now_us = now_us
-        # a clock that was set back makes a log due too
+        # after the clock was set back a log may be due earlier
         self.round.go(one for one, due_us in self._lively.items() if not 0 < due_us - now_us <= LATER_US)
 
     def _maintain_if_lively(self, partition: Partition) -> None:
@@ -86,11 +89,11 @@ class LogUpkeep(Component):
 
     @property
     def due_us(self) -> int:
-        """When the first log is to be maintained."""
+        """Return when the first log is to be maintained."""
         return min(self._lively.values(), default=NEVER_US)
 
     def _maintain(self, partition: Partition, now_us: int) -> None:
-        # after a failure its next turn comes a little later, after those of the others
+        # after a failure its next turn is a little later, after the other logs
         self._lively[partition] = now_us + TICK_US
         next_us = partition.log.maintain(now_us)
         if next_us is None:
@@ -101,7 +104,7 @@ class LogUpkeep(Component):
 
 
 class CatalogUpkeep(Component):
-    """The catalog of a broker, seen as a part of it."""
+    """The broker's catalog as a component, so that it is maintained."""
 
     def __init__(self, catalog: Catalog, commit: Commit) -> None:
         self._catalog = catalog
@@ -116,33 +119,33 @@ class CatalogUpkeep(Component):
             self._catalog.checkpoint_when_due()
         if self._catalog.wal.is_behind and now_us >= self._sync_due_us:
             self._sync_due_us = now_us + SYNC_US
-            # a failure is in the catalog's ``problem``, and the next write opens the file anew
+            # the failure is in the catalog's ``problem``, and the next write opens the file again
             self._commit.submit(self._catalog.wal)
 
     @property
     def due_us(self) -> int:
-        """Return when what the parts before have written is synced."""
+        """Return when the writes of the earlier components are synced."""
         return self._sync_due_us if self._catalog.wal.is_behind else NEVER_US
 
 
 class TransactionMemory(Component):
-    """Has settled transactions forgotten once they are ``keep_us`` old."""
+    """Makes components forget settled transactions once they are ``keep_us`` old."""
 
     def __init__(
         self, memory: WriterStateManager, forget: Sequence[Callable[[int], None]], keep_us: int, now_us: int
     ) -> None:
-        """Each of ``forget`` drops what was settled before the time that it is given."""
+        """Each function in ``forget`` drops transactions that were settled before the time it is given."""
         self._memory = memory
         self._forget = forget
         self._keep_us = keep_us
         self._due_us = now_us + keep_us
 
     def tick(self, now_us: int) -> None:
-        """Forget once in ``keep_us``."""
+        """Forget once every ``keep_us``."""
         if now_us < self._due_us:
             return
         self._due_us = now_us + self._keep_us
-        # after these snapshots no start has to ask for what was decided before them
+        # with these snapshots no start needs decisions from before them
         self._memory.snapshot_all()
         for forget in self._forget:
             forget(now_us - self._keep_us)

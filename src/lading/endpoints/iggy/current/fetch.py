@@ -1,4 +1,4 @@
-"""Polls of the current Iggy that may wait, and those of several partitions at once (iggy-current.md V).
+"""Polls of the current Iggy that may wait, and polls of several partitions at once (iggy-current.md V).
 
 Requests of a connection get their responses in order, so a poll that waits delays the requests after it.
 """
@@ -45,7 +45,7 @@ async def poll_deferred(poller: CurrentPoller, command: PollDeferred, client: Cl
 
 
 async def fetch(poller: CurrentPoller, command: FetchMessages, client: Client) -> PolledBatches:
-    """Poll several partitions of a topic: a table of them, then their messages in its order."""
+    """Poll several partitions of a topic; the response is a table of them, then their messages in the same order."""
     targets = command.targets
     if not 1 <= len(targets) <= TARGETS_MAX or len({one.partition for one in targets}) != len(targets):
         raise Refusal(Reason.MALFORMED, f"{len(targets)} partitions; name 1 to {TARGETS_MAX} different ones")
@@ -64,7 +64,7 @@ async def fetch(poller: CurrentPoller, command: FetchMessages, client: Client) -
                 poll_one = partial(
                     _poll, poller, route, client, one.strategy, count, command.auto_commit, min(one.bytes_max, room)
                 )
-                # each by itself: a second poll of those before it would go on after their messages
+                # poll each partition by itself: polling the earlier ones again would return the messages after theirs
                 polled = await attempt_when_loaded(poll_one)
                 following = polled.next_offset
                 if not polled.count:
@@ -101,7 +101,7 @@ async def _poll(
     auto_commit: bool,
     bytes_max: int,
 ) -> PolledBatches:
-    """Poll one partition, in a worker as far as that takes long."""
+    """Poll one partition, in a worker if that may take long."""
     start = STRATEGIES[strategy.kind](strategy.value)
     bound = min(bytes_max, poller.answer_bytes_max)
     polled = poller.poll_route(route, client, start, count, auto_commit, bound, clock_us())
@@ -118,4 +118,4 @@ WAITING: Final[Mapping[type[Any], Callable[[CurrentPoller, Any, Client], Awaitab
     PollDeferred: poll_deferred,
     FetchMessages: fetch,
 }
-"""By command."""
+"""The function that handles each command that may wait."""

@@ -25,9 +25,9 @@ _STATUSES: Final = {"active": 1, "inactive": 2}
 
 
 def to_update(patch: UpdateResource) -> later.UpdateUser | later.UpdateStream | later.UpdateTopic:
-    """Return the command of 0.11 that does what a patch does; a name of None stays as it is.
+    """Return the command of 0.11 with the same effect as a patch; a name of None stays as it is.
 
-    Raises StatusError for an option that cannot be changed so, MalformedMessage for a patch that changes nothing.
+    Raises StatusError for an option that a patch cannot change, MalformedMessage for a patch that changes nothing.
     """
     resource, reset, options = patch.resource, patch.reset, patch.options
     if not reset and not options:
@@ -79,7 +79,7 @@ def _refuse_reset(reset: Sequence[str]) -> None:
 
 
 def _unset(reset: Sequence[str]) -> dict[str, Option]:
-    """Return the options of a topic that stand for none, by the keys that are reset."""
+    """Return the topic options that mean "not set", for the keys that a patch resets."""
     for key in reset:
         if key not in TOPIC_OPTIONS:
             raise StatusError(UNSUPPORTED_KEY, f"topics have no option {key!r}")

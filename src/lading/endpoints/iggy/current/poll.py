@@ -49,7 +49,7 @@ _TAIL = struct.Struct("<BQIB")
 
 
 class PollRoute(NamedTuple):
-    """Route of a poll, from its head; ``partition`` is None if a group member is given one of its own."""
+    """The route of a poll, read from its head; ``partition`` is None if a group member polls any of its own."""
 
     topic: Topic
     consumer: ConsumerRef
@@ -58,19 +58,19 @@ class PollRoute(NamedTuple):
 
 @lazy_dataclass(frozen=True, slots=True)
 class PolledBatches:
-    """A reply's body in ``parts``, which may point into the log."""
+    """The body of a poll's response in ``parts``, which may point into the log."""
 
     parts: Sequence[bytes | memoryview]
     """The head, then the batches."""
     count: int
     next_offset: int = 0
-    """Behind the last of them."""
+    """The offset after the last polled message."""
     stubs: int = 0
-    """Number of messages that stand for others that even the carrier cannot bring across."""
+    """Number of messages replaced by stubs, because even the carrier cannot hold them."""
 
 
 class CurrentPoller:
-    """Answers poll requests; one for all connections of an endpoint."""
+    """Handles poll requests; one for all connections of an endpoint."""
 
     def __init__(
         self, services: Services, name: str, require: Require = allow_all, *, carrier: bool, answer_bytes_max: int
@@ -85,7 +85,7 @@ class CurrentPoller:
         self._messages_out = services.metrics.messages_out.values
 
     def poll(self, body: memoryview, client: Client, now_us: int) -> PolledBatches | Callable[[], PolledBatches]:
-        """Return the response, or what makes it if that takes too long for the event loop: to be called in a worker.
+        """Return the response, or, if it takes too long for the event loop, the function that makes it in a worker.
 
         Raises Refusal.
         """
@@ -120,7 +120,9 @@ class CurrentPoller:
         return PollRoute(topic, reference, None if partition_id is None else partition_id - 1)
 
     def next_of(self, route: PollRoute, strategy: Strategy) -> int:
-        """Return the offset from which a poll of a partition reads: the one it names, or the one after the last."""
+        """Return the offset from which a poll reads a partition: the offset it names, or the one after the consumer's
+        last.
+        """
         if strategy.kind is PollingKind.OFFSET:
             return strategy.value
         stored = self._broker.poller.position(route.topic, route.consumer, route.partition or 0)
@@ -136,7 +138,7 @@ class CurrentPoller:
         bytes_max: int,
         now_us: int,
     ) -> PolledBatches | Callable[[], PolledBatches]:
-        """Poll ``bytes_max`` bytes at most, but for a first message that is longer; as ``poll``."""
+        """Poll at most ``bytes_max`` bytes, or one message if the first is longer; otherwise as ``poll``."""
         polled = self._broker.poller.poll(
             route.topic,
             route.consumer,
@@ -160,7 +162,8 @@ class CurrentPoller:
 
 
 NO_PARTITION: Final = 0xFFFFFFFF
-"""Tells a group member that it has none, and to ask again which are its own."""
+"""The response by which a group member learns that it has no partition, and that it has to read its assignment again.
+"""
 
 
 def _head(release: Release, partition: Partition | None, count: int) -> bytes:

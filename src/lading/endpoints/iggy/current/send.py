@@ -1,4 +1,4 @@
-"""Sends of the current Iggy: the batch of a request goes into the log's open chunk as it is, but for its head."""
+"""Sends of the current Iggy: a request's batch goes into the log's open chunk unchanged, except for its head."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Route = tuple["Topic", PartitionChoice]
 
 
 class CurrentSender:
-    """Takes send requests; one for all connections of an endpoint."""
+    """Handles send requests; one for all connections of an endpoint."""
 
     def __init__(self, services: Services, name: str, require: Require = allow_all) -> None:
         self._require = require
@@ -57,8 +57,9 @@ class CurrentSender:
     def send(
         self, body: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int
     ) -> tuple[Append, Partition]:
-        """Append the batch of the request ``body``, which lies at ``source[start:]``; Refusal or MalformedMessage
-        appends nothing. ``who`` is as in ``Appender.append``.
+        """Append the batch of the request ``body``, at ``source[start:]``. ``who`` is as in ``Appender.append``.
+
+        If it raises Refusal or MalformedMessage, nothing is appended.
         """
         size_bytes = len(body)
         if size_bytes < _U32.size:
@@ -117,7 +118,9 @@ class CurrentSender:
         return append
 
     def _find_route(self, head: bytes) -> Route:
-        """Return topic and partition choice of a head that is new; Refusal if the topic does not exist."""
+        """Return topic and partition choice of a head that was not met before. Raises Refusal if the topic does not
+        exist.
+        """
         data = memoryview(head)
         stream, at = IDENTIFIER_FROM_ZERO.read(data, 0)
         topic, at = IDENTIFIER_FROM_ZERO.read(data, at)

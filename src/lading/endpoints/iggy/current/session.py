@@ -71,13 +71,13 @@ class CurrentHandlers:
     """The endpoint's."""
     broker: Broker
     requests: dict[Labels, float]
-    """Counts requests by endpoint, operation and status."""
+    """Counter of requests by endpoint, operation and status."""
     service: IggyService
     sender: CurrentSender
     poller: CurrentPoller
     logins: Logins
     make_messages: Callable[[Require], tuple[CurrentSender, CurrentPoller]]
-    """Makes what takes and gives messages of one user."""
+    """Returns the sender and the poller of one user's messages."""
 
     def of(self, client: Client) -> CurrentHandlers:
         """Return the handlers of a client that is logged in."""
@@ -89,7 +89,7 @@ class CurrentHandlers:
 
 
 class EvictionError(LadingError):
-    """The client has to go, for this reason."""
+    """The client is disconnected for this reason (an eviction)."""
 
     def __init__(self, reason: Eviction, message: str) -> None:
         super().__init__(message)
@@ -104,12 +104,12 @@ _EVICTIONS: Final = {
 
 
 def _to_eviction(refusal: Refusal) -> EvictionError:
-    """Return how a login that is refused ends."""
+    """Return the eviction for a refused login."""
     return EvictionError(_EVICTIONS.get(refusal.reason, Eviction.INVALID_CREDENTIALS), str(refusal))
 
 
 class CurrentSession(ClientSession):
-    """One client of the current generation, which the session of the classic framing has handed over."""
+    """One client of the current generation, handed over by the session of the classic framing."""
 
     def __init__(
         self, connection: ConnectionHandle, handlers: CurrentHandlers, clients: Clients, client: Client
@@ -120,7 +120,7 @@ class CurrentSession(ClientSession):
         self._handlers = handlers
         """The handlers of the user; before the login, those of a client without a user."""
         self._version = V_0_11
-        """The version of its login; before the login it makes no difference."""
+        """The version of its login; before the login any version would do."""
         client.release = V_0_11.release
 
     def receive(self, now_us: int) -> ReceiveResult:
@@ -190,7 +190,8 @@ class CurrentSession(ClientSession):
         except LadingError as error:
             self.responses.add(self._to_error(header, error))
         except Exception:
-            # such as memory that cannot be had: said to this client, and no reason to leave it without a response
+            # such as memory that cannot be allocated: this client gets an error, so that it is not left without a
+            # response
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_status(header, GENERIC))
 
@@ -210,7 +211,7 @@ class CurrentSession(ClientSession):
             raise EvictionError(Eviction.NO_SESSION, "a request came before a login")
         if row is None:
             raise MalformedMessage(f"there is no command {header.code}", reason=Reason.UNKNOWN_COMMAND)
-        # a login says its version at the head of its body
+        # a login begins with its version
         version = _version_of(body) if header.operation == REGISTER else self._version
         if version is None or not version.hashes_bodies:
             return
@@ -270,7 +271,7 @@ class CurrentSession(ClientSession):
             )
         try:
             if spoken.binds_sessions:
-                # another connection of the session logs in as this one does: there is nothing that one would bind to
+                # nothing to bind: each connection of a session logs in by itself in the same way
                 rest = rest[operations.SECRET_BYTES :]
             name, secret = operations.parse_login(rest)
         except MalformedMessage as error:
@@ -346,7 +347,7 @@ class CurrentSession(ClientSession):
             except LadingError as error:
                 slot.fill(self._to_error(header, error))
             except Exception:
-                # such as memory that cannot be had: the client must not wait for ever
+                # such as memory that cannot be allocated: the client must not wait for ever
                 log.exception("a request failed", extra=self.connection.origin())
                 slot.fill(self._to_status(header, GENERIC))
 
@@ -378,7 +379,7 @@ class CurrentSession(ClientSession):
             return self._to_frame(header, release.commands.encode_response(request))
         code = release.code_of(error, request)
         in_body = operations.RESULT_FIRST <= header.operation <= operations.RESULT_LAST
-        # segments are of a partition: the real server looks for that one before it begins, as for a send
+        # segments belong to a partition: the real server looks the partition up first, as for a send
         if header.operation == operations.DELETE_SEGMENTS:
             in_body = False
         if in_body and not isinstance(error, MalformedMessage | StatusError):
@@ -411,7 +412,7 @@ class CurrentSession(ClientSession):
 
 
 def _version_of(body: memoryview) -> ProtocolVersion | None:
-    """Return the version that a login says, as far as it is understood."""
+    """Return the protocol version that a login names, or None if it is not known here."""
     return find_version(_U32.unpack_from(body)[0]) if len(body) >= _U32.size else None
 
 

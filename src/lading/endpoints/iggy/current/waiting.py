@@ -1,7 +1,7 @@
 """Waiting for messages on behalf of a poll.
 
-A poll is held for WAIT_US_MAX at most, whatever it asks for, and then gets the messages that are there: clients poll
-again, and later requests of the connection wait no longer than that.
+A poll is held for at most WAIT_US_MAX, even if it asks for longer, and then gets the messages that exist. Its client
+polls again, and later requests of the connection are not delayed for longer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Polled = TypeVar("Polled")
 
 
 def require_minimum(count_min: int, count: int) -> None:
-    """Raise Refusal unless a poll of ``count`` messages can have ``count_min``."""
+    """Raise Refusal if ``count_min``, the minimum that a poll of ``count`` messages waits for, is impossible."""
     if not 1 <= count_min <= count:
         raise Refusal(Reason.INVALID_COUNT, f"minimum of a poll is 1 to {count} messages, not {count_min}")
 
@@ -38,7 +38,7 @@ async def wait_for_messages(
 ) -> Polled:
     """Return the first attempt that has messages, or the last one when the wait is over.
 
-    More of them are not waited for: a poll may move the position of its consumer, and is not made twice then.
+    It does not wait for more: a poll may have moved its consumer's position, and must then not be repeated.
     """
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + min(wait_us, WAIT_US_MAX) / 1e6

@@ -56,14 +56,14 @@ class HttpCallers:
 
     @property
     def first(self) -> JsonRelease:
-        """The release of a client that has not said yet what it is."""
+        """The release that is assumed until a client has shown its own."""
         return self._told or JSON_RELEASES["0.0.40"]
 
     async def identify(self, request: Request) -> HttpCaller:
         """Return the caller that sent a request. Raises Refusal for a token that is not valid."""
         shown = request.headers.get("authorization", "")
         token = shown[len(_BEARER) :].strip()
-        # clients show an empty one before they log in
+        # clients send an empty token before they log in
         if shown[: len(_BEARER)].lower() != _BEARER or not token or request.scope["path"] in _PUBLIC:
             return self._stranger(request)
         if any(hmac.compare_digest(token.encode("latin-1"), one.encode()) for one in self._secrets):
@@ -77,13 +77,13 @@ class HttpCallers:
         return HttpCaller(release, client, claims)
 
     async def _caller_of_issuer(self, request: Request, token: str) -> HttpCaller:
-        """Return the caller that shows a token of the issuer of the settings, which says no release either."""
+        """Return the caller with a token of the configured issuer; like every login by token, it shows no release."""
         release = self._told or JSON_RELEASES[_NEWEST]
         client = self._client(request, release)
         try:
             await self._logins.log_in_with_token(client, token)
         except Refusal as refusal:
-            # the code of this broker's own tokens, for which clients log in again
+            # the code that this broker's own expired tokens get: clients log in again
             raise Refusal(Reason.UNAUTHENTICATED, str(refusal)) from None
         return HttpCaller(release, client)
 
@@ -96,13 +96,13 @@ class HttpCallers:
         has_token = claims.pat is None
         if claims.pat is not None and (shown := self._access.table.tokens.get((claims.name, claims.pat))) is not None:
             has_token = shown.ends_us is None or shown.ends_us > date_us()
-        # 0 is a login from before there were users: it gave any name
+        # 0 marks a token from before users were set up, when any name was accepted
         if user is None or user.id != claims.user_id or not has_token:
             raise refuse_token()
         return self._access.accept(claims.name)
 
     def _stranger(self, request: Request, principal: Principal | None = None) -> HttpCaller:
-        """Return a caller that has shown no token, or the operator's, which has a ``principal``."""
+        """Return a caller without a token, or the operator with its ``principal``."""
         client = self._client(request, self.first)
         client.log_in(self._logins.admit() if principal is None else principal, None)
         return HttpCaller(self.first, client)
@@ -129,12 +129,12 @@ class HttpCallers:
         client = self._client(request, release)
         await self._logins.log_in_with_token(client, token)
         if client.principal is not None and client.principal.ends_us is not None and client.principal.token is None:
-            # a token for it would outlast it, and its user need not exist here
+            # such a token would be valid for longer than the login, and its user need not exist here
             raise Refusal(Reason.INVALID_TOKEN, "show a token of another issuer with each request, as Bearer")
         return self._answer(client, release)
 
     def refresh(self, token: str, request: Request) -> dict[str, Any]:
-        """Return the response that a login gave, with new tokens; Refusal for a token that is not valid for this."""
+        """Return the response of a login with new tokens. Raises Refusal for a token that cannot be refreshed."""
         now_s = now_us() // 1_000_000
         claims = self._tokens.read(token, now_s, REFRESH, ACCESS)
         release = BY_TOKEN[claims.release]
@@ -145,7 +145,7 @@ class HttpCallers:
         return self._answer(client, self._told or release)
 
     def log_out(self, caller: HttpCaller) -> None:
-        """Have the token of the caller count no longer."""
+        """Revoke the caller's token."""
         if caller.claims is not None:
             self._tokens.log_out(caller.claims, now_us() // 1_000_000)
 
@@ -162,7 +162,7 @@ class HttpCallers:
 
 
 def tokens_of(services: Services) -> HttpTokens:
-    """Return the tokens of this process's services; the same for all listeners."""
+    """Return the tokens of this process, shared by all listeners."""
     tokens: HttpTokens = services.shared.setdefault(HttpTokens, HttpTokens())
     return tokens
 
@@ -177,7 +177,7 @@ def _here_of(request: Request) -> Address:
 
 
 class IggyHttpGuard(HttpGuard):
-    """The guard while no users are set up; then the endpoint itself asks for its own tokens, which only it knows."""
+    """The guard while no users are set up; the endpoint then requires its own tokens, which only it can check."""
 
     def __init__(self, services: Services, name: str) -> None:
         super().__init__(services, name, [name, "admin"], frozenset({Access.ADMINISTRATE}))

@@ -26,7 +26,7 @@ _OF_LOGINS: Final = frozenset(
         Reason.TOKEN_EXPIRED,
     }
 )
-"""Errors that the first releases have no words for: all releases get the response of 0.1 and later."""
+"""Errors unknown to the first releases: all releases get the response of 0.1 and later."""
 
 
 def refuse(error: LadingError) -> Response:

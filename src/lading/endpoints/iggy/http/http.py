@@ -1,6 +1,6 @@
 """Iggy over HTTP: the JSON endpoint of the same commands, in the documents of each release (iggy.md A5, M5 to M7).
 
-Beside what the real server has: message states, listed and set (docs/reference/http-states).
+In addition to the real server's API, message states can be listed and set (docs/reference/http-states).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class IggyHttp:
     def routes(self) -> list[HttpRoute]:
         """Return the routes of Iggy's HTTP API."""
         return [
-            # before the routes whose last part may be any word
+            # these come before the routes whose last part may be any word
             *self._plain_routes(self._logins.routes(), is_open=True),
             HttpRoute("GET", "/", "root", self._root),
             HttpRoute("GET", "/ping", "ping", self._ping),
@@ -93,7 +93,7 @@ class IggyHttp:
             *self._plain_routes(
                 (
                     ("GET", f"{TOPIC}/messages", "message.poll", self._poll),
-                    # since protocol 0.12; what stores an offset is a POST, which no proxy sends a second time
+                    # since protocol 0.12; a poll that stores an offset is a POST, as proxies never repeat one
                     ("GET", f"{TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
                     ("POST", f"{TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
                     ("GET", f"{TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
@@ -131,8 +131,8 @@ class IggyHttp:
     ) -> Callable[[Request, Parameters], Awaitable[Response]]:
         """Return a handler that identifies the caller, and whose errors have the codes of the caller's release.
 
-        Unless ``is_open`` a stranger's request is refused without reading it. Unless ``has_query`` a request with a
-        parameter in its query is refused by the parameter's name.
+        Unless ``is_open``, a request without a login is refused before its body is read. Unless ``has_query``, a
+        request with query parameters is refused, with the parameter's name.
         """
 
         async def answer(request: Request, path: Parameters) -> Response:
@@ -185,7 +185,7 @@ class IggyHttp:
         release, kind = caller.release, row.command
         if row.source == "body":
             if kind not in release.bodies:
-                # there are users since 0.1, whose clients log in
+                # releases since 0.1 have users, and clients that log in
                 raise Refusal(Reason.UNAUTHENTICATED, "users and tokens need a login; log in before")
             return await self._parse_body(kind, request, caller, fields)
         if row.source == "query":
@@ -299,7 +299,7 @@ class IggyHttp:
         return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse, body)
 
     async def _read_login(self, parts: Sequence[Part], request: Request) -> dict[str, Any]:
-        """Return the fields of a login, which strangers may send too; a long one is parsed in a worker."""
+        """Return the fields of a login, which needs no token; a long one is parsed in a worker."""
         body = await self._body(request, LOGIN_BYTES_MAX)
         return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, partial(read_fields_of, parts), body)
 

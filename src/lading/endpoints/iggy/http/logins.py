@@ -1,4 +1,4 @@
-"""Logins of Iggy's HTTP clients: what gives them the token that they show with each request (iggy-current.md B5)."""
+"""Logins of Iggy's HTTP clients, which return the token that clients send with each request (iggy-current.md B5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOGIN: Final = (
     Part("name", ("username",), TEXT),
     Part("password", ("password",), TEXT),
-    # a field that is there says that the client has one, if not what it says: see guess_release
+    # a client that sends the field has a version, even if its value says nothing: see guess_release
     Part("version", ("version",), optional(TEXT, ""), None),
     Part("context", ("context",), optional(TEXT, ""), ""),
 )
@@ -39,12 +39,12 @@ class HttpLogins:
         self._read = read
 
     def routes(self) -> list[Route]:
-        """Method, pattern, name and handler of each."""
+        """Return the method, pattern, name and handler of each route."""
         return [
             ("POST", "/users/login", "user.login", self._log_in),
             ("POST", "/personal-access-tokens/login", "personal_access_token.login", self._log_in_with_token),
             ("POST", "/users/refresh-token", "user.refresh", self._refresh),
-            # before 0.3
+            # releases before 0.3
             ("POST", "/users/logout", "user.logout", self._log_out),
             ("DELETE", "/users/logout", "user.logout", self._log_out),
         ]

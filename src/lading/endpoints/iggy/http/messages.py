@@ -1,4 +1,4 @@
-"""Sends and polls over HTTP, by the release of the client: what it would send and get over a connection, as JSON."""
+"""Sends and polls over HTTP: what a client of the release sends and gets over a connection, as JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _POLLED_HEAD_PARTS: Final = 1
 
 
 class SentMessages(NamedTuple):
-    """Partition and offsets of the messages of a send, as clients of the current generation count."""
+    """Partition and offsets of the messages of a send, counted as clients of the current generation do."""
 
     stream_id: int
     topic_id: int
@@ -69,14 +69,14 @@ Rendered = tuple[bytes, int]
 
 
 class HttpMessages:
-    """Takes and gives messages of one release; one for all its clients of a listener."""
+    """Sends and polls messages of one release; one for all its clients of a listener."""
 
     def __init__(self, services: Services, name: str, settings: IggyHttpListener, release: JsonRelease) -> None:
         self._services = services
         self._broker = services.broker
         self._name = name
         self._release = release
-        # the forms that have a state in JSON show it, whatever the same release has over a connection
+        # forms whose JSON has a state show it, even if the same release does not show it over a connection
         is_listed = release.messages in (MessagesForm.LISTED, MessagesForm.PLACED)
         handlers = FORMS[MessageForm.CLASSIC if is_listed else release.release.form]
         self._sender: Sender = handlers.sender(services, name, release.release)
@@ -202,7 +202,7 @@ _RENDERERS: Final[Mapping[MessagesForm, Callable[[HttpMessages, Partition, Fit, 
     MessagesForm.TYPED: HttpMessages._render_headed,
     MessagesForm.BATCHED: HttpMessages._render_batches,
 }
-"""Makes the document of a poll."""
+"""The function that makes the document of a poll, by release."""
 
 
 def _draw_missing_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -239,5 +239,5 @@ def _parse_and_encode(release: JsonRelease, encode: Encoder, body: bytes) -> tup
     try:
         return document, encode(release, document.batch)
     except LimitExceeded as error:
-        # such as a header key with a kind, which releases before 0.9 have none for
+        # such as a header key with a kind, which releases before 0.9 cannot have
         raise MalformedMessage(str(error), reason=Reason.INVALID_HEADER_KEY) from None

@@ -89,7 +89,7 @@ _PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
     "user": identifier,
     "name": str,
 }
-"""Parts of a path that need no login."""
+"""Parser of each field in a path, unless the command itself parses it."""
 _NAMING: Final = frozenset({"stream", "topic", "group_id", "user"})
 
 

@@ -1,7 +1,7 @@
-"""Access tokens of Iggy's HTTP clients: JSON Web Tokens that a login gives and each request shows (RFC 7519).
+"""Access tokens of Iggy's HTTP clients: JSON Web Tokens, returned by a login and sent with each request (RFC 7519).
 
-The key is made at start and kept in memory: a token lasts until it ends, its user logs out, or the broker stops. So
-what was logged out never counts again, and nothing secret is on disk.
+The key is made at start and kept in memory: a token is valid until it expires, its user logs out, or the broker stops.
+So a revoked token is never accepted again, and no secret is on disk.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import Any, Final, NamedTuple
 from ....model.errors import Reason, Refusal
 
 ALGORITHM: Final = "HS256"
-"""The only one that is taken, whatever a token's head says."""
+"""The only accepted algorithm, even if a token's header names another."""
 KEY_BYTES: Final = 32
 ACCESS_S: Final = 3600
 REFRESH_S: Final = 86_400
 LOGOUTS_MAX: Final = 100_000
-"""Tokens that were logged out before their end and are remembered; with more, the key changes and all log in again."""
+"""At most this many revoked tokens are remembered until they expire; beyond it the key changes, and all clients log in
+again.
+"""
 PASSWORDS_MAX: Final = 1000
-"""Passwords of this many newest logins are kept while no users are set up."""
+"""The passwords of this many latest logins are kept while no users are set up."""
 _REQUIRED: Final = ["sub", "name", "exp", "jti", "use", "release"]
 ACCESS, REFRESH = "access", "refresh"
 
@@ -28,7 +30,7 @@ class TokenClaims(NamedTuple):
     """Claims of a valid token."""
 
     user_id: int
-    """As ``Principal`` has it: 0 while no users are set up."""
+    """The id as in ``Principal``: 0 while no users are set up."""
     name: str
     release: str
     """Release of the client, from its login."""
@@ -40,11 +42,11 @@ class TokenClaims(NamedTuple):
 
 
 class IssuedToken(NamedTuple):
-    """A token as the response to a login shows it."""
+    """A token as it appears in the response to a login."""
 
     token: str
     expiry: int
-    """Seconds since 1970."""
+    """When the token expires, in seconds since 1970."""
 
 
 class HttpTokens:
@@ -66,7 +68,7 @@ class HttpTokens:
         password: str | None = None,
     ) -> IssuedToken:
         """Return a new token of a user whose client is of ``release``; ``password`` is kept for ``password_of``."""
-        # with its cryptography a tenth of a start, which no broker needs before the first login over HTTP
+        # importing it with its cryptography takes a tenth of a start, and it is only needed for logins over HTTP
         import jwt
 
         ends_s = now_s + (ACCESS_S if use == ACCESS else REFRESH_S)
@@ -83,22 +85,22 @@ class HttpTokens:
         return IssuedToken(jwt.encode(claims, self._key, ALGORITHM), ends_s)
 
     def password_of(self, claims: TokenClaims) -> str | None:
-        """Return what the user of a token has logged in with, while no users are set up."""
+        """Return the password with which the user of a token logged in, while no users are set up."""
         return self._passwords.get(claims.ident)
 
     def forget_passwords(self) -> None:
-        """Forget the passwords of past logins, which do not count once users are set up."""
+        """Forget the passwords of past logins, which are not needed once users are set up."""
         self._passwords.clear()
 
     def read(self, token: str, now_s: int, *uses: str) -> TokenClaims:
-        """Return what a token for one of ``uses``, by default ACCESS, says.
+        """Return the claims of a token for one of ``uses``, by default ACCESS.
 
-        Refusal, with one text for all reasons, if it is not valid now.
+        Raises Refusal, with one text for all reasons, if the token is not valid now.
         """
         import jwt
 
         try:
-            # the time is checked below, by the clock that is passed
+            # the time is checked below, against the clock that was passed
             options: Any = {"require": _REQUIRED, "verify_exp": False, "verify_iat": False}
             claims = jwt.decode(token, self._key, [ALGORITHM], options=options)
             found = TokenClaims(
@@ -112,7 +114,7 @@ class HttpTokens:
         return found
 
     def log_out(self, claims: TokenClaims, now_s: int) -> None:
-        """Have a token count no longer."""
+        """Revoke a token."""
         if len(self._logged_out) >= LOGOUTS_MAX:
             self._logged_out = {ident: ends_s for ident, ends_s in self._logged_out.items() if ends_s > now_s}
             if len(self._logged_out) >= LOGOUTS_MAX:
@@ -131,5 +133,5 @@ def has_own_algorithm(token: str) -> bool:
 
 
 def refuse_token() -> Refusal:
-    """Return the one error for all tokens that do not count."""
+    """Return the error for every invalid token, the same for all reasons."""
     return Refusal(Reason.UNAUTHENTICATED, "the access token is not valid here, or has ended; log in again")

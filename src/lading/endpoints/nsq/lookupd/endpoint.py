@@ -1,4 +1,4 @@
-"""nsqlookupd over HTTP (nsq.md 5.3); the work is done in ``endpoints.nsq``."""
+"""nsqlookupd over HTTP (nsq.md 5.3): the endpoint that ``serve`` starts."""
 
 from __future__ import annotations
 

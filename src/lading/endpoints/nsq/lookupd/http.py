@@ -88,7 +88,7 @@ class LookupHttp:
     async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
         names = await finish_in_turns(self._lookup.topics())
         document: dict[str, Any] = {"topics": names}
-        # nsqlookupd takes an invalid query here, since it has no parameters
+        # nsqlookupd accepts an invalid query here, since these requests have no parameters
         if read_query(request).values.get("metaInfo") == "true":
             document["meta_info"] = await finish_in_turns(self._describe(names))
         return document
@@ -108,10 +108,10 @@ class LookupHttp:
         return {"producers": await finish_in_turns(self._lookup.nodes())}
 
     async def _listlookup(self, request: Request, path: Parameters) -> None:
-        """Name no other lookups: there is only this one, which the client knows already."""
+        """Return no other lookups: there is only this one, which the client knows already."""
 
     async def _create(self, request: Request, path: Parameters) -> None:
-        """Create a topic of a number of partitions, extended or plain; the number of copies is always one.
+        """Create a topic with a number of partitions, extended or plain; it always has one copy.
 
         For an existing topic the response is the fork's: 200 if nothing differs, else 400 "already exist".
         """
@@ -122,7 +122,8 @@ class LookupHttp:
             raise HttpFault("INVALID_ARG_TOPIC_PARTITION_NUM")
         if not 1 <= number(request, "replicator", "INVALID_ARG_TOPIC_REPLICATOR", default) <= REPLICATOR_MAX:
             raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
-        # a client that sends a number of partitions uses the fork's form, in which a topic is plain by default
+        # a client that sends a number of partitions uses the fork's form of the request, in which a topic is plain by
+        # default
         counted = bool(read_parameter(request, "partition_num"))
         is_extended, is_plain = (
             read_parameter(request, "extend") == "true",
@@ -169,7 +170,7 @@ class LookupHttp:
         try:
             channel = channel_of(self._node, request)
         except HttpFault:
-            # the channel of another node is deleted, even if the topic here lacks it
+            # delete the channel on other nodes even if the topic here lacks it
             if was_registered:
                 return
             raise HttpFault("CHANNEL_NOT_FOUND") from None

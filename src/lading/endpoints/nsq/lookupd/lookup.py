@@ -26,7 +26,7 @@ TOMBSTONE_S: Final = 45.0
 """How long a tombstone is in effect, as in upstream."""
 TOMBSTONES_MAX: Final = 10_000
 INDEXED_AT_ONCE: Final = 20
-"""Topics that one callback removes a disconnected node from; a few callbacks run in each pass of the loop."""
+"""Topics from which one callback removes a disconnected node; a few callbacks run in each pass of the loop."""
 NODES_SHARE: Final = 10
 """All nodes together may register this many times as much as one node."""
 
@@ -40,7 +40,7 @@ class RegistrationCount:
 
 @dataclass(slots=True, eq=False)
 class NsqdProducer:
-    """A node, as it has identified itself; ``topics`` is partitions by topic, each with its channels."""
+    """A node as it described itself by IDENTIFY; ``topics`` has its partitions by topic, each with its channels."""
 
     remote_address: str
     hostname: str
@@ -51,7 +51,7 @@ class NsqdProducer:
     distributed_id: str = ""
     topics: dict[str, dict[int, set[str]]] = field(default_factory=dict)
     registrations_count: int = 0
-    """Partitions and channels in ``topics``."""
+    """Number of partitions and channels in ``topics``."""
     total: RegistrationCount = field(default_factory=RegistrationCount)
     """Registrations of all nodes, including this one's."""
     nodes_by_topic: dict[str, set[NsqdProducer]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class NsqdProducer:
             self.leave_index(topic)
 
     def leave_index(self, topic: str) -> None:
-        """Have lookups of a topic not find this node."""
+        """Remove this node from the index of a topic, so that lookups do not return it."""
         nodes = self.nodes_by_topic[topic]
         nodes.discard(self)
         if not nodes:
@@ -128,7 +128,7 @@ class Lookup:
         """Nodes by topic; some may have disconnected, and are removed in turns."""
         self._removals = CallbackQueue(lambda callback: asyncio.get_running_loop().call_soon(callback))
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
-        """By topic and node (its HTTP address): when the tombstone ends, and our topic of that name."""
+        """By topic and node (its HTTP address): the end of the tombstone, and our topic of that name."""
 
     def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
         """Return whether a node may register more topics and channels; each node may have ``count_max`` of them."""
@@ -149,7 +149,7 @@ class Lookup:
             self._removals.call(_leave_index(producer))
 
     def _producers_of(self, topic: str) -> list[NsqdProducer]:
-        """Return every node that has the topic, our own first; ours and those like it have only this one."""
+        """Return the nodes that have the topic, our own first; our own list only this topic."""
         own: list[Topic] = []
         with suppress(Refusal):
             own.append(self._node.find(topic))
@@ -190,10 +190,10 @@ class Lookup:
         ]
 
     def tombstone(self, topic: str, node: str) -> None:
-        """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""
+        """Leave one node out of lookups of a topic for a while, so that the topic can be deleted there."""
         now_s, tombstones = time.monotonic(), self._tombstones
         tombstones.pop((topic, node), None)
-        # the oldest are the first, as all last as long
+        # tombstones all last equally long, so the oldest come first
         while tombstones and (next(iter(tombstones.values()))[0] <= now_s or len(tombstones) >= TOMBSTONES_MAX):
             del tombstones[next(iter(tombstones))]
         tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
@@ -204,7 +204,7 @@ class Lookup:
 
     def _is_tombstoned(self, topic: str, producer: NsqdProducer) -> bool:
         until_s, own_id = self._tombstones.get((topic, producer.http_address), (0.0, b""))
-        # one that was made anew under the name is another topic
+        # a topic that was created again under the name is another topic
         return time.monotonic() < until_s and own_id == self._own_id(topic)
 
     def _own_id(self, topic: str) -> bytes:

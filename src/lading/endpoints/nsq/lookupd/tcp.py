@@ -52,7 +52,7 @@ class LookupHandlers:
     node: Node
     registrations_max: int
     is_open: bool = False
-    """Whether nodes are admitted even if users are set up: their protocol has no login."""
+    """Whether nodes may register even if users are set up: their protocol has no login."""
 
     def describe_own(self) -> dict[str, Any]:
         """Return the description of this lookup that a node receives."""
@@ -100,7 +100,7 @@ class LookupSession(ProtocolSession):
         inbox = self.inbox
         commands_left = COMMANDS_PER_TURN
         if self._was_blocked and not self.is_blocked:
-            # the time of a node begins when it has read
+            # the node's deadline begins once it has read its responses
             self._was_blocked = False
             self._wait_until(now_us + SILENT_US)
         result, begun = ReceiveResult.DONE, inbox.at
@@ -122,7 +122,7 @@ class LookupSession(ProtocolSession):
             if inbox.at <= at and not self.is_ended:
                 raise no_progress_error()
         if inbox.at != begun and not self.is_ended:
-            # once: a timer for each command costs as much as the command
+            # one timer at a time: a timer for each command costs as much as the command
             self._wait_until(now_us + SILENT_US)
         return result
 
@@ -157,14 +157,14 @@ class LookupSession(ProtocolSession):
     def stage(self) -> Stage:
         if not self.requests_count:
             return Stage.FIRST
-        # a node that sends nothing, or half a line, is cut after SILENT_US
+        # a node that sends nothing, or an incomplete line, is disconnected after SILENT_US
         return Stage.PARTIAL if self._awaits_body else Stage.BUSY
 
     def _wait_until(self, due_us: int) -> None:
-        """Close the connection if the node sends nothing until then."""
+        """Close the connection if the node sends nothing until that time."""
         self.connection.tick_at(due_us)
 
-    # -- what it says
+    # -- commands
 
     def _greet(self) -> bool:
         inbox = self.inbox
@@ -172,7 +172,7 @@ class LookupSession(ProtocolSession):
         if len(magic) < len(MAGIC):
             return False
         if magic != MAGIC:
-            # nsqd's own, "  V2", too: a producer or consumer that was given the port of nsqlookupd
+            # also nsqd's own, "  V2": from a producer or consumer that was configured with nsqlookupd's port
             if (other := name_other_protocol(inbox.unread)) is not None:
                 log.info("closing the connection: %s", other, extra=self.connection.origin())
             raise NsqProtocolError("E_BAD_PROTOCOL")
@@ -240,7 +240,7 @@ class LookupSession(ProtocolSession):
         self._part()
 
     def _part(self) -> None:
-        """Handle no more commands, including those already received."""
+        """Handle no more commands, not even those already received."""
         self.inbox.at = self.inbox.have
         super().end()
 
@@ -274,7 +274,7 @@ class LookupSession(ProtocolSession):
         producer, topic, partition, channel = self._place(words, "REGISTER")
         if not self._handlers.lookup.has_room(producer, self._handlers.registrations_max):
             self.connection.count_dropped("registrations_max")
-            # the node keeps what it has; to close the connection would only make it say everything again
+            # keep the connection: the node keeps its topics, and would only register everything again
             return f"E_INVALID REGISTER {topic}: too many registrations; see registrations_max".encode()
         producer.register(topic, partition, channel)
         return b"OK"
@@ -287,7 +287,7 @@ class LookupSession(ProtocolSession):
         return b"OK"
 
     def _place(self, words: list[bytes], verb: str) -> tuple[NsqdProducer, str, int, str]:
-        """Topic, partition and channel; upstream's nodes name no partition."""
+        """Return topic, partition and channel of a command; upstream's nodes name no partition."""
         if self._producer is None:
             raise NsqProtocolError("E_INVALID", "client must IDENTIFY")
         if not words:

@@ -72,10 +72,10 @@ class NsqConsumer:
         self._strict = services.settings.nsq.compat == YOUZAN
         forked = with_ext or detail or identity.forked or self._strict
         self.has_textual_ids = not forked
-        """Upstream's clients may take message ids for text, and some fail at bytes that are not text."""
+        """Whether message ids are text: upstream's clients may treat them as text, and some fail at other bytes."""
         self._origin = origin(*name.split("/", 1))
         self._waiting: deque[Delivery] = deque()
-        """Deliveries after one whose messages are still being converted."""
+        """Deliveries that wait because messages of an earlier one are still being converted."""
         self._closed = False
         self.subscriber = Subscriber(
             self._take,
@@ -97,7 +97,7 @@ class NsqConsumer:
         if not self._closed:
             self._closed = True
             self.channel.leave(self.subscriber)
-            # they refer to this consumer, which has the subscriber
+            # these refer to this consumer, which refers to the subscriber
             self.subscriber.on_delivery = self.subscriber.on_closed = ignore
 
     # -- deliveries
@@ -123,7 +123,7 @@ class NsqConsumer:
         if error is None:
             page.index = work.result()
         elif isinstance(error, MemoryError):
-            # nothing is wrong with the messages: their client waits until there is memory for them again
+            # the messages are valid: their client waits until there is memory for them again
             log.error("out of memory to deliver messages of %s", self.channel.topic.flat_name, extra=self._origin)
             self._connection.call_later(MEMORY_RETRY_US, self._go_on)
             return
@@ -143,7 +143,7 @@ class NsqConsumer:
             try:
                 self._deliver(self._waiting.popleft())
             except Exception:
-                # later deliveries are sent, and this one again after its time-out
+                # later deliveries are sent; this one is sent again after its time-out
                 log.exception("a delivery of %s failed", self.channel.topic.flat_name)
 
     def _deliver(self, given: Delivery) -> None:
@@ -163,7 +163,7 @@ class NsqConsumer:
             there = picked < len(records.offsets)
             there[there] = records.offsets[picked[there]] == given.offsets[there]
             if not there.all():
-                # what cannot be read is finished for this channel: no subscriber could ever take it
+                # finish unreadable messages for this channel: no subscriber could ever read them
                 self.channel.finish(self.subscriber, given.partition.number, given.offsets[~there])
                 picked, attempts = picked[there], attempts[there]
         if len(picked):
@@ -180,12 +180,13 @@ class NsqConsumer:
                 )
             )
 
-    # -- what the client says
+    # -- the client's commands
 
     def finish(self, source: Bytes, start: int, end: int) -> tuple[int, list[NsqProtocolError]]:
-        """Finish the run of FIN commands at ``source[start:end]``; return the position after it, and the faults.
+        """Finish the run of FIN commands at ``source[start:end]``; return the position after the last handled command,
+        and the faults.
 
-        A fatal fault is the last one, and the position is after its command.
+        A fatal fault ends the run: it is the last fault, and the position is after its command.
         """
         stop, ids = delivery.take_fins(source, start, end, textual=self.has_textual_ids)
         count = len(ids)
@@ -205,7 +206,7 @@ class NsqConsumer:
             at = start + _FIN_BYTES * done
             if offsets[done] < 0:
                 if self.has_textual_ids:
-                    # an id of 16 bytes that names nothing: upstream looks it up like any other
+                    # 16 bytes that identify no message: upstream looks them up like any other id
                     message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
                     why = UPSTREAM_NOT_IN_FLIGHT
                     faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._show_id(message_id)} failed {why}"))
@@ -256,7 +257,7 @@ class NsqConsumer:
         return partition, offset
 
     def _why_not_in_flight(self, partition: int, offset: int) -> str:
-        """Return why a client may not settle a message, in the words of the server that is imitated."""
+        """Return why a client may not settle a message, in upstream's or the fork's words."""
         if self._strict:
             return NOT_IN_FLIGHT
         return UPSTREAM_NOT_OWNED if self.channel.is_in_flight(partition, offset) else UPSTREAM_NOT_IN_FLIGHT
@@ -275,7 +276,7 @@ class NsqConsumer:
 
 
 def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
-    """Return whether two ascending sequences without gaps are equal: only their ends are compared."""
+    """Return whether two ascending sequences without gaps are equal, which their ends decide."""
     count = len(given)
     return bool(
         count == len(offsets)
@@ -286,7 +287,7 @@ def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
 
 
 def convert_records(page: Page, fit: Fit) -> Records:
-    """Convert messages of another dialect into what NSQ's readers get. Callable from any thread."""
+    """Convert messages of another dialect into the form that NSQ's readers get. Callable from any thread."""
     made: list[bytes] = []
     offsets: list[Any] = []
     for some in registry.decode(page.run, ScanRequest(page.first, page.end, FIELDS_WITH_ORIGIN)):

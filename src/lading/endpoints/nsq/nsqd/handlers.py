@@ -1,4 +1,4 @@
-"""Handlers of nsqd's commands: one function for each that publishes nothing (nsq.md 1.4)."""
+"""Handlers of nsqd's commands, except those that publish: one function for each (nsq.md 1.4)."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class NsqdHandlers:
     gathering: PublishCoalescer
     login_rules: LoginRules = NO_RULES
     lent: LentPublications | None = None
-    """The part of nsqd in the pass over lent sockets; None if clients do not lend sockets."""
+    """The handler of lent sockets for nsqd; None if its clients do not lend sockets."""
 
 
 class CommandContext(Protocol):
-    """The client of a command, as the handlers of commands need it."""
+    """The client of a command, with what the handlers of commands need of it."""
 
     services: Services
     node: Node
@@ -71,7 +71,7 @@ class CommandContext(Protocol):
     connection: ConnectionHandle
 
     def log_in(self, secret: str) -> None:
-        """Check the secret of AUTH."""
+        """Check the secret that AUTH sent."""
 
     def respond(self, data: bytes) -> None:
         """Send this response, after the earlier ones."""
@@ -103,7 +103,7 @@ def require_state(connection: CommandContext, command: Command) -> None:
 
 
 def take_magic(inbox: Inbox, connection: ConnectionHandle) -> bool:
-    """Take the first bytes of a client, which name its protocol; return False if they are not whole yet."""
+    """Take the first bytes of a client, which name its protocol; return False if some are missing."""
     end = inbox.at + len(commands.MAGIC)
     if inbox.have < end:
         return False
@@ -116,7 +116,7 @@ def take_magic(inbox: Inbox, connection: ConnectionHandle) -> bool:
 
 
 def take_body(inbox: Inbox, line: Line) -> bytes | None:
-    """Take the body of a command that has one, with its line; return None if it is not whole yet."""
+    """Take a command's line and body; return None if some of it is missing."""
     size = commands.read_size(inbox.view, line.end, inbox.have)
     if size is None:
         return None
@@ -137,7 +137,7 @@ def take_body(inbox: Inbox, line: Line) -> bytes | None:
 def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
     identity = identify.parse(body)
     section = connection.services.settings.endpoints.nsqd_tcp
-    # once is enough, as for TLS
+    # only the first such request counts, as for TLS
     is_plain = not (connection.features.deflate or connection.features.snappy)
     offers = identify.Offers(
         tls=connection.login.offers_tls,
@@ -157,7 +157,7 @@ def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
             auth=connection.login.needs_auth,
         )
     )
-    # in this order, each with a response of its own in the new form
+    # in this order, each with a response of its own in the new encoding
     if features.tls:
         connection.login.start_tls(connection.responses)
         connection.respond(commands.OK)
@@ -291,11 +291,11 @@ assert HANDLERS.keys() == {command.name for command in COMMANDS.values() if comm
 
 
 def start_compression(connection: ConnectionHandle, responses: ResponseQueue, features: Features) -> None:
-    """Compress what follows the last response, in both directions (nsq.md 1.5).
+    """Compress everything after the last response, in both directions (nsq.md 1.5).
 
     Raises NsqProtocolError if that is impossible now.
     """
-    # most clients do without, and so does the start of the broker
+    # imported late: most clients do not compress, and the broker starts sooner
     from ....dialects.nsq import compression
 
     if not responses.is_empty:

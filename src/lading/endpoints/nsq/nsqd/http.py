@@ -1,4 +1,4 @@
-"""nsqd over HTTP: publishing, topics, channels and figures (nsq.md 5.2)."""
+"""nsqd over HTTP: publishing, topics, channels and statistics (nsq.md 5.2)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "nsqd_http"
 INLINE_BYTES_MAX: Final = 16 << 10
-"""The lines of longer bodies are split in a worker."""
+"""The lines of a body longer than this are split in a worker."""
 PIECE_BYTES: Final = 64 << 10
-"""How much of a longer body is split at a time."""
+"""Bytes of a longer body that are split at a time."""
 EXT_HEADER: Final = b"x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _FALSE: Final = frozenset({"false", "0"})
@@ -167,7 +167,7 @@ class NsqdHttp:
     async def _mpub(self, request: Request, path: Parameters) -> str:
         command, strict = COMMANDS[b"MPUB"], self._node.strict
         _require_bytes_max(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
-        # as nsqd does: the topic is there whatever becomes of the body
+        # as in nsqd: the topic is created even if the body is then refused
         await self._route_of(request, command)
         binary = find_parameter(request, "binary")
         is_binary = binary is not None and (strict or binary not in _FALSE)
@@ -181,14 +181,14 @@ class NsqdHttp:
                 raise self._empty_fault()
             return "OK"
         if publishing.needs_kernels(int.from_bytes(body[:4], "big"), len(body), command.form):
-            # what waits has memory of its own until then, as what arrives has
+            # waiting messages count in a memory budget of their own until then, as arriving ones do
             with hold_body(len(body), self._node.services.receive):
                 await wait_for_kernels()
         await self._publish_body(request, command, body)
         return "OK"
 
     def _ext(self, request: Request) -> bytes:
-        """Return the ext of a publication: the parameter, with members from headers, which win over those in it."""
+        """Return the ext of a publication: the ``ext`` parameter, with members from headers, which replace its own."""
         added = {
             name[len(EXT_HEADER) :]: value
             for name, value in reversed(request.headers.raw)
@@ -198,7 +198,7 @@ class NsqdHttp:
         if not text and (self._node.strict or not added):
             raise HttpFault("E_INVALID_JSON_HEADER")
         try:
-            # strict first: numbers, escapes and all; null is as good as an empty object
+            # strict parsing first: numbers, escapes and everything else; null counts as an empty object
             document = json.loads(text or "{}", parse_constant=_no_constant)
             if not isinstance(document, dict) and document is not None:
                 raise ValueError("no object")
@@ -209,7 +209,7 @@ class NsqdHttp:
             return data
         kept = [member for member in json_text.members(data) or () if _name_of(member.name) not in added]
         told = [b'"' + member.name + b'":' + member.value for member in kept]
-        # bytes as they came, as the fork has it: HTTP says nothing of their encoding
+        # bytes as received, as in the fork: HTTP does not say in which encoding they are
         told += [json_text.quote(name) + b":" + json_text.quote(value) for name, value in sorted(added.items())]
         return b"{" + b",".join(told) + b"}"
 
@@ -282,7 +282,7 @@ class NsqdHttp:
     def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
         if command.batch:
             source = np.frombuffer(body, np.uint8)
-            # nsqd passes over what follows the last item
+            # nsqd ignores bytes after the last item
             end = BatchWalk().find_end(source, 0, source.size) or source.size
             return self._publisher.publish(route, source, 0, 0, end, end, now_us=now_us())
         data = commands.write(command.name, body=body)
@@ -292,7 +292,7 @@ class NsqdHttp:
             route, source, 0, body_at, source.size, source.size, now_us=now_us(), delay_us=delay_us
         )
 
-    # -- topics, channels, figures
+    # -- topics, channels, statistics
 
     async def _topic_create(self, request: Request, path: Parameters) -> None:
         name = topic_name(request, "INVALID_TOPIC")
@@ -351,7 +351,7 @@ class NsqdHttp:
         return option(self._node, path["option"])
 
     async def _set_option(self, request: Request, path: Parameters) -> None:
-        """Refuse: options are set when the broker starts, and are not changed over HTTP."""
+        """Refuse the change: options are set when the broker starts, not over HTTP."""
         raise HttpFault("INVALID_OPTION")
 
     async def _stats(self, request: Request, path: Parameters) -> Any:
@@ -371,8 +371,8 @@ def _name_of(name: bytes) -> bytes:
 def frame_lines(body: bytes) -> bytes:
     """Return lines as the body of an MPUB; empty ones are left out. From any thread.
 
-    Piece by piece: millions of lines at once take 40 times their bytes, and no other thread has the interpreter until
-    they are split. Empty without lines. Raises HttpFault if a line is too long.
+    They are split piece by piece: millions of lines at once take 40 times their bytes, and block all other threads
+    until they are split. Returns nothing without lines. Raises HttpFault if a line is too long.
     """
     parts, count, at = [b""], 0, 0
     while at < len(body):
@@ -393,7 +393,7 @@ def _no_constant(word: str) -> Any:
 
 
 def _require_bytes_max(request: Request, bytes_max: int, fault: str) -> None:
-    """Raise HttpFault ``fault`` if the Content-Length of a request is larger."""
+    """Raise HttpFault ``fault`` if the Content-Length of a request is larger than allowed."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > bytes_max:
         raise HttpFault(fault)

@@ -1,4 +1,4 @@
-"""nsqd over HTTP (nsq.md 5.2); the work is done in ``endpoints.nsq``."""
+"""nsqd over HTTP (nsq.md 5.2): the endpoint that ``serve`` starts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Responses of NSQ's HTTP endpoints, in the two styles there are (nsq.md 5.1).
+"""Responses of NSQ's HTTP endpoints, in both of their styles (nsq.md 5.1).
 
-The style of today (V1): JSON, plain text or nothing, and errors with their own status. The old one wraps JSON in
+The present style (V1) has JSON, plain text or nothing, and errors with their own status. The old one wraps JSON in
 ``status_code``, ``status_txt`` and ``data``, and makes every error a 500; the fork keeps it as the default.
 """
 
@@ -24,7 +24,7 @@ from .node import Node
 from .query import read_query
 
 USED: Final = frozenset({"create", "creat"})
-"""Verbs in the paths of changes that take nothing away from other clients."""
+"""Verbs in paths of changes that take nothing away from other clients."""
 
 V1: Final = "application/vnd.nsq; version=1.0"
 _V1_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
@@ -49,10 +49,10 @@ STATUS: Final = {
     "EXITING": 503,
     "INTERNAL_ERROR": 500,
 }
-"""The status of a code in V1 style; any other is 400."""
+"""The status of a code in V1 style, if it is not 400."""
 
 OF_FAULT: Final = {"E_BAD_MESSAGE": "MSG_TOO_BIG", "E_BAD_TOPIC": "INVALID_TOPIC", "E_BAD_CHANNEL": "INVALID_CHANNEL"}
-"""The code over HTTP for each code of the TCP protocol that differs from it."""
+"""The code over HTTP for each code of the TCP protocol, if they differ."""
 
 OF_REASON: Final = {
     Reason.TOPIC_NAME_NOT_FOUND: "E_TOPIC_NOT_EXIST",
@@ -65,14 +65,14 @@ OF_REASON: Final = {
     Reason.UNAUTHORIZED: "E_UNAUTHORIZED",
     Reason.DISK_FULL: "DISK_FULL",
     Reason.READ_ONLY: "READ_ONLY",
-    # the fork's words, which are not a code
+    # the fork's text, which is not a code
     Reason.TOPIC_NAME_EXISTS: "already exist",
     Reason.STOPPING: "EXITING",
 }
 
 
 class HttpFault(LadingError):
-    """A refusal in the words of NSQ's HTTP; ``status`` if it differs from that of the code."""
+    """A refusal in the words of NSQ's HTTP; ``status`` is set if it differs from that of the code."""
 
     def __init__(self, code: str, status: int | None = None) -> None:
         super().__init__(code)
@@ -81,7 +81,7 @@ class HttpFault(LadingError):
 
 
 Work = Callable[[Request, Parameters], Awaitable[Any]]
-"""A handler that gives the data of its response: a document, a text, or None for nothing."""
+"""A handler that returns the data of its response: a document, a text, or None for nothing."""
 
 
 _RIGHTS: Final[Mapping[str, Right | None]] = {
@@ -102,10 +102,11 @@ _RIGHTS: Final[Mapping[str, Right | None]] = {
     "/nodes": Right.DESCRIBE,
     "/listlookup": Right.DESCRIBE,
 }
-"""Right that a user needs for a path; ADMINISTRATE for any other."""
+"""The right that a user needs for a path, if it is not ADMINISTRATE."""
 
 OF_NODE: Final = frozenset({"/topics", "/nodes", "/listlookup", "/config/{option}"})
-"""Paths that show or change the whole node whatever the query names, so that their right is asked on the cluster."""
+"""Paths that show or change the whole node even if the query names a topic, so that they need a right on the cluster.
+"""
 
 
 def find_parameter(request: Request, name: str) -> str | None:
@@ -123,13 +124,14 @@ def read_parameter(request: Request, name: str, default: str = "") -> str:
 
 
 def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRoute:
-    """Return a route with the right that it needs: on the topic of the query, or on the cluster if that has none.
+    """Return a route with the right that it needs: on the topic of the query, or on the cluster if the query names
+    none.
 
     Paths in ``OF_NODE`` take no topic, so naming one does not decide their right.
     """
 
     def find_resource(request: Request, parameters: Parameters) -> Resource:
-        # of an invalid query too: its handler refuses it
+        # also called for an invalid query, which its handler refuses
         name = "" if path in OF_NODE else read_query(request).values.get("topic", "")
         return node.resource_of(name) if name else CLUSTER
 
@@ -138,7 +140,7 @@ def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRout
 
 
 def access_of(method: str, path: str) -> Access:
-    """Return what a route lets its caller do: whatever changes topics, channels and options is administration."""
+    """Return the operation that a route is: every change of topics, channels and options is administration."""
     if path == "/ping":
         return Access.HEALTH
     verb = path.strip("/").partition("/")[2]
@@ -146,12 +148,12 @@ def access_of(method: str, path: str) -> Access:
 
 
 def is_v1(request: Request, strict: bool) -> bool:
-    """Return whether the client gets the style of today; without ``strict`` everybody does."""
+    """Return whether the client gets the present style (V1); without ``strict`` every client does."""
     return not strict or request.headers.get("accept", "") == V1
 
 
 def make_handler(work: Work, *, strict: bool, always_v1: bool = False) -> Handler:
-    """Return the handler of a route: responses and refusals of ``work`` in the style that the client asks for."""
+    """Return the handler of a route, which sends the responses and refusals of ``work`` in the client's style."""
 
     async def handle(request: Request, parameters: Parameters) -> Response:
         modern = always_v1 or is_v1(request, strict)
@@ -169,7 +171,7 @@ async def respond_ping(request: Request, parameters: Parameters) -> Response:
 
 
 async def make_response(data: Any, modern: bool) -> Response:
-    """Success; others have their turn while a long document is encoded and sent."""
+    """Return a response of success; other clients have their turn while a long document is encoded and sent."""
     headers = _V1_HEADERS if modern else None
     if data is None:
         return Response(b"", headers=headers, media_type=None)

@@ -1,4 +1,4 @@
-"""PUB commands of sockets that are lent: the lines that they begin with, and one append for all of a pass."""
+"""PUB commands of lent sockets: the lines that they begin with, and one append for all commands of a pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .publication import Publication
 from .publish import Publisher, PublishRoute
 
 LINES_MAX: Final = 4096
-"""At most this many different lines of lent sockets at a time; sockets with further lines are not lent."""
+"""At most this many different lines of lent sockets at a time; sockets with other lines are not lent."""
 _FAILURE: Final = "E_PUB_FAILED"
 
 Routes = RouteCache[bytes, PublishRoute]
@@ -65,7 +65,7 @@ class LentPublications:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kernels are loaded, which asks for them."""
+        """Whether the kernels are loaded. If they are not, it starts loading them."""
         kernels = engine.get_loaded(publishing.LENT_KERNEL_MODULE)
         if kernels is None or engine.get_loaded(publishing.KERNEL_MODULE) is None:
             return False
@@ -73,9 +73,9 @@ class LentPublications:
         return True
 
     def add(self, line: bytes, route: PublishRoute, routes: Routes, version: int) -> int | None:
-        """Return the number of a line for one more socket; None if there are too many lines, or it is too long.
+        """Return the number of a line for one more socket; None if there are too many lines, or this one is too long.
 
-        The route was found among ``routes``, which are those of a user, at ``version`` of the topology.
+        The route comes from ``routes``, a user's, and is valid for ``version`` of the topology.
         """
         key = (line, routes)
         number = self._numbers.get(key)
@@ -126,10 +126,10 @@ class LentPublications:
     def begin(self, line: int, source: Bytes, count: int, now_us: int) -> Publication | None:
         """Publish the ``count`` commands in ``source``, all with this line; return None if that is refused.
 
-        Then nothing was appended: each client's own session receives its command, and finds the refusal.
+        Nothing is appended then: each client's own session gets its command, and sends the refusal.
         """
         lent = self._lines[line]
-        # the topic may be gone since, be another one of that name, or the right to publish to it
+        # since then the topic may have been deleted, or created again under that name, or the right to publish revoked
         if lent is None or lent.version != self._topology.version:
             return None
         try:

@@ -1,7 +1,7 @@
 """Login and rights of a client of nsqd: TLS first, then AUTH, then its rights on topics.
 
-Lines that were met before are routes, found without another look at rights. So a client is given those of others only
-when nothing is left to show, and a user with less than all rights has routes of its own (nsq.md 1.4).
+A known line is a route, found without checking rights again. So a client may use shared routes only once it has met all
+requirements, and a user without all rights has routes of its own (nsq.md 1.4).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NO_ROUTES: Final[Mapping[bytes, PublishRoute]] = {}
 
 
 class LoginRules(NamedTuple):
-    """Requirements of a listener for all its clients, before anything else."""
+    """Requirements of a listener that clients have to meet before anything else."""
 
     offers_tls: bool = False
     """Whether plain clients may change to TLS."""
     requires_tls: bool = False
-    """Whether they must."""
+    """Whether plain clients must change to TLS."""
     is_open: bool = False
     """Whether clients need no AUTH even if users are set up."""
 
@@ -61,7 +61,7 @@ class NsqdLogin:
         self._open_routes()
 
     def begin(self, host: str) -> None:
-        """Note the client's address, and act for the user of clients without AUTH, if one is set."""
+        """Note the client's address, and log in the user that is set for clients without AUTH, if there is one."""
         self._host = host
         principal = self._access.admit(is_open=self._is_open)
         self.needs_auth = principal is None
@@ -71,19 +71,19 @@ class NsqdLogin:
             self._open_routes()
 
     def act_for(self, principal: Principal) -> None:
-        """Let the client do from now on what this user may, until it may do so no longer."""
+        """Give the client the rights of this user, until the user loses them."""
         self._cancel_revoked()
         self.principal, self.needs_auth = principal, False
         self._cancel_revoked = principal.add_revoked_callback(self._connection.abort)
         intake = self._intake
-        # also for administrators, as they may lose that right later; without users nothing needs to be checked
+        # also watch administrators, as they may lose that right later; without users nothing needs to be checked
         if principal.name:
             intake.use_routes(intake.publisher.user_routes.of(principal.name))
             intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
         self._open_routes()
 
     async def check(self, secret: str) -> Principal:
-        """Return the user of the secret of AUTH, a token or ``name:password``. Raises LadingError if it is wrong."""
+        """Return the user whose secret AUTH sent, a token or ``name:password``. Raises LadingError if it is wrong."""
         name, colon, password = secret.partition(":")
         if colon:
             return await self._authenticator.log_in(name, password, self._host)
@@ -106,7 +106,7 @@ class NsqdLogin:
         return commands.auth_answer(principal.name, count)
 
     def require_right(self, command: str, right: Right, topic: str) -> None:
-        """Raise NsqProtocolError unless the client may do this with a topic, which may exist or not."""
+        """Raise NsqProtocolError if the client lacks this right on a topic, whether or not the topic exists."""
         if not self._access.allows(self.principal, right, self._node.resource_of(topic)):
             raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"')
 
@@ -118,21 +118,21 @@ class NsqdLogin:
             raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"') from None
 
     def start_tls(self, responses: ResponseQueue) -> None:
-        """Change to TLS after the last response. Raises NsqProtocolError if others are to come."""
+        """Change to TLS after the last response. Raises NsqProtocolError if other responses are still due."""
         if not responses.is_empty:
             raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
         self._connection.start_tls()
         self.leave_plain()
 
     def leave_plain(self) -> None:
-        """Take note that the connection is encrypted: what needs TLS may be asked from now on."""
+        """Note that the connection is encrypted: commands that need TLS are allowed now."""
         self.offers_tls = self.needs_tls = False
         self._open_routes()
 
     def forget(self) -> None:
-        """Stop watching for the end of the user's rights: the client is gone."""
+        """Stop watching for the end of the user's rights: the client has disconnected."""
         self._cancel_revoked()
 
     def _open_routes(self) -> None:
-        """Look up known lines from now on; lines that other clients sent must not bypass TLS and AUTH."""
+        """Look up known lines from now on, but not before TLS and AUTH: other clients' lines must not bypass them."""
         self.routes = _NO_ROUTES if self.needs_tls or self.needs_auth else self._intake.routes

@@ -1,6 +1,6 @@
 """Message frames on their way to one subscriber, and when it gets no more of them.
 
-A client that does not read, or whose user has used up a quota, gets no messages; what it finishes is still read.
+A client that does not read, or whose user has used up a quota, gets no messages; its FIN commands are still read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .login import NsqdLogin
 
 ANSWERS_BYTES_MAX: Final = 256 << 10
-"""Answers to a subscriber that does not read, besides its messages; then its commands wait."""
+"""Bytes of responses that may wait for a subscriber that does not read, besides its messages; then its commands wait.
+"""
 
 
 class MessageFlow:
@@ -42,23 +43,23 @@ class MessageFlow:
         self._sent_bytes = sent_bytes
         self._subscriber: Subscriber | None = None
         self._is_blocked = False
-        """The client does not read."""
+        """Whether the client does not read."""
         self._full_bytes = 0
-        """How much may be on its way to a client that does not read, before its commands wait."""
+        """Bytes that may be on their way to a client that does not read, before its commands wait."""
         self._held_until_us = 0
-        """The quota lets no message through before; 0: none is held."""
+        """Until this time the quota lets no message through; 0 if none is held."""
 
     def start(self, subscriber: Subscriber) -> None:
-        """Begin to send what this subscriber gets."""
+        """Begin to send this subscriber's messages."""
         self._subscriber = subscriber
         self._tell_subscriber()
 
     def close(self) -> None:
-        """Send nothing more, and refer to the subscriber no longer: the connection is gone."""
+        """Send nothing more, and drop the reference to the subscriber: the connection has ended."""
         self._subscriber = None
 
     def deliver(self, frames: NDArray[np.uint8]) -> None:
-        """Send message frames, and hold those to come as long as the quota says."""
+        """Send message frames, and hold later ones for as long as the quota requires."""
         if self._subscriber is None:
             return
         self._sent_bytes[self._labels] += frames.size
@@ -70,7 +71,7 @@ class MessageFlow:
                 self._hold(delay_us)
 
     def block(self, is_blocked: bool) -> None:
-        """Take note that the client does not read what it is sent, or does again."""
+        """Note whether the client does not read its messages."""
         if is_blocked:
             self._full_bytes = self._connection.unsent_bytes() + ANSWERS_BYTES_MAX
         self._is_blocked = is_blocked
@@ -88,7 +89,7 @@ class MessageFlow:
             self._subscriber.blocked = self._is_blocked or self._held_until_us > 0
 
     def _hold(self, delay_us: int) -> None:
-        """Deliver no more for this long; a longer hold stays."""
+        """Hold messages for this long, unless a longer hold is in effect."""
         is_timed = self._held_until_us > 0
         self._held_until_us = max(self._held_until_us, now_us() + delay_us)
         if not is_timed:

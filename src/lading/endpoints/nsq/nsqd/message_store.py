@@ -1,4 +1,4 @@
-"""Storing and refusing what publishing commands send: a run of PUB commands, or the items of an MPUB."""
+"""Storing and refusing the messages of publishing commands: a run of PUB commands, or the items of an MPUB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ....dialects.nsq.publishing import Stored
 
 Bytes = NDArray[np.uint8]
 Store = Callable[[int, int, Bytes, int, int], WriteResult]
-"""(partition, time in us, array, at, base offset) -> what was stored there; Fault if nothing may be."""
+"""(partition, time in us, array, at, base offset) -> what was stored there; raises Fault if nothing may be stored."""
 
 _SIZE_BYTES: Final = 4
 COUNT_BYTES: Final = 4
@@ -26,18 +26,18 @@ _COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - COUNT_BYTES) // 5
 
 
 class MessageStore(Protocol):
-    """The messages of one append; what became of them is known when ``store`` was called."""
+    """The messages of one append; their outcome is known after ``store`` was called."""
 
     room_bytes: int
-    """Bytes that they take in the log, at most."""
+    """The most bytes that the messages can take in the log."""
     answers: bytes
-    """Frames for when they last."""
+    """Frames to send when the messages are durable."""
     commands_count: int
     end: int
     """Position of the next command."""
 
     def store(self, partition: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
-        """Write them; Fault if nothing may be stored."""
+        """Write the messages. Raises Fault if none may be stored."""
 
 
 class RunStore:
@@ -54,7 +54,7 @@ class RunStore:
         self.end = start
 
     def store(self, partition: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
-        """Write as many as are whole, up to the first that is refused; Fault if that is the first of all."""
+        """Write all commands before the first incomplete or refused one. Raises Fault if the very first is refused."""
         source, start = self._source, self._start
         stored = publishing.store_pubs(
             source, start, self._stop, self._size_at - start, self._command.form or 0, self._takes_ext,
@@ -67,7 +67,7 @@ class RunStore:
 
 
 class BatchStore:
-    """The items of the MPUB whose body is ``source[body:end]``: all of them, or none."""
+    """The items of the MPUB whose body is ``source[body:end]``: either all are stored, or none."""
 
     commands_count = 1
 
@@ -82,7 +82,7 @@ class BatchStore:
         self.answers = b""
 
     def store(self, partition: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
-        """Write all of them; Fault if any is refused."""
+        """Write all items. Raises Fault if any is refused."""
         source, body = self._source, self._body
         stored = publishing.store_batch(
             source, body + COUNT_BYTES, self.end, self._count, self._command.form or 0, self._takes_ext,
@@ -95,11 +95,11 @@ class BatchStore:
 
 
 def require_count(count: int) -> int:
-    """Return how many messages an MPUB says it has. Raises NsqProtocolError E_BAD_BODY."""
+    """Return the number of messages that an MPUB declares. Raises NsqProtocolError E_BAD_BODY."""
     if not 0 < count <= _COUNT_MAX:
         raise NsqProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
     if publishing.exceeds_fallback(count):
-        # a million would keep the event loop for 5 to 20 s
+        # a million messages would block the event loop for 5 to 20 s
         raise NsqProtocolError(
             "E_BAD_BODY",
             f"MPUB invalid message count {count}: this broker has no compiled kernels and takes "
@@ -109,7 +109,7 @@ def require_count(count: int) -> int:
 
 
 def item_size_error(reason: int, index: int, size: int) -> NsqProtocolError:
-    """Return the error of item ``index`` of an MPUB that says it is so large."""
+    """Return the error of item ``index`` of an MPUB that declares this size."""
     if reason == send_layout.NO_BODY:
         return NsqProtocolError("E_BAD_MESSAGE", f"MPUB invalid message({index}) body size {size}")
     return NsqProtocolError("E_BAD_MESSAGE", f"MPUB message too big {size} > {limits.MESSAGE_BYTES_MAX}")
@@ -121,11 +121,11 @@ def size_at(source: Bytes, at: int) -> int:
 
 
 def _refusal_error(stored: Stored, command: Command, topic: str, published: Bytes) -> NsqProtocolError:
-    """Return the fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
+    """Return the fault for the first message that is refused; in a batch that is item ``stored.messages_count``."""
     batch = command.batch
     at = 0
     if batch:
-        # by the kernel: there may be a million items before it
+        # done by the kernel: there may be a million items before it
         _, at, _, _ = publishing.pass_items(
             published, COUNT_BYTES, published.size, published.size, stored.messages_count
         )

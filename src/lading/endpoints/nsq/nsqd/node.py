@@ -1,4 +1,4 @@
-"""One NSQ node: what its four endpoints share, from the topics by their NSQ names to the clock of the channels."""
+"""One NSQ node: what its four endpoints share, from topics by their NSQ names to the timer of the channels."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _require_countable(partitions: int) -> None:
 
 DELETED_S: Final = 10.0
 KERNELS_EVERY_S: Final = 0.05
-"""Between two looks whether kernels are loaded."""
+"""Seconds between two checks whether kernels are loaded."""
 PUMP_RETRY_US: Final = 1_000_000
 
 
 class WorkNeeded(Exception):
-    """Something has to be done before a command can be taken; ``make`` does it beside everything else."""
+    """Work has to be done before a command can be handled; ``make`` does it in the background."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, object]], message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class WorkNeeded(Exception):
 
 
 class TopicNeeded(WorkNeeded):
-    """A topic has to be created, or to grow."""
+    """A topic has to be created, or to get more partitions."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
         super().__init__(make, "a topic is needed that does not exist yet")
@@ -72,13 +72,13 @@ class KernelsNeeded(WorkNeeded):
 
 
 async def wait_for_kernels() -> None:
-    """Wait until the kernels that store messages are loaded, or will not be."""
+    """Wait until the kernels that store messages are loaded, or have failed to load."""
     while publishing.are_kernels_expected():
         await asyncio.sleep(KERNELS_EVERY_S)
 
 
 class NodeClient(Protocol):
-    """A client of nsqd, as its node and the figures of ``/stats`` see it."""
+    """A client of nsqd, as its node and the statistics of ``/stats`` see it."""
 
     address: str
     connected_s: int
@@ -89,10 +89,10 @@ class NodeClient(Protocol):
 
     @property
     def published(self) -> Mapping[str, int]:
-        """Messages by topic."""
+        """The number of messages that it published, by topic."""
 
     def require_subscription(self) -> None:
-        """Deliver no more if the right to read is gone."""
+        """Deliver no more if the right to read was revoked."""
 
     def is_encrypted(self) -> bool:
         """Return whether the connection uses TLS."""
@@ -110,7 +110,7 @@ class Node:
         self.channels = services.broker.channels
         self.settings = services.settings.nsq
         self.strict = self.settings.compat == YOUZAN
-        """Answer as the fork does, instead of with upstream's friendliness."""
+        """Whether responses are the fork's, instead of upstream's, which refuse less."""
         self.started_s = int(time.time())
         self.hostname = platform.node()
         self.connections: set[NodeClient] = set()
@@ -122,7 +122,7 @@ class Node:
         self._deleted: dict[tuple[str, str], float] = {}
         self._drops: set[asyncio.Task[None]] = set()
         self._creation_error: LadingError | None = None
-        """Why the topic could not be made for which the command waits that is being taken again."""
+        """Why the topic could not be created for the waiting command, which is being handled again."""
         self.channels.on_work = self.pump_soon
         self.channels.on_unused = self._drop
         self.broker.access.add_changed_callback(self._on_rights_changed)
@@ -141,7 +141,7 @@ class Node:
             asyncio.get_running_loop().call_soon(self.pump)
 
     def pump(self) -> None:
-        """Deliver what can be, and see when to come back."""
+        """Deliver what can be delivered, and set the timer for the next time."""
         self._pump_soon = False
         now = now_us()
         due_us: int | None = now + PUMP_RETRY_US
@@ -155,14 +155,14 @@ class Node:
         if due_us is not None:
             self._pump_at = asyncio.get_running_loop().call_later(max(due_us - now, 0) / 1e6, self.pump)
 
-    # -- topics and channels by their names here
+    # -- topics and channels by their NSQ names
 
     def resource_of(self, name: str) -> Resource:
-        """Return what rights on a topic are asked for by, existing or not."""
+        """Return the resource of a topic for checks of rights, whether or not it exists."""
         return flat_topic_resource(self.broker.topology, name)
 
     def require_creation(self, principal: Principal | None, name: str) -> None:
-        """Raise Refusal if a topic is missing, and reading it would create it, but the user may not."""
+        """Raise Refusal if a topic is missing that reading would create, and the user may not create it."""
         access, resource = self.broker.access, self.resource_of(name)
         # publishing creates topics too
         if not access.allows(principal, Right.WRITE, resource) and not self.exists(name):
@@ -195,16 +195,20 @@ class Node:
         return self.broker.topology.resolve(name)
 
     def require_name(self, command: str, name: str) -> None:
-        """Raise NsqProtocolError, in upstream's words, for a name that no topic has; the fork takes it for missing."""
+        """Raise NsqProtocolError, in upstream's words, for an invalid topic name; the fork reports such a topic as
+        missing.
+        """
         if not limits.is_name(name) and not self.strict:
-            # the code twice for MPUB, as upstream has it
+            # for MPUB the code is there twice, as in upstream
             text = "E_BAD_TOPIC MPUB" if command == "MPUB" else command
             raise NsqProtocolError("E_BAD_TOPIC", f'{text} topic name "{name}" is not valid')
 
     def publishable(self, name: str, partition: int) -> Topic:
-        """Return the topic that a client publishes to. Raises TopicNeeded if it is missing, a Fault if it may not be.
+        """Return the topic that a client publishes to. Raises TopicNeeded if it is missing, a Fault if it may not be
+        created.
 
-        ``partition`` -1 is any. The fork's server makes no topics and takes a bad name for one that is missing.
+        ``partition`` -1 stands for any. The fork's server creates no topics, and reports one with an invalid name as
+        missing.
         """
         self.require_name("PUB", name)
         try:
@@ -218,31 +222,33 @@ class Node:
         return topic
 
     def need(self, make: Callable[[], Coroutine[Any, Any, object]]) -> Exception:
-        """Return what a command raises whose topic is missing: that it is needed, or why it could not be made."""
+        """Return the error for a command whose topic is missing: TopicNeeded, or why it could not be created."""
         error, self._creation_error = self._creation_error, None
         return error or TopicNeeded(make)
 
     def retry(self, proceed: Callable[[], None], error: LadingError | None) -> None:
-        """Have a command taken again after what it waited for; ``error`` says why its topic could not be made."""
+        """Have a command handled again after its wait; ``error`` says why its topic could not be created."""
         self._creation_error = error
         try:
             proceed()
         finally:
-            # a client that is not read just now asks again later
+            # a client that is not being read now comes back later
             self._creation_error = None
 
     def create_at_once(self, name: str) -> Topic:
-        """Create a topic while others wait, for messages that are taken already and whose topic was deleted since."""
+        """Create a topic at once, while other clients wait, for accepted messages whose topic was deleted meanwhile."""
         return self.broker.at_once.create_topic_in_stream(DEFAULT_STREAM, name, 1, now_us())
 
     async def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
-        """Return the topic, created in stream ``default`` if it is missing; ``form`` as TopicSettings.header_form."""
+        """Return the topic, created in stream ``default`` if it is missing; ``form`` is that of
+        TopicSettings.header_form.
+        """
         return await find_or_create_topic(self.services, name, partitions, TopicSettings(header_form=form))
 
     def require_partitions(self, name: str, partitions: int, form: str | None) -> Topic:
         """Return the topic if it has this many partitions; only a new one gets the form.
 
-        Raises TopicNeeded if it is missing or smaller, Refusal if it cannot be so large.
+        Raises TopicNeeded if it is missing or has fewer, Refusal if that number is not allowed.
         """
         _require_countable(partitions)
         try:
@@ -256,7 +262,7 @@ class Node:
         return topic
 
     async def _grow(self, topic: Topic, partitions: int) -> None:
-        """Add partitions up to this number; earlier changes in the queue may have added some."""
+        """Add partitions up to this number; queued changes may have added some before."""
 
         def grow() -> Change[None]:
             missing = partitions - len(topic.partitions)
@@ -266,10 +272,10 @@ class Node:
         await self.services.changes.make_in_turn(topic, grow())
 
     async def declare(self, name: str, partitions: int | None, form: str | None, principal: Principal | None) -> Topic:
-        """Return the topic of exactly this metadata, created if it does not exist; None asks for nothing.
+        """Return the topic of exactly this metadata, created if it does not exist; None means any.
 
-        A topic that leaves the form to its readers, as one that PUB made, agrees with both forms and becomes extended
-        if that is asked for. Raises Refusal TOPIC_NAME_EXISTS, and changes nothing, if the metadata differs.
+        A topic that leaves the form to its readers, such as one created by PUB, matches both forms, and becomes
+        extended if that is requested. Raises Refusal TOPIC_NAME_EXISTS, and changes nothing, if the metadata differs.
         """
         _require_countable(partitions or 1)
         topic = await self.create(name, partitions or 1, form)
@@ -286,14 +292,14 @@ class Node:
         return topic
 
     async def upgrade(self, topic: Topic) -> None:
-        """Demand the extended form from now on; readers of the plain one get an error and are disconnected."""
+        """Allow only the extended form from now on; readers of the plain form get an error and are disconnected."""
         extended = replace(topic.settings, header_form=EXTENDED)
         await self.services.changes.make_in_turn(topic, self.broker.changes.alter_topic(topic, extended))
         for connection in list(self.connections):
             connection.topic_upgraded(topic)
 
     def open_channel(self, topic: Topic, name: str) -> Channel:
-        """Return the channel, created if it does not exist. Raises WorkNeeded if that takes others' time."""
+        """Return the channel, created if it does not exist. Raises WorkNeeded if creating it would delay others."""
         start = ChannelStart.END if self.strict else ChannelStart.KEPT
         change = self.channels.prepare(topic, name, start)
         if change is not None:
@@ -308,11 +314,11 @@ class Node:
             await needed.make()
 
     def find_channel(self, topic: Topic, name: str) -> Channel | None:
-        """Return the channel, if there is one."""
+        """Return the channel, or None if it does not exist."""
         return self.channels.find(topic, name)
 
     async def confirm_channels(self) -> None:
-        """Return when the store has the last changes of channels and topics. Raises Refusal."""
+        """Wait until the store has the last changes of channels and topics. Raises Refusal."""
         for pending in self.channels.take_unconfirmed():
             await wait_for_result(pending)
 
@@ -331,7 +337,7 @@ class Node:
         return self._deleted.pop((topic, channel), 0.0) > time.monotonic()
 
     def forget_ephemeral(self) -> None:
-        """Delete the ephemeral topics that have no channel, at the start of the broker: no client uses them."""
+        """Delete the ephemeral topics without a channel at the start of the broker: no client uses them."""
         for topic in list(self.topics()):
             self._delete_unused(topic)
 
@@ -343,7 +349,7 @@ class Node:
 
     async def _drop_in_turn(self, topic: Topic) -> None:
         def drop() -> Change[None]:
-            # it may be used again, or gone, when it is this change's turn
+            # by the turn of this change the topic may be in use again, or deleted
             if self._is_unused(topic) and self.broker.topology.topic_by_uuid(topic.uuid) is topic:
                 yield from self.broker.changes.delete_topic(topic)
 

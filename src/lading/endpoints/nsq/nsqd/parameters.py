@@ -19,7 +19,7 @@ _NUMBER_DIGITS_MAX: Final = 9
 
 
 def require_parameter(request: Request, name: str) -> str:
-    """Return a parameter as it is, empty too. Raises HttpFault MISSING_ARG_… if it is missing."""
+    """Return a parameter as it is, even if it is empty. Raises HttpFault MISSING_ARG_… if it is missing."""
     value = find_parameter(request, name)
     if value is None:
         raise HttpFault(f"MISSING_ARG_{name.upper()}")
@@ -27,7 +27,7 @@ def require_parameter(request: Request, name: str) -> str:
 
 
 def topic_name(request: Request, fault: str = "INVALID_ARG_TOPIC") -> str:
-    """Return the ``topic`` parameter. Raises HttpFault if it is missing, ``fault`` if it is not a name."""
+    """Return the ``topic`` parameter. Raises HttpFault if it is missing, and ``fault`` if it is not a valid name."""
     name = require_parameter(request, "topic")
     if not limits.is_name(name):
         raise HttpFault(fault)
@@ -52,7 +52,7 @@ def topic_of(node: Node, name: str) -> Topic:
 
 def channel_of(node: Node, request: Request) -> Channel:
     """Return the channel that a request names."""
-    # as nsqd does: both names are checked before either is looked for
+    # as in nsqd: both names are checked before either is looked up
     topic, name = topic_name(request), channel_name(request)
     channel = node.find_channel(topic_of(node, topic), name)
     if channel is None:
@@ -61,7 +61,7 @@ def channel_of(node: Node, request: Request) -> Channel:
 
 
 def number(request: Request, name: str, fault: str, default: int | None = None) -> int:
-    """Return a whole number from 0.
+    """Return a whole number, at least 0.
 
     Raises HttpFault ``fault`` if it is not one, MISSING_… if it is missing without default.
     """

@@ -1,4 +1,4 @@
-"""A publication of one client or of several: from the result of the append to the responses for all of them."""
+"""A publication of one or more clients: from the result of the append to the responses for all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK: Final = frame(RESPONSE, commands.OK)
 
 
 class Publication:
-    """Messages on their way to the disk, and the responses that their publishers get then."""
+    """Messages on their way to the disk, and the responses that their publishers get afterwards."""
 
     __slots__ = (
         "answers", "append", "commands_count", "done", "end", "failure", "messages_count", "on_answered", "slots",
@@ -36,17 +36,17 @@ class Publication:
         """``failure`` is the error code if the log does not take the messages."""
         self.failure = failure
         self.answers = answers
-        """Frames for each publisher, when the publication is done."""
+        """Frames for each publisher, set when the publication is done."""
         self.commands_count = commands_count
         """How many commands each publisher has in this publication."""
         self.end = end
-        """Where the next command begins."""
+        """Position of the next command."""
         self.append: Append | None = None
         self.messages_count = 0
         self.done = False
         """Whether the messages are durable, or were refused."""
         self.slots: list[ResponsePlace] = []
-        """The places of its publishers' responses, if these are not sent at once."""
+        """The places of its publishers' responses, unless these are sent at once."""
         self.on_answered = on_answered
 
     def settle(self, append: Append) -> None:

@@ -1,4 +1,4 @@
-"""The publications of one connection: from its inbox to the publisher, a line that was met before without parsing."""
+"""The publications of one connection: from its inbox to the publisher, without parsing a line that is known already."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
 LEND_AFTER: Final = 8
-"""Publications before a socket is lent: lending it and taking it back cost about as much as a publication."""
+"""Publications before a socket is lent: lending and taking it back cost about as much as a publication."""
 LEND_AFTER_MAX: Final = 1024
-"""The number doubles after each short loan, up to this."""
+"""Upper limit of that number, which doubles after each short loan."""
 _NO_LINE: Final = b"\n"
 """A line with which no publication begins."""
 
 
 class PublishingClient(Protocol):
-    """A client, as the reader of its publications needs it."""
+    """A client, with what the reader of its publications needs of it."""
 
     inbox: Inbox
     responses: ResponseQueue
@@ -61,17 +61,17 @@ class PublicationReader:
         self.routes = publisher.routes
         """The routes of this client's lines."""
         self.require_write: Callable[[str], None] | None = None
-        """Raises a Fault for the name of a topic that the client may not publish to; None: it may to all."""
+        """Raises a Fault for a topic name that the client may not publish to; None if it may publish to all."""
         self._inbox = client.inbox
         self._face = face
         self._requests = requests
         self._line = _NO_LINE
-        """The line of the last publication, if it was gathered and others like it may be."""
+        """The line of the last publication, if that was gathered and others with the line may follow."""
         self._route: PublishRoute | None = None
-        """The route of that line at ``_version`` of the topology."""
+        """The route of that line, valid for ``_version`` of the topology."""
         self._version = -1
         self.lend_in = LEND_AFTER
-        """Publications with the same line, each alone, until the socket may be lent."""
+        """Number of further publications with the same line, each alone, before the socket may be lent."""
         self._lend_after = LEND_AFTER
         self._walk: BatchWalk | None = None
         """The walk over the MPUB at the front, if it is incomplete."""
@@ -82,7 +82,7 @@ class PublicationReader:
         self._line, self._route = _NO_LINE, None
 
     def take_first(self, line: Line, now_us: int) -> Publication | None:
-        """Take a publication by a line that is not known yet: its size is checked before its topic."""
+        """Take a publication whose line is not known yet: its size is checked before its topic."""
         inbox, command = self._inbox, line.command
         if command.parameters[1] == 2 and len(line.parameters) == 2 and not command.lacking:
             commands.partition_of(line.parameters[1])
@@ -110,9 +110,9 @@ class PublicationReader:
         return self.take(route, known, line.end, now_us)
 
     def take_repeated(self, now_us: int) -> Publication | None:
-        """Take all that was received if it is one publication by the line of the one before, else return None.
+        """Take all received bytes if they are one publication with the same line as the one before, else return None.
 
-        Only for a connection of which nothing waits for a response, with its inbox read from the front.
+        Only for a connection without pending responses, whose inbox is read from the front.
         """
         inbox, line = self._inbox, self._line
         end, body = inbox.have, len(line) + _SIZE_BYTES
@@ -123,7 +123,7 @@ class PublicationReader:
         ):
             return None
         route = self._route
-        # the topic may be gone since, or be another one of that name
+        # since then the topic may have been deleted, or created again under that name
         if route is None or self.routes.topology.version != self._version:
             return None
         inbox.at = end
@@ -135,19 +135,19 @@ class PublicationReader:
             raise fault_of(error, route.failure) from None
 
     def find_lent_line(self, lines: LentPublications) -> int | None:
-        """Return the number of the line of the next publications, if it is the one of the last."""
+        """Return the number of the line of the next publications, if it is the line of the last one."""
         route, version = self._route, self._version
         if route is None or self.routes.topology.version != version:
             return None
         return lines.add(self._line, route, self.routes, version)
 
     def wait_to_lend(self) -> None:
-        """Wait for more publications until the socket may be lent again."""
+        """Start counting anew until the socket may be lent again."""
         self.lend_in = self._lend_after
         self._lend_after = min(2 * self._lend_after, LEND_AFTER_MAX)
 
     def add_lent(self, count: int) -> None:
-        """Count publications that were taken of the lent socket."""
+        """Count publications that were taken from the lent socket."""
         assert self._route is not None
         self.published[self._route.name] += count
         self._lend_after = LEND_AFTER
@@ -192,18 +192,18 @@ class PublicationReader:
         return publishing.needs_kernels(size_at(self._inbox.array, body), end - body, command.form)
 
     def abort(self) -> None:
-        """Close the client's connection at once: the outcome is unknown, so no response would be true."""
+        """Close the client's connection at once: the outcome is unknown, so any response could be wrong."""
         self._connection.abort()
 
     def wait_for_disk(self) -> None:
-        """Take no more of the client until the disk has caught up."""
+        """Take no more from the client until the disk has caught up."""
         self._connection.wait_for_disk()
 
     def _publish_run(self, route: PublishRoute, start: int, body: int, end: int, now_us: int) -> Publication:
         """Publish the command at ``start``, and those after it with the same line."""
         inbox, command = self._inbox, route.command
         if self._gathering.waiting:
-            # what this connection has sent before goes before
+            # commands that this connection sent earlier are published earlier
             self._gathering.flush()
         stop, delay_us = inbox.have, 0
         if command.lacking:
@@ -225,9 +225,9 @@ class PublicationReader:
     def _publish_walked(
         self, route: PublishRoute, start: int, body: int, end: int, now_us: int, fault: NsqProtocolError
     ) -> Publication | None:
-        """Publish the MPUB at ``start``, refused with ``fault`` if it ended at ``end``, by the sizes of its items.
+        """Publish the MPUB at ``start`` by the sizes of its items; read up to ``end`` it was refused with ``fault``.
 
-        Only what is refused takes this way: if the declared length fits, the store has found that on its own.
+        Only refused commands come here: if the declared length fits, the store has published them already.
         """
         inbox = self._inbox
         walked_end = self._find_batch_end(body)
@@ -247,7 +247,7 @@ class PublicationReader:
             raise fault_of(error, route.failure) from None
 
     def _find_batch_end(self, body: int) -> int | None:
-        """Return the end of the items of the MPUB at the front, None until all are here."""
+        """Return the end of the items of the MPUB at the front, None until all have arrived."""
         inbox = self._inbox
         if self._walk is None:
             self._walk = BatchWalk()
@@ -295,10 +295,10 @@ def _delay_us(line: memoryview) -> int:
 
 
 class BatchWalk:
-    """The progress through the items of one MPUB; items that were passed are not read again with the next bytes.
+    """The progress through the items of one MPUB; items passed once are not read again when more bytes arrive.
 
-    Its end is found as nsqd finds it: by the sizes of its items, whatever length the command declares. nsqd holds the
-    declared length against its limit and never looks at it again. Clients rely on that: squeaky 2.6.0 declares the
+    Its end is found as nsqd finds it: by the sizes of its items, whatever length the command declares. nsqd compares
+    the declared length with its limit, and does not use it afterwards. Clients rely on that: squeaky 2.6.0 declares the
     bodies of its messages alone, without their count and sizes.
     """
 
@@ -306,16 +306,16 @@ class BatchWalk:
 
     def __init__(self) -> None:
         self._count = 0
-        """The number of items that the body declares; 0 before the count was received."""
+        """The number of items that the body declares; 0 until the count has arrived."""
         self._passed = 0
         self._passed_bytes = self._needed_bytes = COUNT_BYTES
-        """Bytes of the body that were passed, and bytes that must have arrived before more are passed."""
+        """Bytes of the body that were passed, and bytes that must have arrived before the next are passed."""
 
     def find_end(self, source: Bytes, body: int, have: int) -> int | None:
-        """Return the end of the items of the MPUB with its body at ``source[body:have]``, None until all are here.
+        """Return the end of the items of the MPUB with its body at ``source[body:have]``, None until all have arrived.
 
-        Raises NsqProtocolError for a count or size that nsqd refuses, and if the items are longer than the largest
-        body: before their bytes are here.
+        Raises NsqProtocolError for a count or size that nsqd refuses, and, before their bytes arrive, for items that
+        are longer than the largest body.
         """
         if have - body < self._needed_bytes:
             return None

@@ -2,7 +2,7 @@
 
 Every command ends the same way: a kernel judges its messages while it stores them, they are appended, and a Publication
 sends the responses. ``PublicationReader`` has several ways to this point, because most PUBs come alone, one for each
-response, and each way spares those the work that only others need:
+response, and the shorter ways leave out work that they do not need:
 
 1. ``take_first``: a line that is not known yet. Its command, size, topic and rights are checked, then it is remembered.
 2. ``take``: a known line. An MPUB, a DPUB, and commands that came together are a run: ``Publisher.publish``.
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PublishRoute:
-    """Route of a publishing line, for as long as topics stay the same; ``partition`` if it can only be that one.
+    """The route of a publishing line, valid until topics change; ``partition`` is set if only one is possible.
 
-    ``failure`` is what a publication that the log does not take is called, ``size_max`` what a body may have.
+    ``failure`` is the error code if the log refuses a publication, ``size_max`` the bound of a body.
     """
 
     command: Command
@@ -55,11 +55,11 @@ class PublishRoute:
     failure: str
     size_max: int
     joins: bool
-    """Whether a command can only be refused for its size, and all get the same response."""
+    """Whether a command can only be refused for its size, so that all of them get the same response."""
 
 
 class Publisher:
-    """Takes publications; one for all connections of a endpoint."""
+    """Handles publications; one for all connections of an endpoint."""
 
     def __init__(self, node: Node, face: str) -> None:
         self._node = node
@@ -67,7 +67,7 @@ class Publisher:
         self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker.topology)
         """Routes by the line of a command."""
         self.user_routes: UserRouteCaches[bytes, PublishRoute] = UserRouteCaches(node.broker.topology)
-        """Routes by user, once users are set up: publishing by them was allowed."""
+        """Routes by user, once users are set up; each user may publish by its own."""
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
 
@@ -82,13 +82,13 @@ class Publisher:
         return self._node.strict
 
     def require_name(self, command: Command, name: bytes) -> None:
-        """Raise NsqProtocolError for a name that no topic has, as upstream does before it looks at the body."""
+        """Raise NsqProtocolError for an invalid topic name, as upstream does before it looks at the body."""
         self._node.require_name(command.name, name.decode(errors="replace"))
 
     def find_route(self, line: bytes) -> PublishRoute:
-        """Return what a publishing line means that is not among ``routes`` any more; Fault as in ``resolve``.
+        """Return the route of a publishing line that was dropped from ``routes``; raises Fault as ``resolve`` does.
 
-        Its messages are taken already: a topic that was deleted since is created at once.
+        Its messages are accepted already: a topic that was deleted meanwhile is created at once.
         """
         parsed = commands.read_line(line, 0, len(line))
         assert parsed is not None
@@ -99,11 +99,11 @@ class Publisher:
             return self.resolve(line, parsed.command, list(parsed.parameters))
 
     def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> PublishRoute:
-        """Return what a publishing line means, and remember it.
+        """Return the route of a publishing line, and remember it.
 
         Raises NsqProtocolError if it may not be published, TopicNeeded if the topic has to be created first.
         """
-        # a parameter too many is passed over, as it is by the server
+        # an extra parameter is ignored, as the server does
         number = commands.partition_of(parameters[1]) if len(parameters) == 2 and not command.lacking else -1
         name = parameters[0].decode(errors="replace")
         topic = self._node.publishable(name, number)
@@ -112,7 +112,7 @@ class Publisher:
         return route
 
     def to(self, topic: Topic, command: Command, number: int = -1) -> PublishRoute:
-        """Return a route to a partition, -1 for any in turn."""
+        """Return a route to a partition; -1 stands for all in turn."""
         choice: PartitionChoice = ByNumber(number) if number >= 0 else Balanced()
         fixed = topic.partition(max(number, 0)) if number >= 0 or len(topic.partitions) == 1 else None
         return PublishRoute(
@@ -140,10 +140,10 @@ class Publisher:
         who: object = None,
         delay_us: int = 0,
     ) -> Publication:
-        """Publish the command at ``source[start:end]``, and what follows up to ``stop`` if it is a run of the same.
+        """Publish the command at ``source[start:end]``, and the commands after it with the same line, up to ``stop``.
 
-        The command's body begins at ``body``. ``who`` is as in ``Appender.append``; after ``delay_us`` messages are
-        seen. Raises a Fault if anything of an MPUB is refused, or the first command of a run.
+        The command's body begins at ``body``. ``who`` is as in ``Appender.append``; messages become visible after
+        ``delay_us``. Raises a Fault if any item of an MPUB is refused, or the first command of a run.
         """
         command = route.command
         if command.batch:
@@ -163,7 +163,7 @@ class Publisher:
     def publish_alike(
         self, route: PublishRoute, source: Bytes, count: int, line_bytes: int, who: object, now_us: int
     ) -> Append:
-        """Publish just the ``count`` PUB commands that ``source`` is, of a route that ``joins``."""
+        """Publish the ``count`` PUB commands that fill ``source``, for a route that ``joins``."""
         partition = route.partition or choose_partition(route.topic, route.choice)
         number, time_us = partition.number, partition.log.append_time_us(now_us)
 

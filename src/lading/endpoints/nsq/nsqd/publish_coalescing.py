@@ -1,7 +1,7 @@
-"""PUB commands that come in one pass of the event loop, from however many connections, as one append for each line.
+"""PUB commands of one pass of the event loop, from any number of connections, as one append for each line.
 
 Most clients wait for every response, so that a connection receives one command at a time. Those commands are kept until
-the end of the pass; joined they are a run, which the log takes at once. The first connection of a pass does not wait
+the end of the pass; joined they are a run, which is one append to the log. The first connection of a pass does not wait
 for others: most of the time no others come.
 """
 
@@ -52,7 +52,7 @@ class GatheredCommands:
 
 
 class PublishCoalescer:
-    """The commands of this pass; one for all connections of a endpoint."""
+    """The gathered commands of this pass; one for all connections of an endpoint."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PublishCoalescer:
         at_end_of_pass: Callable[[Callable[[], None]], None],
         served: Callable[[], None],
     ) -> None:
-        """``served`` is called when clients that wait for every response get it."""
+        """``served`` is called when clients that wait for every response get theirs."""
         self._publisher = publisher
         self._face = endpoint_name
         self._told = (endpoint_name, "PUB", "OK")
@@ -120,7 +120,7 @@ class PublishCoalescer:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything was gathered that is not appended yet."""
+        """Whether there are gathered commands that are not appended yet."""
         return bool(self._gathered)
 
     def flush(self) -> None:
@@ -137,14 +137,14 @@ class PublishCoalescer:
         publication, count = gathered.publication, len(gathered.commands)
         source = np.frombuffer(b"".join(gathered.commands) if count > 1 else gathered.commands[0], np.uint8)
         try:
-            # the topic may be gone since the commands came
+            # the topic may have been deleted since the commands came
             route = self._publisher.routes.get(line) or self._publisher.find_route(line)
             append = self._publisher.publish_alike(route, source, count, len(line), self, now_us())
         except LadingError as error:
             self._refuse(error, publication, count)
             return
         except BaseException:
-            # no response would be true: disconnect them, as the loop does if a connection's own work fails
+            # no response would be certain: disconnect the clients, as the loop does if a connection's own work fails
             for publisher in gathered.publishers:
                 publisher.abort()
             raise

@@ -1,7 +1,7 @@
 """Query of a request to NSQ's HTTP endpoints, parsed as Go's servers do.
 
 A piece between two ``&`` that has a ``;``, or a ``%`` without two digits to base 16, makes the whole query invalid;
-nsqd and nsqlookupd refuse such a request when they read a parameter of it. The first of several values of one name
+nsqd and nsqlookupd refuse such a request when they read a parameter of it. If a name has several values, the first one
 counts.
 """
 
@@ -26,7 +26,7 @@ class NsqQuery(NamedTuple):
 
 
 def parse_query(text: bytes) -> NsqQuery:
-    """Return the parameters of a query; text that is not UTF-8 has U+FFFD for each bad byte."""
+    """Return the parameters of a query; in text that is not UTF-8 each bad byte becomes U+FFFD."""
     values: dict[str, str] = {}
     is_valid = True
     for piece in text.split(b"&"):

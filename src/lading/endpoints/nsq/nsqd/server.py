@@ -66,13 +66,13 @@ class NsqdServer(TcpServer):
             self.new_connection = partial(FastConnection, socket_pass=self._pass)
 
     async def start(self, listener: socket.socket) -> None:
-        """Accept from now on."""
+        """Accept connections from now on."""
         self._node.tcp = Address(*listener.getsockname()[:2])
         self._node.forget_ephemeral()
         await super().start(listener)
 
     async def stop(self) -> None:
-        """Accept no more, respond to whole requests, close."""
+        """Accept no more connections, respond to complete requests, close."""
         await super().stop()
         if self._pass is not None:
             self._pass.close()

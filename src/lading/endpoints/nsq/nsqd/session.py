@@ -37,7 +37,7 @@ NAME: Final = "nsqd_tcp"
 SILENT_HEARTBEATS: Final = 3
 """A client that sends no command for this many heartbeat intervals is disconnected."""
 UNANSWERED_MAX: Final = 256
-"""Publications of one connection on their way to the disk; more are read when some are completed."""
+"""Publications of one connection that may be on their way to the disk; more are read when some are completed."""
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A client that does not read gets no more messages once this much is on its way to it."""
 
@@ -49,11 +49,11 @@ _FIN: Final = b"FIN "
 MUCH_IN_FLIGHT: Final = 512
 FEW_BYTES: Final = 64 * 21
 STEPS_MAX: Final = 128
-"""Commands of one connection that are taken, or refused, before others have their turn."""
+"""Commands of one connection that are handled, or refused, before others have their turn."""
 REFUSED_COST: Final = 8
-"""A refused command counts as this many more: each has a response of its own."""
+"""A refused command counts as this many additional ones: each has a response of its own."""
 FINS_MAX: Final = 128
-"""Consecutive FINs that are one step."""
+"""Up to this many consecutive FINs count as one step."""
 _FINS_BYTES_MAX: Final = 21 * FINS_MAX
 GATHER_S: Final = 0.001
 """A client that has many messages in flight and sent little (64 FINs) is read again after this long.
@@ -63,7 +63,7 @@ Clients send each FIN by itself, and waking up for one costs as much as taking h
 
 
 class NsqdSession(ProtocolSession):
-    """One client. Commands are taken in order; publications wait for the disk side by side."""
+    """One client. Commands are taken in order, but several publications may wait for the disk at once."""
 
     limits = SessionLimits(
         unanswered_max=UNANSWERED_MAX,
@@ -96,12 +96,12 @@ class NsqdSession(ProtocolSession):
         self._has_greeted = False
         """Whether the client has sent the magic bytes of the protocol version."""
         self._is_creating = False
-        """The command at the front waits for its topic, which is being created, or for kernels."""
+        """Whether the command at the front waits for its topic, which is being created, or for kernels."""
         self._ends_behind = False
-        """The client has sent its last byte; the command at the front came before."""
+        """Whether the client has sent its last byte; the command at the front is handled first."""
         self._steps_left = STEPS_MAX
         self._unread_bytes = 0
-        """Bytes of an incomplete command at the last look."""
+        """Bytes of the incomplete command at the last check."""
         self._is_measured = False
         """Whether the session is in ``_receive_measured`` now."""
         self.now_us = 0
@@ -137,7 +137,7 @@ class NsqdSession(ProtocolSession):
         self.connection.proceed()
 
     def last_word(self) -> bytes:
-        # without a code, as servers say it
+        # a text without a code, as the real servers send it
         return frame(ERROR, b"too much client connections")
 
     def receive(self, now_us: int) -> ReceiveResult:
@@ -148,7 +148,7 @@ class NsqdSession(ProtocolSession):
         is_held_up = self.responses.waiting or self.is_blocked or self.is_congested or self.is_ended
         if is_held_up or self.consumer is not None or self.inbox.at:
             return self._take_all(now_us)
-        # the usual read of a publisher that waits for each response: not a rule of its own, only a shorter way
+        # the usual read of a publisher that waits for each response: not a separate rule, only a shorter way
         try:
             publication = self.intake.take_repeated(now_us)
         except NsqProtocolError as fault:
@@ -156,7 +156,7 @@ class NsqdSession(ProtocolSession):
         else:
             if publication is None:
                 return self._take_all(now_us)
-            # as ``_answer_publication`` does it, without a call
+            # the same as ``_answer_publication``, without a call
             if publication.done:
                 self.responses.add((publication.answers,))
             else:
@@ -187,7 +187,7 @@ class NsqdSession(ProtocolSession):
         self._heard_us = heard_us
 
     def _receive_measured(self, meter: QuotaMeter, now_us: int) -> ReceiveResult:
-        """Receive from a user who has a quota."""
+        """Receive from a user with a quota."""
         begun, published = self.inbox.at, sum(self.intake.published.values())
         self._is_measured = True
         try:
@@ -200,7 +200,7 @@ class NsqdSession(ProtocolSession):
         return result
 
     def _take_all(self, now_us: int) -> ReceiveResult:
-        """Take one command after the other, as far as order and bounds allow."""
+        """Handle one command after the other, as far as order and bounds allow."""
         inbox, waiting = self.inbox, self.responses.waiting
         begun, unread_bytes, result = inbox.at, inbox.have - inbox.at, _DONE
         self._steps_left = STEPS_MAX
@@ -242,7 +242,7 @@ class NsqdSession(ProtocolSession):
             return result
         received_bytes, self._unread_bytes = unread_bytes - self._unread_bytes, inbox.have - inbox.at
         if 0 < received_bytes <= FEW_BYTES and result is _DONE and self.consumer.subscriber.in_flight >= MUCH_IN_FLIGHT:
-            # let a client that has much in hand finish more of it before it is read again
+            # wait, so that a client with many messages in flight can finish more of them before it is read again
             return ReceiveResult.REST
         return result
 
@@ -259,9 +259,9 @@ class NsqdSession(ProtocolSession):
 
     def tick(self, now_us: int) -> int | None:
         interval_us = self.identity.heartbeat_ms * 1_000
-        # half an interval less, since a beat may come a little early
+        # half an interval earlier, since a heartbeat may come a little early
         if self._is_creating:
-            # nothing that the client sends is read meanwhile, its NOPs neither: a compile of kernels takes a minute
+            # the client is not read meanwhile, so its NOPs do not count: compiling kernels takes a minute
             self._heard_us = now_us
         elif now_us - self._heard_us >= (SILENT_HEARTBEATS - 0.5) * interval_us:
             self.connection.count_dropped("silent")
@@ -285,7 +285,7 @@ class NsqdSession(ProtocolSession):
         self.flow.close()
         if self.consumer is not None:
             self.consumer.close()
-            # it refers to this session
+            # the timer refers to this session
             self.consumer = None
         self.node.connections.discard(self)
 
@@ -297,15 +297,14 @@ class NsqdSession(ProtocolSession):
             return Stage.FIRST
         if self.inbox.have > self.inbox.at:
             return Stage.PARTIAL
-        # a client that is sent heartbeats is disconnected if it does not respond; a reader may wait for messages for
-        # ever
+        # a client that gets heartbeats is disconnected if it does not respond; without them a reader may wait for ever
         is_kept = self.identity.heartbeat_ms > 0 or self.consumer is not None
         return Stage.BUSY if is_kept or waiting else Stage.IDLE
 
     # -- commands
 
     def _step(self) -> bool:
-        """Take one command, or a run of equal ones; False if the next is not whole."""
+        """Handle one command, or a run of equal ones; return False if the next is incomplete."""
         inbox = self.inbox
         if not self._has_greeted:
             return self._greet()
@@ -317,7 +316,7 @@ class NsqdSession(ProtocolSession):
             for fault in faults:
                 self._refuse(fault)
                 self._steps_left -= REFUSED_COST
-            # a FIN without a line feed at byte 21 does not belong to the run: it is read as any other line
+            # a FIN without a line feed at byte 21 is not part of the run: it is read like any other line
             if faults or inbox.at > start:
                 return True
             end = inbox.have
@@ -344,7 +343,9 @@ class NsqdSession(ProtocolSession):
         return True
 
     def _has_binary_ids(self, start: int) -> bool:
-        """Return whether the command at the front has a message id of the fork's: 16 bytes, a line feed perhaps."""
+        """Return whether the command at the front has a message id of the fork: 16 bytes, which may contain a line
+        feed.
+        """
         is_forked = self.identity.forked or (self.consumer is not None and not self.consumer.has_textual_ids)
         return is_forked and self.inbox.data.startswith((b"FIN ", b"REQ ", b"TOUCH "), start)
 
@@ -438,6 +439,6 @@ class NsqdSession(ProtocolSession):
         self._steps_left -= 1
         self.responses.add((frame(ERROR, str(fault).encode(errors="replace")),))
         if fault.fatal:
-            # what still comes is thrown away: there must be room to receive it
+            # further input is thrown away: there must be room to receive it
             self.inbox.at = self.inbox.have = 0
             self.end()

@@ -1,4 +1,4 @@
-"""Document of ``/stats`` of nsqd: topics, channels and clients in NSQ's words."""
+"""The document of nsqd's ``/stats``: topics, channels and clients in NSQ's words."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
 ROWS_AT_ONCE: Final = 5
-"""Topics, channels and clients that are listed between two looks at the clock: each has twenty members."""
+"""Topics, channels and clients that are listed between two readings of the clock: each has twenty members."""
 LINES_AT_ONCE: Final = 50
-"""Lines of the text form of /stats that are written between two looks at the clock."""
+"""Lines of the text form of /stats that are written between two readings of the clock."""
 
 
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:
-    """Return the document, in turns: of one topic or channel if named, without ``clients`` only how many there are.
+    """Return the document, in turns: of one topic or channel if named; without ``clients`` it has only their number.
 
-    Its times are in nanoseconds if NSQ's are.
+    Times are in nanoseconds if NSQ's are.
     """
     turn = TurnCounter(ROWS_AT_ONCE)
     publishers: dict[str, list[NodeClient]] = {}
@@ -36,7 +36,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
         for name in connection.published:
             publishers.setdefault(name, []).append(connection)
         if connection.published if not topic else topic in connection.published:
-            # for one topic only its own producers: the caller may not know of others
+            # for one topic only its own producers: the caller may lack the right to see others
             producers.append(_client(connection))
         if connection.consumer is not None:
             subscribers.setdefault(connection.consumer.channel, []).append(connection)
@@ -47,7 +47,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
         if topic not in ("", one.flat_name):
             continue
         if channel and node.channels.find(one, channel) is None:
-            # as nsqd does it: a topic without the channel that is asked for is left out
+            # as in nsqd: a topic without the requested channel is left out
             continue
         channels = []
         for each in list(node.channels.of_topic(one)):
@@ -81,7 +81,7 @@ def _topic(
         "channel_num": len(channels),
         "depth": depth,
         "backend_depth": depth,
-        # a delayed message counts when it is published, though it enters the log later
+        # a delayed message is counted when it is published, though it enters the log later
         "message_count": sum(
             partition.log.next_offset + node.broker.postponed.count(partition) for partition in topic.partitions
         ),
@@ -160,7 +160,7 @@ def _client(connection: NodeClient) -> dict[str, Any]:
 
 
 def statistics_text(document: dict[str, Any], now_s: float) -> Turns[str]:
-    """Return the statistics as nsqd's text, in turns, without what only Go has: its version and its memory."""
+    """Return the statistics as nsqd's text, in turns, but without its Go version and the memory of Go."""
     turn = TurnCounter(LINES_AT_ONCE)
     lines = [
         f"nsqd v{document['version']}",

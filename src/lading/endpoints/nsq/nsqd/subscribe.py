@@ -25,7 +25,7 @@ _WITHOUT_NODES: Final = "Not supported while coordinator disabled"
 
 @lazy_dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """Topic and start of a subscription; ``partition`` None is all of them."""
+    """Topic and start of a subscription; ``partition`` None stands for all of them."""
 
     topic: Topic
     channel: str
@@ -54,11 +54,11 @@ _OFFSETS: Final[Mapping[str, Callable[[Partition, int], int]]] = {
     "virtual_queue": lambda partition, value: max(value, 0),
     "timestamp": lambda partition, value: offset_at(partition, value * 1_000_000),
 }
-"""Offset of each form of a start in a partition."""
+"""The offset that each form of a start has in a partition."""
 
 
 def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
-    """Return what the line asks for. Raises NsqProtocolError if that is impossible."""
+    """Return the subscription that the line requests. Raises NsqProtocolError if it is impossible."""
     name = line.command.name
     topic_name, channel = (word.decode(errors="replace") for word in line.parameters[:2])
     if not limits.is_name(topic_name):
