@@ -1,4 +1,4 @@
-"""Single values of Avro in plain Python: as JSON texts, and from the defaults in a schema to bytes."""
+"""Single values of Avro in plain Python: written as JSON texts, and defaults of a schema as bytes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from .avro_program import is_empty, is_record
 from .layout import EMPTY_ITEMS_MAX
 
 PRECISION_MAX: Final = 1000
-"""Digits of a decimal type. One that says more is read as bytes."""
+"""Digits of a decimal type; a type with more is read as bytes."""
 DEFAULT_DEPTH_MAX: Final = 100
 DEFAULT_VALUES_MAX: Final = 100_000
-"""Values in a default, with the defaults of its fields, which may be exponential in the size of the schema."""
+"""Limit of the values in a default and in the defaults of its fields: they may be exponential in the size
+of the schema.
+"""
 
 
 class _UnreadableError(Exception):
-    """A value that is valid for the walker, and does not fit its logical type."""
+    """A value that is valid for the walker, but does not fit its logical type."""
 
 
 def write_value(type_: AvroType, data: bytes) -> str | None:
     """Return a valid value as JSON: numbers, texts and symbols as such, bytes as Latin-1, a decimal as its number.
 
-    None if it has a decimal beyond the precision of its type, or more levels than Python can follow.
+    Returns None if it has a decimal beyond the precision of its type, or more levels than Python can follow.
     """
     try:
         return _write_json(_read(type_, data, 0)[0])
@@ -83,7 +85,7 @@ def _read(type_: AvroType, data: bytes, at: int) -> tuple[Any, int]:
 
 @lru_cache(maxsize=1024)
 def _count_values(type_: AvroType) -> int:
-    """Return how many values one without bytes is made of, which may be exponential in the size of its schema."""
+    """Return how many values a value without bytes consists of, which may be exponential in the size of its schema."""
     return 1 + sum(_count_values(field.type) for field in type_.fields)
 
 
@@ -126,7 +128,7 @@ def find_scale(type_: AvroType) -> int | None:
 
 
 def read_decimal(type_: AvroType, held: bytes) -> Decimal | None:
-    """Return the number in the bytes of a decimal; None if it has more digits than its type."""
+    """Return the number in the bytes of a decimal; None if it has more digits than its type allows."""
     number = int.from_bytes(held, "big", signed=True)
     if abs(number) >= 10 ** type_.attributes["precision"]:
         return None
@@ -137,7 +139,7 @@ def read_decimal(type_: AvroType, held: bytes) -> Decimal | None:
 def encode_value(type_: AvroType, value: Any) -> bytes:
     """Return a valid JSON default of a type as the bytes that a writer would have written.
 
-    Raises ValueError or OverflowError for one that does not fit its type, or has too many values.
+    Raises ValueError or OverflowError for a default that does not fit its type, or has too many values.
     """
     parts: list[bytes] = []
     _add_encoded(type_, value, parts, 0)
@@ -149,7 +151,7 @@ def _add_encoded(type_: AvroType, value: Any, parts: list[bytes], depth: int) ->
         raise ValueError(f"a default of more than {DEFAULT_DEPTH_MAX} levels or {DEFAULT_VALUES_MAX:,} values")
     kind = type_.kind
     if is_record(type_):
-        # counts as a value, as a record may have none
+        # count the record itself as a value, as it may have no fields
         parts.append(b"")
         for field in type_.fields:
             inner = value.get(field.name, field.default)

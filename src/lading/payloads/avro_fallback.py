@@ -50,7 +50,7 @@ _SIZES: Final = {OP_DOUBLE: 8, OP_FLOAT: 4}
 
 
 class _MalformedError(Exception):
-    """A verdict, and the position of the first byte that cannot be there."""
+    """A verdict, and the position of the first invalid byte."""
 
     def __init__(self, verdict: int, position: int) -> None:
         self.verdict, self.position = verdict, position
@@ -60,12 +60,12 @@ def walk_avro(
     data: Bytes, begin: Longs, size: Longs, rows: Longs, code: Table, first_type: int,
     start: Table, length: Table, what: IntTable, verdict: Bytes, position: Longs, stack: Longs,
 ) -> int:  # fmt: skip
-    """Carry out the program ``code`` on the payloads of some ``rows``, ``size`` bytes at ``begin`` (-1: null).
+    """Run the program ``code`` on the payloads of some ``rows``, ``size`` bytes at ``begin`` (-1: null).
 
-    Per leaf and row are ``start`` and ``length`` of the value in ``data``, or the number itself in ``start``, and in
-    ``what`` the index of its type, counted from ``first_type``; ABSENT, NULL and BROKEN are lengths of what has none.
-    The caller has filled ``length`` with ABSENT. ``verdict`` and ``position``, in bytes of the payload, say of each row
-    what is wrong with it. ``stack`` is room to work in. Returns how many payloads are malformed.
+    For each leaf and row, ``start`` and ``length`` get the place of the value in ``data``, or ``start`` the number
+    itself, and ``what`` the index of its type, counted from ``first_type``. The lengths ABSENT, NULL and BROKEN stand
+    for missing values; the caller has filled ``length`` with ABSENT. ``verdict`` and ``position``, in bytes of the
+    payload, get the error of each row. ``stack`` is working memory. Returns how many payloads are malformed.
     """
     bad = 0
     instructions = code.tolist()
@@ -96,8 +96,8 @@ def list_avro_items(
 ) -> int:  # fmt: skip
     """Locate the items of arrays, or the members of maps, in ``rows`` of validated values; ``code`` reads an item.
 
-    ``counts`` are the items of each row; names are of members alone. Returns how many there are: if there is less room
-    than that, at least for one, what was written is of no use.
+    ``counts`` are the items of each row; only members have names. Returns how many there are: if that is more than the
+    arrays can hold, which is at least one, the output is not valid.
     """
     count, room = 0, item_start.shape[1]
     instructions = code.tolist()
@@ -125,7 +125,9 @@ def list_avro_items(
 
 
 def read_unscaled(data: Bytes, start: Longs, length: Longs, rows: Longs, values: Longs, wide: Bytes) -> int:
-    """Read big-endian numbers of 1 to 8 bytes in ``rows``; the others, of which it returns the number, are ``wide``."""
+    """Read big-endian numbers of 1 to 8 bytes in ``rows``; longer ones are marked ``wide``. Returns the
+    number of those.
+    """
     for index, row in enumerate(rows.tolist()):
         text = data[start[row] : start[row] + length[row]].tobytes()
         wide[index] = not 1 <= len(text) <= 8
@@ -134,7 +136,7 @@ def read_unscaled(data: Bytes, start: Longs, length: Longs, rows: Longs, values:
 
 
 class _Value:
-    """One value, read by a program from ``at`` on: what it leaves in each leaf."""
+    """One value, read by a program from ``at`` on, and its value for each leaf."""
 
     def __init__(self, text: bytes, at: int, code: list[list[int]]) -> None:
         self._text, self._at, self._code = text, at, code
@@ -247,7 +249,7 @@ class _Value:
         return value
 
     def _take(self, size: int) -> int:
-        """Return the position, and move on by ``size`` bytes, which must be there."""
+        """Return the position, and advance it by ``size`` bytes, which must exist."""
         at = self._at
         if size > len(self._text) - at:
             raise _MalformedError(VERDICT_CUT, len(self._text))

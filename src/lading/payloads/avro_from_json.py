@@ -1,4 +1,4 @@
-"""JSON texts as Avro datums by a writer's schema, one by one, with the path of what does not fit."""
+"""JSON texts as Avro datums by a writer's schema, one by one; errors give the path of the value that does not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TICKS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros
 """Microseconds of one unit, by logical type."""
 _BITS: Final = {"int": 32, "long": 64}
 _ENDS: Final = {"float": (1 << 128) - (1 << 103), "double": (1 << 1024) - (1 << 970)}
-"""The least number that rounds to infinity."""
+"""The smallest numbers that round to infinity."""
 _LATIN_MAX: Final = 255
 
 
@@ -26,7 +26,7 @@ class _Misfit(Exception):
     """A value does not fit its type: the path to it, and a sentence."""
 
     def __init__(self, path: str, sentence: str) -> None:
-        # half a surrogate pair has no form in UTF-8
+        # half a surrogate pair cannot be encoded in UTF-8
         super().__init__(f"{path or 'the payload'} {sentence}".encode(errors="backslashreplace").decode())
 
 
@@ -34,7 +34,8 @@ def encode_json(schema: AvroSchema, text: bytes) -> bytes:
     """Return a JSON text as an Avro datum. Raises LocalError with the path of a value that does not fit.
 
     Bytes are texts of Latin-1, as in Avro's JSON encoding. Decimals are numbers, dates and timestamps ISO texts, or as
-    the encoding has them. A branch of a union is the first that fits, or an object names it: ``{"string": "x"}``.
+    the encoding has them. A union takes the first branch that fits, or the one that an object names: ``{"string":
+    "x"}``.
     """
     try:
         value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
@@ -57,7 +58,7 @@ def _refuse_constant(text: str) -> NoReturn:
 class _Encoder:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], bytes | _Misfit] = {}
-        """By union and object or array: records within records of a union are tried by many ways."""
+        """Results by union and object or array: nested records of a union are tried in many combinations."""
 
     def encode(self, type_: AvroType, value: Any, path: str) -> bytes:
         if is_record(type_):
@@ -120,7 +121,7 @@ class _Encoder:
                 except _Misfit as misfit:
                     misfits.append(misfit)
         if len(type_.branches) == 2 and value is not None:
-            # of an optional value the sentence about the other branch says more
+            # for an optional value the other branch has the more useful error
             raise misfits[0 if type_.branches[1].kind == "null" else 1]
         kinds = ", ".join(branch.label for branch in type_.branches)
         raise _Misfit(path, f"is {_show(value)}, which is none of {kinds}")
@@ -142,7 +143,7 @@ class _Encoder:
 
 
 def _has_several(type_: AvroType, value: Any) -> bool:
-    """Return whether an object or array may be of several branches, whose trials each look at all that is in it."""
+    """Return whether several branches may fit an object or array, so that each trial reads all its content."""
     kinds = ("record", "error", "map") if isinstance(value, dict) else ("array",) if isinstance(value, list) else ()
     return sum(branch.kind in kinds for branch in type_.branches) > 1
 
@@ -152,7 +153,7 @@ def _write_branch(number: int) -> bytes:
 
 
 def _convert_logical(type_: AvroType, value: Any) -> Any:
-    """Return the value of a logical type as its type has it, a decimal as bytes; None if it is not one."""
+    """Return the value of a logical type in its base type, a decimal as bytes; None if it does not fit."""
     logical = str(type_.attributes.get("logicalType"))
     scale = find_scale(type_)
     if scale is not None and _is_number(value):
@@ -192,13 +193,13 @@ def _encode_decimal(type_: AvroType, value: Decimal, scale: int) -> bytes | None
 
 def _is_whole(type_: AvroType, value: Any) -> bool:
     bits = _BITS[type_.kind]
-    # the whole number of a large exponent is made only if it is small
+    # the whole number of a large exponent is only computed if it is small
     return _is_number(value) and -(1 << bits - 1) <= value < 1 << bits - 1 and value == int(value)
 
 
 def _is_float(type_: AvroType, value: Any) -> bool:
     end = _ENDS[type_.kind]
-    # a number just below the end may round to it
+    # a number just below the limit may round to it
     return _is_number(value) and -end < value < end and -end < float(value) < end
 
 

@@ -1,7 +1,7 @@
-"""A schema of Avro and the wanted paths as a program: the instructions that a walker carries out on each payload.
+"""A schema of Avro and the requested paths as a program: the instructions that a walker runs on each payload.
 
-The schema is the writer's. A reader's schema, if there is one, adds what it is for: other names of fields (aliases),
-and values of fields that the writer does not have (defaults).
+The schema is the writer's. A reader's schema, if there is one, adds other names of fields (aliases), and values of
+fields that the writer does not have (defaults).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _RECORDS: Final = ("record", "error")
 class AvroProgram:
     """Instructions as ``layout`` names their columns; the types that they refer to; the leaf of each path.
 
-    ``readers`` are what the reader's schema has for each of the types, if anything.
+    ``readers`` are the reader's types for each of the types, or None.
 
     ``defaults`` are the values of paths that the writer's schema does not have, with their type; ``misfit`` is a path
-    that leads through what is never a record.
+    through something that is never a record.
     """
 
     code: Table
@@ -83,14 +83,14 @@ def is_record(type_: AvroType) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_empty(type_: AvroType) -> bool:
-    """Return whether values of a type have no bytes: null, and what is made of such values alone."""
+    """Return whether values of a type have no bytes: null, and records of such values alone."""
     if is_record(type_):
         return all(not _contains(field.type, type_) and is_empty(field.type) for field in type_.fields)
     return type_.kind == "null" or (type_.kind == "fixed" and type_.size_bytes == 0)
 
 
 def _contains(type_: AvroType, wanted: AvroType) -> bool:
-    """Return whether a value of a type is directly made of one of ``wanted``, which then is without end."""
+    """Return whether a type directly contains one of ``wanted``, so that its values would be endless."""
     seen: set[int] = set()
     left = [type_]
     while left:
@@ -117,8 +117,10 @@ def _is_recursive(type_: AvroType) -> bool:
 
 
 def _can_lead(type_: AvroType, path: Path) -> bool:
-    """Return whether a path may lead to a value; a field that a record does not have is absent, and fits."""
-    # each type once for each name, as the ways through unions are exponential in the length of the path
+    """Return whether a path may lead to a value. A field that a record does not have counts as absent, so
+    the path may.
+    """
+    # check each type once for each name: the ways through unions are exponential in the length of the path
     here = {type_}
     for name in path:
         below: set[AvroType] = set()
@@ -140,16 +142,16 @@ class _Compiler:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._rows: list[list[int]] = []
         self._types: list[tuple[AvroType, AvroType | None]] = []
-        """Each with what the reader's schema has for it."""
+        """The types so far, each with the reader's type for it."""
         self._leaf_of = {path: leaf for leaf, path in enumerate(sorted(paths))}
         self._leaves = sorted(paths)
         self._defaults: dict[Path, tuple[AvroType, Any]] = {}
         self._shared: dict[AvroType, int] = {}
-        """The entry of each record that contains itself, or is used twice, for values that are not wanted."""
+        """The entry point of each record that contains itself, or is used twice, for values that are skipped."""
         self._calls: list[tuple[int, AvroType]] = []
         self._skipped: set[AvroType] = set()
         self._wanted: dict[tuple[AvroType, AvroType | None, Path], int] = {}
-        """The entry of each record on the way of a path that is used twice, as the branches of unions may be."""
+        """The entry point of each record on a path that is used twice, such as by several branches of a union."""
         self._wanted_calls: list[tuple[int, tuple[AvroType, AvroType | None, Path]]] = []
         self._written: set[tuple[AvroType, AvroType | None, Path]] = set()
 
@@ -189,12 +191,12 @@ class _Compiler:
         return len(self._types) - 1
 
     def _below(self, path: Path) -> tuple[int, int]:
-        """Return the leaves whose paths continue ``path``: they are neighbours, as paths are sorted."""
+        """Return the leaves whose paths continue ``path``; they are adjacent, as paths are sorted."""
         below = [leaf for leaf, one in enumerate(self._leaves) if len(one) > len(path) and one[: len(path)] == path]
         return (below[0], below[-1] + 1) if below else (0, 0)
 
     def _write(self, type_: AvroType, reader: AvroType | None, path: Path) -> None:
-        """Add the instructions that read a value which ``path`` leads to, and those in it."""
+        """Add the instructions that read the value at ``path``, and the values in it."""
         leaf = self._leaf_of.get(path, -1)
         first, last = self._below(path)
         if leaf < 0 and first == last:
@@ -238,7 +240,7 @@ class _Compiler:
                 self._note_defaults(field.type, field.default, (*path, field.name))
 
     def _note_defaults(self, type_: AvroType, value: Any, path: Path) -> None:
-        """Note a default, and those of fields in it, for paths that lead there."""
+        """Note a default, and the defaults of fields in it, for the paths that lead to them."""
         if path not in self._leaf_of and self._below(path) == (0, 0):
             return
         if type_.kind == "union":
@@ -255,8 +257,8 @@ class _Compiler:
                     self._note_defaults(field.type, inner, (*path, field.name))
 
     def _write_union(self, type_: AvroType, write_branch: Callable[[AvroType], None]) -> None:
-        """Add the instructions that choose a branch, and those that ``write_branch`` adds for each."""
-        # the bodies of several branches that are records would each set the leaves of the others: all begin as absent
+        """Add the instructions that select a branch, and for each branch those of ``write_branch``."""
+        # all leaves begin as absent: several branches that are records would otherwise set each other's leaves
         at = self._add(OP_UNION, -1, -1, len(type_.branches))
         jumps = [self._add(OP_JUMP) for _ in type_.branches]
         self._rows[at][CODE_TWO] = jumps[0] if jumps else at
@@ -277,7 +279,7 @@ class _Compiler:
             self._add(OP_LOST, -1, length, first, last)
 
     def _skip(self, type_: AvroType) -> None:
-        """Add the instructions that read a value which is not wanted."""
+        """Add the instructions that skip a value."""
         if type_.kind in _SCALARS:
             self._add_scalar(type_, -1)
         elif type_.kind == "union":
@@ -303,7 +305,9 @@ class _Compiler:
 
 
 def _find_record(reader: AvroType | None, written: AvroType) -> AvroType | None:
-    """Return the record of the reader's type that reads records of ``written``: of its name if there are several."""
+    """Return the record of the reader's type that reads records of ``written``; if there are several, the one of its
+    name.
+    """
     if reader is None:
         return None
     records = [one for one in (reader, *(reader.branches if reader.kind == "union" else ())) if is_record(one)]
@@ -312,7 +316,7 @@ def _find_record(reader: AvroType | None, written: AvroType) -> AvroType | None:
 
 
 def _names_by_writer(written: AvroType, reads: AvroType | None) -> dict[str, tuple[str, AvroField]]:
-    """Return the reader's field, and its name, for each of the writer's that one reads: by name, else by alias."""
+    """Return the reader's field, and its name, for each of the writer's fields: found by name, else by alias."""
     found: dict[str, tuple[str, AvroField]] = {}
     if reads is not None:
         names = {field.name for field in written.fields}

@@ -1,4 +1,4 @@
-"""Avro payloads walked by programs: verdicts, and the values of paths as columns take them."""
+"""Avro payloads walked by programs: verdicts, and the values of paths in the form that columns take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .tables import make_tables
 
 KERNEL_MODULE: Final = "lading.payloads.avro_kernels"
 PAYLOAD_BYTES: Final = 64
-"""Weight of a payload beside its bytes when the engine chooses between kernel and fallback."""
+"""Size that counts for each payload, in addition to its bytes, when kernel or fallback is chosen."""
 _NUMBERS: Final = frozenset({"int", "long", "enum"})
 _PLAIN_KINDS: Final[Mapping[str, Kind]] = {
     "boolean": Kind.BOOL, "float": Kind.FLOAT32, "double": Kind.FLOAT64, "string": Kind.STRING, "bytes": Kind.RAW,
@@ -40,7 +40,7 @@ _INSTANT_UNITS: Final[Mapping[str, tuple[int, int]]] = {
     for local in ("", "local-")
     for unit, factors in (("millis", (1000, 1)), ("micros", (1, 1)), ("nanos", (1, 1000)))
 }
-"""Logical types of moments: by what their number is multiplied and divided to be microseconds."""
+"""Logical types of moments: factor and divisor that convert their number to microseconds."""
 _DAY_US: Final = 86_400_000_000
 Indexes = NDArray[np.int64]
 
@@ -49,8 +49,8 @@ Indexes = NDArray[np.int64]
 class AvroValues:
     """Values inside valid Avro payloads: ``start`` is a position in ``data``, or the number itself.
 
-    ``what`` is the index of a value's type among ``types``, and of what the reader's schema has for it among
-    ``readers``; lengths below 0 are those of ``layout``.
+    ``what`` is the index of a value's type among ``types``, and of the reader's type for it among ``readers``; lengths
+    below 0 are those of ``layout``.
     """
 
     data: Bytes
@@ -85,7 +85,9 @@ class AvroValues:
         return rows
 
     def _by_type(self) -> Iterator[tuple[AvroType, AvroType | None, Indexes | None]]:
-        """Yield each type that values have, the reader's, and its rows; None for all rows, some maybe without value."""
+        """Yield each type of the values, the reader's type, and its rows; None stands for all rows, some perhaps
+        without a value.
+        """
         readable = self.readable
         what = self.what if readable.all() else self.what[readable]
         if not what.size:
@@ -114,8 +116,9 @@ class AvroValues:
     def _read_one_type(
         self, type_: AvroType, target: pa.DataType, whole_numbers: bool
     ) -> tuple[Located | pa.Array[Any], Any]:
-        """Return the values of one type, null for rows without a value, and a mask of unreadable ones, if there are
-        any."""
+        """Return the values of one type, null for rows without one, and a mask of unreadable values, if
+        there are any.
+        """
         logical = type_.attributes.get("logicalType")
         is_text = target == pa.string()
         if type_.kind == "enum":
@@ -195,7 +198,7 @@ class AvroValues:
             return str(int(self.start[row]))
         if type_.kind == "enum":
             return f'"{type_.symbols[self.start[row]]}"'
-        # texts and bytes are located without their size, which comes first
+        # texts and bytes are located without the size in front of them
         held = self._bytes(row)
         return write_value(type_, write_sized(held) if type_.kind in ("string", "bytes") else held)
 
@@ -269,7 +272,7 @@ class AvroValues:
 
 
 def _find_items(reader: AvroType | None, kind: str) -> AvroType | None:
-    """Return the type of the items in the reader's type of arrays or maps, a branch of a union maybe."""
+    """Return the reader's type of the items of arrays or maps, which may be in a branch of a union."""
     if reader is None:
         return None
     branches = reader.branches if reader.kind == "union" else (reader,)
@@ -291,9 +294,9 @@ def _write_uuid(held: bytes) -> str:
 def walk_avro_spans(
     data: Bytes, begin: Longs, size: Longs, groups: Sequence[tuple[Indexes, AvroProgram]], paths: tuple[Path, ...]
 ) -> WalkedPayloads:
-    """Return what ``paths`` lead to in payloads of ``size`` bytes from ``begin`` on each; a size below 0 is null.
+    """Return the values at ``paths`` in payloads of ``size`` bytes from ``begin`` on each; a size below 0 is null.
 
-    Each of ``groups`` are rows, and the program of ``paths`` for their schema; other rows have no known schema.
+    Each of ``groups`` has rows, and the program of ``paths`` for their schema; other rows have no known schema.
     """
     rows = len(size)
     leaves = sorted(paths)
@@ -345,7 +348,7 @@ def walk_avro_spans(
 
 
 def _store_default(type_: AvroType, value: Any) -> tuple[bytes, int | None]:
-    """Return a default as walkers locate values: its bytes, without the length before them, or eight and the number."""
+    """Store a default as walkers locate values: a text as its bytes without length, a number as eight bytes."""
     if type_.kind in ("int", "long"):
         return bytes(8), int(value)
     if type_.kind == "enum":

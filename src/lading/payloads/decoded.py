@@ -16,7 +16,7 @@ from .form import ID_HEADER, PayloadForm, describe_schema
 
 @lazy_dataclass(frozen=True, slots=True)
 class DecodedPayload:
-    """A payload as JSON text by the schema with an id or GUID, or the problem for which it has none."""
+    """A payload as JSON text by the schema of its id or GUID, or the problem that prevents it."""
 
     name: int | str
     kind: str
@@ -25,12 +25,12 @@ class DecodedPayload:
 
     @property
     def schema(self) -> str:
-        """The id or the GUID of the schema, with that word before it."""
+        """The id or the GUID of the schema, after the word "id" or "GUID"."""
         return f"id {self.name}" if isinstance(self.name, int) else f"GUID {self.name}"
 
 
 def decode_message(form: PayloadForm, message: Message) -> DecodedPayload | None:
-    """Return the payload of a message that names its schema; None for another one. Raises as ``decode_payload``."""
+    """Return the payload of a message that names its schema, else None. Raises as ``decode_payload``."""
     if message.payload is None:
         return None
     value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
@@ -38,7 +38,7 @@ def decode_message(form: PayloadForm, message: Message) -> DecodedPayload | None
 
 
 def decode_payload(form: PayloadForm, payload: bytes, id_header: bytes | None) -> DecodedPayload | None:
-    """Return a payload that names its schema, in ``id_header`` or before it; None for another one.
+    """Return a payload that names its schema, in ``id_header`` or in front of it; else None.
 
     Raises Unreachable if the schema cannot be fetched now.
     """
@@ -60,7 +60,7 @@ def decode_payload(form: PayloadForm, payload: bytes, id_header: bytes | None) -
 
 
 def decode_payloads(form: PayloadForm, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with payloads as JSON if they name their schema, and as they are if not or if they do not fit it.
+    """Return a batch with payloads as JSON if they name their schema and fit it, and unchanged otherwise.
 
     The batch has the columns headers and payload. Raises Unreachable. It is for samples: each row is decoded by itself.
     """

@@ -56,7 +56,7 @@ _STRINGS: Final = (JSON_PLAIN, JSON_WIDE, JSON_ESCAPED)
 
 
 class _MalformedError(Exception):
-    """A verdict, and the position of the first byte that cannot be there."""
+    """A verdict, and the position of the first invalid byte."""
 
     def __init__(self, verdict: int, position: int) -> None:
         self.verdict, self.position = verdict, position
@@ -68,12 +68,13 @@ def walk_json(
 ) -> int:  # fmt: skip
     """Validate each payload, ``size`` bytes at ``begin`` (-1: null), and locate the values of all leaves.
 
-    ``nodes``, ``keys`` and ``names`` are the paths, as ``paths.py`` makes them. Per leaf and row are ``start`` and
-    ``length`` of the value in ``data``, of a string without its quotes, and its ``kind``; ABSENT, NULL and BROKEN are
-    lengths of what has none. ``verdict`` and ``position``, in bytes of the payload, say of each row what is wrong with
-    it. ``stack`` and ``name_room`` are room to work in: JSON_DEPTH_MAX bytes, and as many as ``names`` has. ``after``,
-    all -1, is room for a number a node and key, in which the kernel keeps the key that comes next. ``seen`` gets the
-    bits of ``layout`` for each leaf, maybe more than those of its values. Returns how many payloads are malformed.
+    ``nodes``, ``keys`` and ``names`` are the tables of the paths, by ``paths.py``. For each leaf and row, ``start`` and
+    ``length`` get the place of the value in ``data``, of a string without its quotes, and ``kind`` its kind. The
+    lengths ABSENT, NULL and BROKEN stand for missing values. ``verdict`` and ``position``, in bytes of the payload, get
+    the error of each row. ``stack`` and ``name_room`` are working memory: JSON_DEPTH_MAX bytes, and as many as
+    ``names`` has. ``after``, filled with -1, has a number for each node and key, in which the kernel keeps the next
+    key. ``seen`` gets the bits of ``layout`` for each leaf, possibly more than those of its values. Returns how many
+    payloads are malformed.
     """
     start[:], length[:], kind[:], position[:] = 0, ABSENT, JSON_NOTHING, 0
     for row in range(len(size)):
@@ -101,7 +102,7 @@ def list_items(
     """Locate the items of every array, or the members of every object if ``opener`` is the brace, of located values.
 
     ``ends`` gets, for each row, the number of items up to its last one; only members have names. Returns how many items
-    there are. If the arrays have room for fewer, what was written is of no use; they have room for at least one.
+    there are. If that is more than the arrays can hold, which is at least one, the output is not valid.
     """
     count = 0
     ends[0] = 0
@@ -129,9 +130,9 @@ def list_items(
 
 
 def unescape_strings(data: Bytes, start: Longs, length: Longs, kind: Kinds, out: Bytes, to: Longs, size: Longs) -> int:
-    """Copy all values to ``out``, strings without their escapes, to ``to`` and in ``size`` bytes.
+    """Copy all values to ``out``, strings without their escapes; their places get into ``to`` and ``size``.
 
-    One with a lone surrogate is BROKEN. Returns how many bytes were written.
+    A value with a lone surrogate is BROKEN. Returns how many bytes were written.
     """
     end = 0
     for row in range(len(length)):
@@ -149,7 +150,7 @@ def unescape_strings(data: Bytes, start: Longs, length: Longs, kind: Kinds, out:
 
 
 class _Payload:
-    """One payload: the leaves that its paths lead to."""
+    """One payload, and the values of its leaves."""
 
     def __init__(self, text: bytes, nodes: Table, keys: Table, names: bytes) -> None:
         self.text = text
@@ -169,7 +170,7 @@ class _Payload:
         return self.found
 
     def _object_end(self, at: int, node: int, depth: int) -> int:
-        """Return the end of the object that begins here, in which ``node`` has the wanted members."""
+        """Return the end of the object that begins here; ``node`` has its requested members."""
         text = self.text
         at = _skip_space(text, at + 1)
         if text[at : at + 1] == b"}":
@@ -189,7 +190,7 @@ class _Payload:
     def _member_end(self, at: int, key: int, depth: int) -> int:
         leaf, inner = int(self.keys[key, KEY_LEAF]), int(self.keys[key, KEY_NODE])
         below = range(self.nodes[inner, NODE_LEAVES], self.nodes[inner, NODE_LEAVES_END]) if inner >= 0 else ()
-        # the last of several members of one name counts, with all that is in it
+        # of several members with one name the last one counts, with everything in it
         self.found.update(dict.fromkeys(below, (0, ABSENT, JSON_NOTHING)))
         if inner >= 0 and self.text[at] == ord("{"):
             end, which = self._object_end(at, inner, depth + 1), JSON_NESTED
@@ -212,7 +213,7 @@ class _Payload:
 
 
 def _read_name(text: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the name of the member that begins here (None: no text) and the position after its colon."""
+    """Return the name of the member that begins here (None if it is not text) and the position after its colon."""
     _require(text, at)
     if text[at] != ord('"'):
         raise _MalformedError(VERDICT_SYNTAX, at)
@@ -225,7 +226,7 @@ def _read_name(text: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _value_end(text: bytes, at: int, depth: int) -> tuple[int, int]:
-    """Return the end of the value that begins here, inside of ``depth`` others, and its kind."""
+    """Return the end of the value that begins here, at nesting level ``depth``, and its kind."""
     _require(text, at)
     if text[at] == ord('"'):
         end, which = _string_end(text, at + 1)
@@ -313,7 +314,7 @@ def _scalar_end(text: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_digits(text: bytes, at: int) -> int:
-    """Return the end of the digits that begin here, of which there must be one."""
+    """Return the end of the digits that begin here; there must be at least one."""
     end = _end(_DIGITS, text, at)
     if end == at:
         raise _MalformedError(VERDICT_CUT if end == len(text) else VERDICT_NUMBER, at)
@@ -331,7 +332,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def _require(text: bytes, at: int) -> int:
-    """Return ``at`` if there is a byte, which may not be missing."""
+    """Return ``at`` if a byte exists there. Raises _MalformedError otherwise."""
     if at >= len(text):
         raise _MalformedError(VERDICT_CUT, len(text))
     return at

@@ -1,4 +1,4 @@
-"""The form of payloads: format, schema, and how a payload names its schema; one walk for all of them."""
+"""The form of payloads: format, schema, and how a payload names its schema; one function walks all of them."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ _ID_HEADERS: Final = {VALUE: ID_HEADER, KEY: KEY_ID_HEADER}
 TEXT_FORMAT: Final = "text"
 ID_BYTES, GUID_BYTES = 4, 16
 INDEX_BYTES_MAX: Final = 256
-"""Bytes of the indexes that say which message of a schema of Protobuf a payload is."""
+"""Size limit of the indexes that select a message in a Protobuf schema."""
 _ID_MAGIC, _GUID_MAGIC = 0, 1
 KINDS: Final[Mapping[str, str]] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
-"""Formats by the names that schemas have for them."""
+"""Formats by the names that registries have for them."""
 Indexes = NDArray[np.int64]
 
 
 class SchemaSource(Protocol):
-    """A source of schemas by their ids. It is equal to another one of the same place, and can be sent to processes."""
+    """A source of schemas by their ids. Sources of the same registry are equal; they can be pickled."""
 
     def find_by_id(self, schema_id: int) -> ParsedSchema | None:
         """Return the schema with an id, or None if it does not exist. Raises Unreachable, or InvalidSchema."""
         ...
 
     def find_by_guid(self, guid: str) -> ParsedSchema | None:
-        """Return the schema with a GUID; else as ``find_by_id``."""
+        """Return the schema with a GUID; otherwise as ``find_by_id``."""
         ...
 
     def identify(self, name: int | str) -> SchemaIdentity | None:
-        """Return what the registry knows of the schema with an id or GUID, or None if it does not exist.
+        """Return the registry's facts about the schema with an id or GUID, or None if it does not exist.
 
         Raises Unreachable.
         """
@@ -95,10 +95,10 @@ def _parse(schema: SchemaText) -> ParsedSchema:
 class PayloadForm:
     """How payloads are read.
 
-    ``format`` is that of payloads, or ``schema`` for that of each payload's schema, which ``source`` finds by its id.
-    Without a source ``schema`` is the one that they were written with, else the one that they are read with. ``prefix``
-    says whether an id is before the payload: ``confluent``, ``none``, or ``auto`` to look for it. ``message`` names the
-    message of ``schema`` if it is one of Protobuf, empty for its first.
+    ``format`` is the format of payloads; if it is ``schema``, each payload has the format of its schema, which
+    ``source`` finds by its id. With a source, ``schema`` is the reader's schema, otherwise the writer's. ``prefix``
+    says whether an id is before the payload: ``confluent``, ``none``, or ``auto`` to look for it. ``message`` selects
+    the message of a Protobuf ``schema``; empty for the first.
     """
 
     format: str = "json"
@@ -112,7 +112,7 @@ class PayloadForm:
     """How the schemas of payloads are named in the registry, one of STRATEGIES."""
 
     def list_headers(self, paths: Iterable[Path]) -> tuple[str, ...]:
-        """Return the headers to locate for ``walk`` with these paths."""
+        """Return the headers that ``walk`` needs located for these paths."""
         headers: dict[str, None] = {}
         for path in paths:
             if path[:1] == (SCHEMA_ROOT,):
@@ -134,21 +134,22 @@ class PayloadForm:
 
     @property
     def reads_json(self) -> bool:
-        """Whether payloads are JSON without a schema, as servers take them for."""
+        """Whether payloads are JSON without a schema, as servers assume."""
         return not self.has_schema and self.format == "json"
 
     @property
     def has_schema(self) -> bool:
-        """Whether payloads are read by a schema, which can be unknown, or not fit the columns."""
+        """Whether payloads are read by a schema, which may be unknown, or not fit the columns."""
         return self.source is not None or self.schema is not None
 
     def walk(
         self, fields: Mapping[str, pa.Array[Any]], located: Mapping[str, Located], paths: Iterable[Path],
         topic: str = "",
     ) -> WalkedPayloads:  # fmt: skip
-        """Return what ``paths`` lead to in the binary columns of ``find_fields``. Each payload is validated whole.
+        """Return the values at ``paths`` in the binary columns of ``find_fields``. Each payload is validated as a
+        whole.
 
-        ``located`` has the headers of ``list_headers``; ``topic`` chooses among the subjects of a schema. Raises
+        ``located`` has the headers of ``list_headers``; ``topic`` selects among the subjects of a schema. Raises
         Unreachable if a schema cannot be fetched now.
         """
         wanted = tuple(dict.fromkeys(paths))
@@ -186,7 +187,7 @@ class PayloadForm:
         return {path: IdentityValues(whole[path[1]].columns, "".join(path[2:])) for path in paths}
 
     def walk_column(self, payloads: pa.Array[Any], ids: Located | None, wanted: tuple[Path, ...]) -> WalkedPayloads:
-        """Return what paths lead to in a binary column, whose ids are in a header, if it is located."""
+        """Return the values at paths in a binary column; schema ids are in a header, if that is located."""
         data, begin, size = _view_spans(payloads)
         if self.format == TEXT_FORMAT:
             return walk_texts(data, begin, size, wanted)
@@ -209,7 +210,7 @@ def find_fields(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def _view_spans(payloads: pa.Array[Any]) -> tuple[Bytes, Longs, Longs]:
-    """Return the bytes of a binary column, and the position and size of each value; the size of a null is -1."""
+    """Return the bytes of a binary column, with the position and size of each value; a null has size -1."""
     ends, data = view_binary(payloads)
     begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
     if payloads.null_count:
@@ -221,9 +222,9 @@ def _identify_column(
     values: pa.Array[Any], ids: Located | None, prefix: str, source: SchemaSource | None,
     list_subjects: Callable[[int | str], Collection[str]],
 ) -> IdentityValues:  # fmt: skip
-    """Return the schemas that values name by ids, in the header, or before them unless ``prefix`` is ``none``.
+    """Return the schemas that values name by ids, in the header, or in front of them unless ``prefix`` is ``none``.
 
-    ``list_subjects`` returns the subjects of which one is meant if a schema has several.
+    ``list_subjects`` returns the possible subjects, for schemas with several.
     """
     data, begin, size = _view_spans(values)
     if prefix == "none":
@@ -246,7 +247,9 @@ def _identify_column(
 
 
 def _list_subjects(strategy: str, topic: str, part: str, source: SchemaSource | None, name: int | str) -> set[str]:
-    """Return the subjects that the schema with an id or GUID has by a strategy: one for each message of Protobuf."""
+    """Return the subjects that the schema with an id or GUID may have by a strategy: for Protobuf one for
+    each message.
+    """
     if strategy == TOPIC:
         return {f"{topic}-{part}"}
     try:
@@ -269,7 +272,7 @@ def _walk_by_schema(
     form: PayloadForm, schema: ParsedSchema, data: Bytes, begin: Longs, size: Longs, ids: Located | None,
     paths: tuple[Path, ...],
 ) -> WalkedPayloads:  # fmt: skip
-    """Return what payloads that are all of one schema have at ``paths``."""
+    """Return the values at ``paths`` in payloads that all have one schema."""
     walk = _prepare(schema, None, paths, find_message(schema, form.message))
     if isinstance(walk, str):
         raise SettingError(f"payload.schema: {walk}; name another schema")
@@ -285,7 +288,7 @@ def _walk_by_schema(
         skipped[rows] += read_indexes(data, begin[rows] + skipped[rows], size[rows] - skipped[rows]).size_bytes
     walked = walk(data, begin + skipped, size - skipped)
     if form.prefix == "auto" and (doubtful := np.flatnonzero(framed & walked.malformed)).size:
-        # a payload without a prefix may begin with the same byte
+        # a payload without a prefix may happen to begin with the same byte
         bare = doubtful[walk(data, begin[doubtful], size[doubtful]).good]
         if bare.size:
             skipped[bare] = 0
@@ -300,9 +303,9 @@ def _walk_by_schema(
 
 
 def find_message(schema: ParsedSchema, name: str) -> MessageType | None:
-    """Return the message of a schema of Protobuf that has a name, or the first one without a name.
+    """Return the message with a name in a Protobuf schema; without a name, its first message.
 
-    None for another schema. Raises SettingError if it does not exist.
+    Returns None for another schema. Raises SettingError if the message does not exist.
     """
     if schema.kind != KINDS["protobuf"]:
         return None
@@ -324,8 +327,10 @@ def find_message(schema: ParsedSchema, name: str) -> MessageType | None:
 def _prepare(
     schema: ParsedSchema, reader: ParsedSchema | None, paths: tuple[Path, ...], message: MessageType | None
 ) -> Walk | str:
-    """Return how payloads of a schema, or of its ``message``, are walked, or why they cannot be."""
-    # readers of JSON do without the modules of other formats
+    """Return the function that walks payloads of a schema, or of its ``message``, or the reason why they cannot be
+    walked.
+    """
+    # imported here: readers of JSON do not need the modules of other formats
     if schema.kind == "AVRO":
         from ..schemas.avro import AvroSchema
         from .avro_program import compile_program
@@ -349,7 +354,7 @@ def _prepare(
 
 @lazy_dataclass(frozen=True, slots=True)
 class _FoundIds:
-    """The schema ids of payloads: by row its id, or the index of its GUID (else -1), and how long it is."""
+    """The schema ids of payloads: for each row its id, or the index of its GUID (else -1), and the size of that."""
 
     ids: Longs
     guids: Longs
@@ -358,7 +363,7 @@ class _FoundIds:
 
 
 def _find_ids(data: Bytes, begin: Longs, size: Longs, ids: Located | None) -> _FoundIds:
-    """Find the ids before payloads, or in the header, which counts if there are both."""
+    """Find the ids in front of payloads, or in the header; if there are both, the header counts."""
     rows = len(size)
     found, skipped = np.full(rows, -1, np.int64), np.zeros(rows, np.int64)
     guids = np.full(rows, -1, np.int64)
@@ -423,7 +428,7 @@ def _walk_by_id(
 def list_schemas(
     form: PayloadForm, payloads: pa.Array[Any], located: Mapping[str, Located]
 ) -> list[tuple[ParsedSchema, MessageType | None]]:
-    """Return the schemas, and messages of Protobuf, of a binary column that can be found; located as for ``walk``."""
+    """Return the schemas, and Protobuf messages, that can be found for a binary column; ``located`` as for ``walk``."""
     reader = None if form.schema is None else form.schema.parse()
     if form.source is None:
         return [] if reader is None else [(reader, find_message(reader, form.message))]
@@ -447,9 +452,10 @@ def list_schemas(
 def describe_schema(
     form: PayloadForm, payloads: pa.Array[Any], ids: Located | None
 ) -> tuple[int | str, ParsedSchema | str, int, MessageType | None] | None:
-    """Return of the first payload the id or GUID, the schema or why it cannot be read, its prefix's size and message.
+    """Return, for the first payload, the id or GUID, the schema or why it cannot be read, the prefix's size, and the
+    message.
 
-    None if it does not name a schema, or the form has no source of schemas.
+    Returns None if the payload does not name a schema, or the form has no source of schemas.
     """
     data, begin, size = _view_spans(payloads.slice(0, 1))
     found = _find_ids(data, begin, size, ids)
@@ -469,8 +475,8 @@ def describe_schema(
 
 
 def _group_rows(found: _FoundIds) -> list[tuple[int | str, Indexes]]:
-    """Return each distinct id or GUID, and the rows that have it, those of most rows first."""
-    # a registry is asked for a limited number of unknown ones
+    """Return each distinct id or GUID with its rows, the most frequent first."""
+    # most frequent first, as a limited number of unknown ids is requested from a registry
     return sorted(_list_groups(found), key=lambda group: -len(group[1]))
 
 
@@ -487,9 +493,10 @@ def _list_groups(found: _FoundIds) -> Iterator[tuple[int | str, Indexes]]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MessageIndexes:
-    """The indexes of messages before payloads of Protobuf: how long they are, the distinct ones, and which each has.
+    """The message indexes in front of Protobuf payloads: their sizes, the distinct ones, and which of them each payload
+    has.
 
-    Of payloads whose indexes end too early ``which`` is -1.
+    ``which`` is -1 for payloads whose indexes are cut off.
     """
 
     size_bytes: Longs
@@ -498,7 +505,7 @@ class MessageIndexes:
 
 
 def read_indexes(data: Bytes, begin: Longs, size: Longs) -> MessageIndexes:
-    """Read the indexes at ``begin``: their count, and each, as numbers with a sign; a single 0 is the first message."""
+    """Read the indexes at ``begin``: their count, then each, as signed numbers; a single 0 means the first message."""
     size_bytes, which = np.ones(len(begin), np.int64), np.zeros(len(begin), np.int64)
     others = size < 1
     others[~others] = data[begin[~others]] != 0
@@ -506,7 +513,7 @@ def read_indexes(data: Bytes, begin: Longs, size: Longs) -> MessageIndexes:
     spans: dict[bytes, tuple[int, int]] = {}
     for row in np.flatnonzero(others).tolist():
         span = data[begin[row] : begin[row] + max(0, min(int(size[row]), INDEX_BYTES_MAX))].tobytes()
-        # few messages, of which each span has the first bytes
+        # there are few messages; each group is found by the first bytes of its payloads
         head = span[: 1 + (span[0] >> 1 if span else 0)]
         if head not in spans or any(byte >= 0x80 for byte in head):
             indexes, length = _parse_indexes(span)
@@ -517,7 +524,7 @@ def read_indexes(data: Bytes, begin: Longs, size: Longs) -> MessageIndexes:
 
 
 def _parse_indexes(span: bytes) -> tuple[tuple[int, ...] | None, int]:
-    """Return the indexes and their length; None and 0 if they end too early."""
+    """Return the indexes and their size; None and 0 if they are cut off."""
     numbers: list[int] = []
     at = 0
     while not numbers or len(numbers) < 1 + numbers[0]:
@@ -539,10 +546,10 @@ def _group_by_message(
     form: PayloadForm, schema: ParsedSchema, reader: ParsedSchema | None, found: _FoundIds, rows: Indexes,
     data: Bytes, begin: Longs, size: Longs, ids: Located | None,
 ) -> Sequence[tuple[Indexes, MessageType | str]]:  # fmt: skip
-    """Return the rows of each message, or why payloads of it cannot be read.
+    """Return the rows of each message, or why its payloads cannot be read.
 
-    A reader's schema reads those of the message that it names: Protobuf finds fields by their numbers. Notes in
-    ``found`` that indexes before a payload come before its first field.
+    A reader's schema applies to its own message, since Protobuf finds fields by their numbers. The sizes in ``found``
+    are extended by the indexes in front of the first field.
     """
     from ..schemas.protobuf import ProtobufSchema
     from ..schemas.protobuf_types import resolve_messages
@@ -554,7 +561,7 @@ def _group_by_message(
         assert ids is not None
         width = 1 + np.where(found.guids[rows] >= 0, GUID_BYTES, ID_BYTES)
         of_header = ids.data, ids.start[rows] + width, ids.length[rows] - width
-        # both in one memory, so that they are read at once
+        # copied into one buffer, so that both are read at once
         where = (
             np.concatenate([data, ids.data]),
             np.where(in_header, of_header[1] + len(data), where[1]),
@@ -583,7 +590,7 @@ def _write_id(name: int | str) -> str:
 
 
 def _find_schema(form: PayloadForm, source: SchemaSource, name: int | str) -> ParsedSchema | tuple[int, str]:
-    """Return the schema, or the verdict on payloads of it, and why."""
+    """Return the schema, or the verdict on its payloads with the reason."""
     try:
         schema = _look_up(source, name)
     except InvalidSchema as error:
@@ -600,7 +607,7 @@ def _join_parts(
     count: int, parts: Sequence[tuple[Indexes, WalkedPayloads]], verdicts: Mapping[int, NDArray[np.bool_]],
     skipped: Longs, notes: dict[int, str], paths: tuple[Path, ...],
 ) -> WalkedPayloads:  # fmt: skip
-    """Return what was found in the rows of each part as that of all; other rows have the verdicts given."""
+    """Return the results for the rows of each part as one result; other rows get the given verdicts."""
     verdict, position = np.zeros(count, np.uint8), np.zeros(count, np.int64)
     for code, flagged in verdicts.items():
         verdict[flagged] = code

@@ -23,14 +23,15 @@ VERDICTS: Final = (
     f"has more than {EMPTY_ITEMS_MAX:,} items without bytes", "has an invalid field number or wire type",
     "does not begin with the id of a schema", "has a schema that does not exist", "has a schema that does not fit",
 )  # fmt: skip
-"""Words for a verdict, which follow "the payload"."""
+"""Texts of the verdicts, which follow "the payload"."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ValuePart:
-    """Some values in one form: as header values, whose rules type them, or as an array of their own type.
+    """Some values in one form: as header values, which the rules of headers convert, or as an array with a type of its
+    own.
 
-    ``rows`` are their places, None for all rows in order; a length of -1 or -2 is a row without a value.
+    ``rows`` are their places, None for all rows in order; a row with length -1 or -2 has no value.
     """
 
     values: Located | pa.Array[Any]
@@ -38,30 +39,31 @@ class ValuePart:
 
 
 class FoundValues(Protocol):
-    """The values of one path, one row a payload, in whatever form a format has them."""
+    """The values of one path, one row a payload, in the form of their format."""
 
     def read_as(self, type_: pa.DataType, *, whole_numbers: bool) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
-        """Return them in parts of one form each, for a column of ``type_``, and which are there and cannot be read.
+        """Return the values in parts of one form each, for a column of ``type_``, and a mask of unreadable values.
 
-        With ``whole_numbers`` a text 1.0 of a number is 1.
+        With ``whole_numbers`` the text 1.0 of a number becomes 1.
         """
         ...
 
     def locate_text(self) -> Located:
-        """Return them as JSON texts, strings with their quotes."""
+        """Return the values as JSON texts, strings with their quotes."""
         ...
 
     def list_items(self) -> tuple[NDArray[np.int32], FoundValues, NDArray[np.bool_]]:
-        """Return the items of arrays: the ends of those of each row, all of them, and which rows are arrays."""
+        """Return the items of arrays: the end of each row's items, all items, and which rows are arrays."""
         ...
 
     def list_members(self) -> tuple[NDArray[np.int32], FoundValues, FoundValues, NDArray[np.bool_]]:
-        """Return the members of objects: the ends of those of each row, their names, their values, and which rows are
-        objects."""
+        """Return the members of objects: the end of each row's members, their names, their values, and which rows are
+        objects.
+        """
         ...
 
     def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
-        """Return what paths lead to inside of the values, and which rows are objects."""
+        """Return the values at paths inside these values, and which rows are objects."""
         ...
 
     def take(self, rows: NDArray[np.int64]) -> FoundValues:
@@ -75,12 +77,12 @@ class FoundValues(Protocol):
 
     @property
     def null(self) -> NDArray[np.bool_]:
-        """Which rows have a null there, or on the way to it."""
+        """Which rows have a null at the path, or on the way to it."""
         ...
 
     @property
     def readable(self) -> NDArray[np.bool_]:
-        """Which rows have a value that is not null, and that the path leads to."""
+        """Which rows have a value at the path that is not null."""
         ...
 
     @property
@@ -114,7 +116,7 @@ class WalkedPayloads:
         return self.keys.malformed if path[:1] == (KEY_ROOT,) and self.keys is not None else self.malformed
 
     def find_complete(self, path: Path) -> NDArray[np.bool_]:
-        """Return the rows in which a value that is missing is a breach: a null payload lacks none, a null key does."""
+        """Return the rows in which a missing value is a violation: null payloads are not checked, null keys are."""
         return ~self.find_malformed(path) if path[:1] in ((KEY_ROOT,), (SCHEMA_ROOT,)) else self.good
 
     def describe_at(self, path: Path, row: int) -> str | None:
@@ -131,7 +133,7 @@ class WalkedPayloads:
 
     @property
     def malformed(self) -> NDArray[np.bool_]:
-        """Which payloads cannot be read, for themselves or for their schema; a null payload is not among them."""
+        """Which payloads cannot be read, because of their bytes or their schema; a null payload is not among them."""
         return self.verdict >= MALFORMED_FIRST
 
     def describe(self, row: int) -> str:

@@ -26,14 +26,14 @@ class SchemaIdentity:
     versions: tuple[tuple[str, int], ...] = ()
 
     def choose_version(self, wanted: Collection[str]) -> tuple[str | None, int | None]:
-        """Return the subject of those ``wanted`` and its version, else the only one; none if there are several."""
+        """Return the subject among ``wanted`` and its version, else the only one; None if there are several."""
         own = [one for one in self.versions if one[0] in wanted] or list(self.versions)
         return own[-1] if len({subject for subject, _ in own}) == 1 else (None, None)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class IdentityValues:
-    """The schema of each row, or one ``part`` of it; without a part it is its id, or else its GUID."""
+    """The schema of each row, or one ``part`` of it; without a part, the schema's id, or else its GUID."""
 
     columns: Mapping[str, pa.Array[Any]]
     """By name of SCHEMA_PARTS: ids and versions as int64, others as strings; null if not known."""
@@ -75,7 +75,7 @@ class IdentityValues:
         return (ValuePart(self._array()),), self.null
 
     def locate_text(self) -> Located:
-        """See FoundValues: a whole schema is an object of what is known of it."""
+        """See FoundValues: a whole schema is an object with its known parts."""
         readable = self.readable
         names = (self.part,) if self.part else SCHEMA_PARTS
         rows = zip(*(self.columns[name].to_pylist() for name in names), strict=True)

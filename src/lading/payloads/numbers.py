@@ -19,19 +19,19 @@ from .layout import ABSENT
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _LONG_MAX: Final = (1 << 63) - 1
 _LONG_DIGITS: Final = 18
-"""As many decimal digits always fit an int64."""
+"""Numbers with this many decimal digits always fit an int64."""
 _EXACT: Final = Context(prec=80)
 
 
 def locate_numbers(numbers: Longs, length: Longs) -> Located:
-    """Return whole numbers as header values of 8 bytes; a length below 0 is a row without one."""
+    """Return whole numbers as header values of 8 bytes; a row with a length below 0 has no value."""
     held = np.ascontiguousarray(numbers)
     start = np.arange(0, 8 * len(held), 8, dtype=np.int64)
     return Located(held.view(np.uint8), start, np.where(length < 0, ABSENT, 8), np.full(len(held), Kind.INT64, np.int8))
 
 
 def locate_texts(texts: Sequence[bytes], places: Longs, length: Longs) -> Located:
-    """Return the texts at ``places`` of a list as header values; a length below 0 is a row without one."""
+    """Return the texts at ``places`` of a list as header values; a row with a length below 0 has no value."""
     sizes = np.fromiter(map(len, texts), np.int64, len(texts))
     data = np.frombuffer(b"".join(texts), np.uint8)
     kind = np.full(len(length), Kind.STRING, np.int8)
@@ -43,14 +43,13 @@ def locate_texts(texts: Sequence[bytes], places: Longs, length: Longs) -> Locate
 def type_instants(
     numbers: Longs, length: Longs, factor: int, divisor: int, target: pa.DataType
 ) -> tuple[Located | pa.Array[Any], NDArray[np.bool_] | None]:
-    """Return moments, numbers since 1970, for a column of ``target``, and which cannot be read, if any.
+    """Return moments, numbers since 1970, for a column of ``target``, and a mask of unreadable ones, if there are any.
 
-    Multiplied by ``factor`` and divided by ``divisor`` they are microseconds. For a column of numbers they are as they
-    were written.
+    Multiplied by ``factor`` and divided by ``divisor`` they are microseconds. A column of numbers gets them unchanged.
     """
     if not (target in (TIMESTAMP, pa.date32()) or pa.types.is_string(target)):
         return locate_numbers(numbers, length), None
-    # far outside, so that the product below fits 64 bits
+    # too far outside: the product below has to fit 64 bits
     there = length >= 0
     far = np.abs(numbers.astype(np.float64)) * factor / divisor >= 2.0**62
     micros = np.where(far, 0, numbers) * factor // divisor
@@ -71,10 +70,11 @@ def cast_decimals(
     *,
     whole_numbers: bool,
 ) -> tuple[pa.Array[Any], NDArray[np.bool_] | None]:
-    """Return numbers with ``scale`` decimals for a column of ``target``, and which do not fit it, if any.
+    """Return numbers with ``scale`` decimals for a column of ``target``, and a mask of those that do not fit it, if
+    any.
 
-    Numbers beyond int64 are in ``large``, by row. For a column of another type than decimals they are texts, with
-    ``whole_numbers`` 5.00 as 5.
+    Numbers beyond int64 are in ``large``, by row. A column that is not decimal gets texts, with ``whole_numbers`` 5.00
+    as 5.
     """
     if isinstance(target, pa.Decimal128Type) and not large:
         made = _rescale(unscaled, valid, target.scale - scale, target)
@@ -96,14 +96,14 @@ def _write_decimal(number: Decimal, whole_numbers: bool) -> str:
 def _rescale(
     unscaled: Longs, valid: NDArray[np.bool_], digits: int, target: pa.Decimal128Type
 ) -> tuple[pa.Array[Any], NDArray[np.bool_] | None] | None:
-    """Return the same with ``digits`` more decimals (fewer if below 0); None if that may be more than 64 bits."""
+    """Return the numbers with ``digits`` more decimals (fewer if below 0); None if they may exceed 64 bits."""
     if abs(digits) > _LONG_DIGITS:
         return None
     power = 10 ** abs(digits)
     limit = 10**target.precision - 1
     if digits >= 0:
         fits = np.abs(unscaled) <= min(limit // power, _LONG_MAX // power)
-        # the least int64 is its own absolute value
+        # the smallest int64 is its own absolute value
         fits &= unscaled != -_LONG_MAX - 1
         if limit // power > _LONG_MAX // power and not fits.all():
             return None

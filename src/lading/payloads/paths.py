@@ -37,27 +37,27 @@ KEY: Final = "key"
 KEY_ROOT: Final = "\0key"
 """The first name of a path into the key; other paths lead into the payload."""
 SCHEMA_ROOT: Final = "\0schema"
-"""The first name of a path to the schema that a payload or key names; ``value`` or ``key`` is after it."""
+"""The first name of a path to the schema of a payload or key; ``value`` or ``key`` follows it."""
 VALUE: Final = "value"
 SCHEMA_PARTS: Final = ("id", "guid", "subject", "version")
 """The parts of a schema that paths lead to."""
 NAMES_MAX: Final = 100
-"""Names in a path: objects inside one another on the way to a value."""
+"""Limit of the names in a path: nested objects on the way to a value."""
 PATH_MARK: Final = "\0"
-"""Begins a name in a syntax tree that is a path, and not the name of a header that looks like one."""
+"""The beginning of a name in a syntax tree that is a path, as distinct from a header that looks like one."""
 _PART = r'(?:[\w-]+|"(?:[^"]|"")*"|`(?:[^`]|``)*`)'
 _SCHEMA_PATTERN: Final = rf'schema\(\s*"(value|key)"\s*\)(?:\.({"|".join(SCHEMA_PARTS)}))?'
 PATH_PATTERN: Final = (
     rf'(?:(?:payload|key)(?:\.{_PART})+|schema\(\s*"(?:value|key)"\s*\)(?:\.(?:{"|".join(SCHEMA_PARTS)})\b)?)'
 )
-"""A regular expression of a path as people write it; a name with other characters than a word has is quoted."""
+"""A regular expression for a path as people write it; a name with characters outside of words is quoted."""
 _PARTS: Final = re.compile(rf"\.({_PART})")
 _PLAIN: Final = re.compile(r"[\w-]+")
 _NOT_PLAIN: Final = re.compile(r'[\x00-\x1f"\\\ud800-\udfff]')
 
 
 def parse_path(text: str) -> Path | None:
-    """Return the path that ``text`` writes, or None if it is not one. Raises SettingError for one that is too long."""
+    """Return the path in ``text``, or None if it is not one. Raises SettingError if it is too long."""
     if re.fullmatch(PATH_PATTERN, text) is None:
         return None
     if schema := re.fullmatch(_SCHEMA_PATTERN, text):
@@ -82,7 +82,7 @@ def write_path(path: Path) -> str:
 
 
 def unquote_name(text: str) -> str:
-    """Return the name that ``text`` writes in quotes; other text is the name itself."""
+    """Return the name inside the quotes of ``text``; text without quotes is the name itself."""
     return _unquote(text) if re.fullmatch(_PART, text) else text
 
 
@@ -107,7 +107,7 @@ class PathTable:
 
 @lru_cache(maxsize=256)
 def tabulate_paths(paths: tuple[Path, ...]) -> PathTable:
-    """Return the tables of ``paths``, which are distinct and not empty; leaves are in an order of their own."""
+    """Return the tables of ``paths``, which are distinct and not empty; leaves are in another order than paths."""
     members: list[dict[str, int]] = [{}]
     wanted: dict[int, Path] = {}
     for path in paths:

@@ -49,7 +49,7 @@ _WORD_BYTES: Final = 8
 
 
 class _MalformedError(Exception):
-    """A verdict, and the position of the first byte that cannot be there."""
+    """A verdict, and the position of the first invalid byte."""
 
     def __init__(self, verdict: int, position: int) -> None:
         self.verdict, self.position = verdict, position
@@ -62,12 +62,11 @@ def walk_protobuf(
 ) -> int:  # fmt: skip
     """Find the leaves of the tables of a program in payloads, ``size`` bytes at ``begin`` each (below 0: null).
 
-    Per leaf and row are ``start`` and ``length`` of the value in ``data``; a number itself is in ``start``, as the bits
-    of a float are. ABSENT is the length of what is not there. Of a repeated field they are the part of its message from
-    the first tag to the end of the last item. ``verdict`` and ``position``, in bytes of the payload, say of each row
-    what is wrong with it; ``split`` is 1 if a message on the way of a path, or one that is a leaf, is there more than
-    once, so that they have yet to be merged. ``seen`` and ``stack`` are room to work in, ``seen`` is filled with -1.
-    Returns how many payloads are malformed.
+    For each leaf and row, ``start`` and ``length`` get the place of the value in ``data``; for a number ``start`` gets
+    its value, for a float its bits. Absent values have the length ABSENT. A repeated field is the part of its message
+    from the first tag to the end of the last item. ``verdict`` and ``position``, in bytes of the payload, get the error
+    of each row; ``split`` is 1 if a message on a path, or one that is a leaf, occurs more than once and still has to be
+    merged. ``seen``, filled with -1, and ``stack`` are working memory. Returns how many payloads are malformed.
     """
     bad = 0
     tables = _Tables(messages, fields, dense, defaults, clears, numbers)
@@ -98,8 +97,8 @@ def list_protobuf_items(
 ) -> int:  # fmt: skip
     """Locate the items of a repeated field, whose single items have ``tag``, in parts of validated messages.
 
-    ``numbers`` are those of a closed enum. ``counts`` are the items of each row. Returns how many there are: if there
-    is less room than that, at least for one, what was written is of no use.
+    ``numbers`` are those of a closed enum. ``counts`` are the items of each row. Returns how many there are: if that is
+    more than the arrays can hold, which is at least one, the output is not valid.
     """
     count, room = 0, len(item_start)
     for row in range(len(start)):
@@ -158,7 +157,7 @@ class _Tables:
 
 
 class _Payload:
-    """One payload: by leaf, position or number, length, and whether it is a position."""
+    """One payload: for each leaf the position or number, the length, and whether it is a position."""
 
     def __init__(self, text: bytes, tables: _Tables) -> None:
         self._text, self._tables = text, tables
@@ -204,7 +203,7 @@ class _Payload:
                     continue
                 value = word, _WORD_BYTES, False
             elif kind == KIND_GROUP:
-                # its length is known at its end
+                # the length of a group is known at its end
                 value = at, 0, True
             else:
                 size, at = read_size(self._text, at, end)
@@ -227,7 +226,7 @@ class _Payload:
                 self._enter(node)
 
     def _end_group(self, group: list[int], first: int, end: int) -> None:
-        """Give a group its length: ``first`` is the position of its last tag, ``end`` that after it."""
+        """Set the length of a group: ``first`` is the position of its last tag, ``end`` the position after it."""
         leaf, is_repeated = group[3:5]
         if leaf >= 0:
             begin = self.found[leaf][0]
@@ -252,7 +251,7 @@ class _Payload:
                 self._seen.discard(-cleared - 1)
 
     def _extend(self, leaf: int, first: int, end: int) -> None:
-        """Have a repeated field reach from its first tag to ``end``."""
+        """Extend a repeated field from its first tag to ``end``."""
         begin, size, _ = self.found.get(leaf, (0, 0, False))
         begin = begin if size else first
         self.found[leaf] = begin, end - begin, True
@@ -299,7 +298,7 @@ def read_tag(text: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_size(text: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a length inside of ``end``, and the position after it. Raises _MalformedError."""
+    """Return a length that stays inside ``end``, and the position after it. Raises _MalformedError."""
     first = at
     value, at = _read_short(text, at, end, VERDICT_LENGTH)
     if value > SIZE_MAX:
@@ -346,12 +345,12 @@ def read_number(text: bytes, at: int, end: int, kind: int) -> tuple[int, int]:
 
 
 def skip_field(text: bytes, first: int, at: int, end: int, tag: int, depth: int) -> int:
-    """Return the position after a field that is not known, of which the tag at ``first`` was read."""
+    """Return the position after an unknown field, whose tag at ``first`` was read."""
     return find_field_end(text, first, at, end, tag, depth)[0]
 
 
 def find_field_end(text: bytes, first: int, at: int, end: int, tag: int, depth: int) -> tuple[int, int]:
-    """Return the position after a field whose tag at ``first`` was read, and that of its last tag, if it is a group."""
+    """Return the position after a field whose tag at ``first`` was read, and for a group that of its last tag."""
     groups: list[int] = []
     while True:
         wire, number = tag & 7, tag >> 3

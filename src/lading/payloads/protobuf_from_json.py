@@ -1,4 +1,6 @@
-"""JSON texts as messages of Protobuf by its JSON mapping, one by one, with the path of what does not fit."""
+"""JSON texts as messages of Protobuf by its JSON mapping, one by one; errors give the path of the value that does not
+fit.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
 _FIXED: Final = {"fixed32": "<I", "sfixed32": "<i", "fixed64": "<Q", "sfixed64": "<q", "float": "<f", "double": "<d"}
 _FLOAT_WORDS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _FLOAT_END: Final = (1 << 128) - (1 << 103)
-"""The least number that rounds to an infinite float."""
+"""The smallest number that rounds to an infinite float."""
 _WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
 _MOMENT: Final = re.compile(r"(.*T\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 _SPAN: Final = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?s")
@@ -40,7 +42,7 @@ class _Misfit(Exception):
     """A value does not fit its field: the path to it, and a sentence."""
 
     def __init__(self, path: str, sentence: str) -> None:
-        # half a surrogate pair has no form in UTF-8
+        # half a surrogate pair cannot be encoded in UTF-8
         super().__init__(f"{path or 'the payload'} {sentence}".encode(errors="backslashreplace").decode())
 
 
@@ -206,7 +208,7 @@ def _read_float(field: FieldType, value: Any, path: str) -> float:
             number = float(value)
         except OverflowError:
             number = float("inf")
-        # the number as a double: a little less than the end may round to it
+        # the number as a double: a little below the limit may round to it
         if abs(number) < (_FLOAT_END if field.kind == "float" else float("inf")):
             return number
     raise _Misfit(path, f"is {_show(value)}, which is not a {field.kind}")
@@ -256,7 +258,7 @@ def _encode_list(message: MessageType, value: Any, path: str) -> bytes:
 def _encode_mask(message: MessageType, value: Any, path: str) -> bytes:
     if not isinstance(value, str):
         raise _Misfit(path, f"is {_show(value)}, which is not a text of paths such as a,b.c")
-    # JSON has the names in lowerCamelCase
+    # the names in JSON are lowerCamelCase
     paths = _CAPITAL.sub(lambda found: f"_{found[0].lower()}", value).split(",") if value else []
     return _encode_field(message.by_name["paths"], paths, path)
 
@@ -282,7 +284,7 @@ _CONVERTED: Final[Mapping[str, Callable[[MessageType, Any, str], bytes]]] = {
         for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
     },
 }
-"""By message: how its form in JSON is encoded."""
+"""Functions that encode the JSON form of special messages, by name."""
 
 
 def _write_json_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Single messages of Protobuf in plain Python: those in several pieces merged, and values as JSON texts."""
+"""Single messages of Protobuf in plain Python: merging those in several pieces, and values as JSON texts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 class _UnreadableError(Exception):
-    """A well-known message with values that it may not have."""
+    """A well-known message with impossible values."""
 
 
 def _collect(type_: MessageType, text: bytes) -> dict[int, list[tuple[bytes, bytes | int]]]:
-    """Return the occurrences of each known field, with its tag and as its value; of a oneof the last one's alone."""
+    """Return the occurrences of each known field, as tag and value; of a oneof only the last one."""
     found: dict[int, list[tuple[bytes, bytes | int]]] = {}
     at = 0
     while at < len(text):
@@ -68,7 +68,7 @@ def _collect(type_: MessageType, text: bytes) -> dict[int, list[tuple[bytes, byt
             for other in type_.fields:
                 if other.oneof == field.oneof and other is not field:
                     found.pop(other.number, None)
-        # all pieces of a packed field are one on the wire
+        # all pieces of a packed field are one field on the wire
         raw = text[first:at]
         found.setdefault(field.number, []).extend(
             (raw if place == 0 else b"", value) for place, value in enumerate(values)
@@ -77,7 +77,7 @@ def _collect(type_: MessageType, text: bytes) -> dict[int, list[tuple[bytes, byt
 
 
 def merge_message(type_: MessageType, text: bytes, paths: tuple[Path, ...]) -> bytes:
-    """Return a valid message in which each nested message that ``paths`` lead through or to is one piece on the wire.
+    """Return a valid message with each nested message on ``paths`` in one piece on the wire.
 
     Fields that its type does not have are left out.
     """
@@ -120,7 +120,7 @@ def write_varint(number: int) -> bytes:
 def write_message_text(type_: MessageType, text: bytes) -> str | None:
     """Return a valid message as JSON, as Protobuf maps it, with names as in the schema and all numbers as numbers.
 
-    None if a well-known message has values that it may not have, or there are more levels than Python can follow.
+    Returns None if a well-known message has impossible values, or there are more levels than Python can follow.
     """
     try:
         return json.dumps(_read_message(type_, text), ensure_ascii=False, separators=(",", ":"))
@@ -129,7 +129,9 @@ def write_message_text(type_: MessageType, text: bytes) -> str | None:
 
 
 def write_field_text(field: FieldType, text: bytes) -> str | None:
-    """Return the values of a repeated field or map in a part of a message as JSON; else as ``write_message_text``."""
+    """Return the values of a repeated field or map in a part of a message as JSON; otherwise as
+    ``write_message_text``.
+    """
     holder = MessageType("")
     holder.set_fields((field,))
     try:
@@ -310,4 +312,4 @@ _CONVERTED: Final[Mapping[str, Callable[[MessageType, bytes], Any]]] = {
         for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
     },
 }
-"""By message: its form in JSON."""
+"""Functions that write the JSON form of special messages, by name."""

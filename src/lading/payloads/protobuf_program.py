@@ -1,4 +1,4 @@
-"""A message of Protobuf and the wanted paths as tables: what a walker looks up for each field of a payload."""
+"""A message of Protobuf and the requested paths as tables, in which a walker looks up each field of a payload."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ WORD_BYTES: Final = 8
 class ProtobufProgram:
     """Tables as ``layout`` names their columns; the leaf of each path, and the field it is.
 
-    ``texts`` are bytes that defaults refer to, after the payloads; ``misfit`` is a path that leads through a field that
-    is not a message, or repeated.
+    ``texts`` are bytes for defaults, placed after the payloads; ``misfit`` is a path through a field that is not a
+    message, or is repeated.
     """
 
     messages: Table
@@ -76,11 +76,11 @@ class ProtobufProgram:
     misfit: Path | None
 
     def list_defaults(self, texts_at: int) -> Table:
-        """Return the defaults if the bytes of ``texts`` begin at a position."""
+        """Return the defaults if the bytes of ``texts`` are at this position."""
         if not self.texts:
             return self.defaults
         table = self.defaults.copy()
-        # below -1 is one more than the distance from there
+        # below -1: the negative distance from there, minus one
         relative = table[:, DEFAULT_START] < -1
         relative &= np.isin(table[:, 0], [leaf for leaf, one in enumerate(self.leaf_fields) if _has_text(one)])
         table[relative, DEFAULT_START] = texts_at - 2 - table[relative, DEFAULT_START]
@@ -89,7 +89,7 @@ class ProtobufProgram:
 
 @lru_cache(maxsize=512)
 def compile_program(message: MessageType, paths: tuple[Path, ...]) -> ProtobufProgram:
-    """Return the program of paths for payloads that are of ``message``."""
+    """Return the program of paths for payloads of type ``message``."""
     return _Compiler(paths).compile(message)
 
 
@@ -108,12 +108,12 @@ def find_tag(field: FieldType) -> int:
 
 
 def list_enum_numbers(field: FieldType) -> list[int]:
-    """Return the numbers of a closed enum, in order; nothing for another field."""
+    """Return the numbers of a closed enum, in order; for another field none."""
     return sorted(field.enum.names) if field.enum is not None and field.enum.is_closed else []
 
 
 def write_word(kind: str, number: float) -> int:
-    """Return a number as walkers keep it: 64 bits with a sign, a float as the bits of its 32."""
+    """Return a number as walkers store it: 64 bits with a sign; for a float its 32 bits."""
     if kind == "double":
         return int(struct.unpack("<q", struct.pack("<d", number))[0])
     if kind == "float":
@@ -136,7 +136,7 @@ class _Compiler:
                 self._slot_of.setdefault(path[:size], len(self._slot_of))
         self._leaf_fields: list[FieldType | None] = [None] * len(self._leaves)
         self._nodes: dict[tuple[MessageType, Path | None], int] = {}
-        """By message, and the way to it if paths lead through it."""
+        """The node of each message, and of each path to it if paths lead through it."""
         self._listed: list[tuple[MessageType, Path | None]] = []
         self._fields: list[list[int]] = []
         self._defaults: list[list[int]] = []
@@ -149,7 +149,7 @@ class _Compiler:
         self._find_node(message, () if self._leaves else None)
         messages: list[list[int]] = []
         dense: list[list[int]] = []
-        # it grows meanwhile
+        # by index, as the list grows meanwhile
         for type_, path in self._listed:
             row = [0] * MESSAGE_COLUMNS
             row[MESSAGE_FIELDS], row[MESSAGE_DEFAULTS] = len(self._fields), len(self._defaults)
@@ -177,7 +177,7 @@ class _Compiler:
         return self._nodes[key]
 
     def _is_on_way(self, path: Path | None) -> bool:
-        """Return whether paths lead through a value."""
+        """Return whether paths lead into a value."""
         return path is not None and path in self._slot_of
 
     def _add_field(self, message: MessageType, field: FieldType, above: Path | None) -> None:
@@ -207,7 +207,9 @@ class _Compiler:
         )  # fmt: skip
 
     def _add_clears(self, path: Path) -> None:
-        """Note what a value at a path has set: leaves, and as -1, -2, … the slots of messages on the way."""
+        """Note which values another value at a path replaces: leaves, and as -1, -2, … the slots of
+        messages on the way.
+        """
         self._clears += [leaf for one, leaf in self._leaf_of.items() if one[: len(path)] == path]
         self._clears += [-slot - 1 for one, slot in self._slot_of.items() if one[: len(path)] == path]
 
@@ -215,7 +217,7 @@ class _Compiler:
         if field.is_repeated:
             self._defaults.append([leaf, 0, 0])
         elif field.message is not None:
-            # a member of a map without a message has an empty one; -1 distinguishes it from one that was read
+            # a map member without a message has an empty one; -1 distinguishes it from a message that was read
             if message.is_map_entry:
                 self._defaults.append([leaf, -1, 0])
         elif field.default is None:

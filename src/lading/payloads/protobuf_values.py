@@ -1,4 +1,4 @@
-"""Protobuf payloads walked by programs: verdicts, and the values of paths as columns take them."""
+"""Protobuf payloads walked by programs: verdicts, and the values of paths in the form that columns take."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from .tables import make_tables
 
 KERNEL_MODULE: Final = "lading.payloads.protobuf_kernels"
 PAYLOAD_BYTES: Final = 64
-"""Weight of a payload beside its bytes when the engine chooses between kernel and fallback."""
+"""Size that counts for each payload, in addition to its bytes, when kernel or fallback is chosen."""
 _SIGNED: Final = frozenset({"int32", "int64", "sint32", "sint64", "sfixed32", "sfixed64", "uint32", "fixed32"})
 """Kinds whose numbers fit 64 bits with a sign."""
 _UNSIGNED: Final = frozenset({"uint64", "fixed64"})
 _WHOLE: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _NANOS_MAX: Final = 999_999_999
 _SECONDS_MAX: Final = 1 << 40
-"""So far that the same in microseconds fits 64 bits, and is outside of the years 1 to 9999."""
+"""Largest number of seconds: in microseconds it still fits 64 bits, and is outside of the years 1 to 9999."""
 _NOTHING: Final = MessageType("")
 """The type of fields that a schema does not have."""
 Indexes = NDArray[np.int64]
@@ -51,7 +51,7 @@ Indexes = NDArray[np.int64]
 class ProtobufValues:
     """Values of one field of valid Protobuf payloads: ``start`` is a position in ``data``, or the number itself.
 
-    ``field`` is None if the schema does not have it; all values are absent then.
+    If the schema does not have the field, ``field`` is None and all values are absent.
     """
 
     data: Bytes
@@ -105,7 +105,7 @@ class ProtobufValues:
         if kind == "enum" and target not in _WHOLE:
             return self._locate_names(field)
         if target == pa.bool_() and kind not in ("float", "double"):
-            # a number may become a boolean in a later schema
+            # the type may have changed from a number to a boolean in a later schema
             return self._make_array(self.start != 0)
         if kind == "double":
             if target == pa.float64():
@@ -133,7 +133,7 @@ class ProtobufValues:
         return Located(held.view(np.uint8), places, length, np.full(len(held), kind, np.int8))
 
     def _locate_names(self, field: FieldType) -> Located:
-        """Return the names of numbers of an enum; one without a name is its digits."""
+        """Return the names of enum numbers; a number without a name becomes its digits."""
         assert field.enum is not None
         numbers, places = np.unique(np.where(self.length < 0, 0, self.start), return_inverse=True)
         names = [field.enum.names.get(number, str(number)).encode() for number in numbers.tolist()]
@@ -221,7 +221,7 @@ class ProtobufValues:
 def _leave_out_unknown(
     ends: NDArray[np.int32], names: FoundValues, members: FoundValues, entry: MessageType, entries: ProtobufValues
 ) -> tuple[NDArray[np.int32], FoundValues, FoundValues]:
-    """Leave out members of maps whose value is a number that a closed enum does not have."""
+    """Leave out members of maps whose value is a number that the closed enum does not have."""
     enum = entry.by_name["value"].enum
     if enum is None or not enum.is_closed:
         return ends, names, members
@@ -263,7 +263,7 @@ def _read_timestamps(
 def _read_durations(
     values: ProtobufValues, type_: pa.DataType, whole_numbers: bool
 ) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
-    """The texts of JSON; for numbers, the seconds."""
+    """Return durations as their JSON texts, or as seconds for a column of numbers."""
     there = values.readable
     seconds, nanos = _walk_time(values)
     texts: list[str | None] = []
@@ -292,13 +292,13 @@ _READERS: Final = {
         for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
     },
 }
-"""By message: what reads it as one value."""
+"""Functions that read a special message as one value, by name."""
 
 
 def walk_protobuf_spans(
     data: Bytes, begin: Longs, size: Longs, message: MessageType, paths: tuple[Path, ...]
 ) -> WalkedPayloads:
-    """Return what ``paths`` lead to in payloads of ``size`` bytes from ``begin`` on each; a size below 0 is null."""
+    """Return the values at ``paths`` in payloads of ``size`` bytes from ``begin`` on each; a size below 0 is null."""
     rows, leaves = len(size), sorted(paths)
     program = compile_program(message, paths)
     if program.misfit is not None:
@@ -319,7 +319,7 @@ def walk_protobuf_spans(
     )  # fmt: skip
     merged = np.flatnonzero(split)
     if merged.size:
-        # rare: a message in several pieces is one that has the fields of all
+        # rare: the pieces of a message are merged into one with all their fields
         texts = [
             merge_message(message, data[begin[row] : begin[row] + size[row]].tobytes(), paths)
             for row in merged.tolist()

@@ -1,4 +1,4 @@
-"""Values of one path in payloads of several schemas: the rows of each schema, with what was found in them."""
+"""Values of one path in payloads of several schemas: the rows of each schema with their values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SplitValues:
         end = 0
         for rows, found in self.parts:
             some = found.locate_text()
-            # parts of the same payloads share their bytes
+            # parts of the same payloads have the same buffer
             if id(some.data) not in begins:
                 begins[id(some.data)] = end
                 data.append(some.data)
@@ -101,7 +101,7 @@ class SplitValues:
         return flags
 
     def _merge_ends(self, listed: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], list[Rows]]:
-        """Return the ends of the items of all rows, and the places of those of each part among all of them."""
+        """Return the end of each row's items, and the places of each part's items among all of them."""
         counts = np.zeros(self.count, np.int32)
         for (rows, _), ends in zip(self.parts, listed, strict=True):
             counts[rows] = np.diff(ends)

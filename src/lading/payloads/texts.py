@@ -1,4 +1,4 @@
-"""Payloads that are text as a whole: verdicts, and the text as the value of every path of one name."""
+"""Payloads that are text as a whole: verdicts, and the text as the value of every path with one name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .numbers import locate_texts
 from .paths import Path, write_path
 
 _CONTINUES = 0xC0, 0x80
-"""The bits of a byte that is inside of a character, by mask and value."""
+"""The bits of a byte inside a character, as mask and value."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class TextValues:
-    """Whole payloads as values; a length below 0 is one without text."""
+    """Whole payloads as values; a row with a length below 0 has no text."""
 
     data: Bytes
     start: Longs
@@ -53,7 +53,7 @@ class TextValues:
         return self.absent
 
     def read_as(self, type_: pa.DataType, *, whole_numbers: bool) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
-        """See FoundValues: they are typed as headers of kind string are."""
+        """See FoundValues: texts are converted like headers of kind string."""
         kind = np.full(len(self.length), Kind.STRING, np.int8)
         return (ValuePart(Located(self.data, self.start, self.length, kind)),), self.null
 
@@ -77,7 +77,7 @@ class TextValues:
         return ends, items, items, rows
 
     def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
-        """See FoundValues: nothing is inside of a text."""
+        """See FoundValues: a text has nothing inside."""
         nothing = TextValues(self.data, self.start, np.full(len(self.length), ABSENT, np.int64))
         return dict.fromkeys(paths, nothing), self.null
 
@@ -89,7 +89,7 @@ class TextValues:
 def walk_texts(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) -> WalkedPayloads:
     """Return payloads of ``size`` bytes from ``begin`` on each as texts; a size below 0 is a null payload.
 
-    Raises SettingError for a path of several names.
+    Raises SettingError for a path with several names.
     """
     if deep := next((path for path in paths if len(path) > 1), None):
         raise SettingError(f"{write_path(deep)}: payloads of text have no members; write {write_path(deep[:1])}")

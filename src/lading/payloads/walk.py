@@ -1,4 +1,6 @@
-"""Payloads walked by their format: a verdict for each, and the values that paths lead to, as ``columns`` types them."""
+"""Payloads walked by their format: a verdict for each, and the values at paths in the form that ``columns``
+converts.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +36,21 @@ from .tables import make_tables
 
 KERNEL_MODULE: Final = "lading.payloads.kernels"
 PAYLOAD_BYTES: Final = 64
-"""Weight of a payload beside its bytes when the engine chooses between kernel and fallback."""
+"""Size that counts for each payload, in addition to its bytes, when kernel or fallback is chosen."""
 _EXPONENT_MAX: Final = 64
-"""A JSON number with a larger exponent is not a whole number that a column could hold."""
+"""A JSON number with a larger exponent is too large for any column of whole numbers."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class JsonValues:
-    """Values inside JSON payloads, which are validated: positions in ``data``, lengths and kinds of ``layout``."""
+    """Values inside valid JSON payloads: positions in ``data``, lengths and kinds of ``layout``."""
 
     data: Bytes
     start: Longs
     length: Longs
     kind: Kinds
     seen: int = -1
-    """Bits of ``layout``: without that of a kind, no value is of it."""
+    """Bits of ``layout``: if the bit of a kind is not set, no value has this kind."""
 
     @property
     def absent(self) -> NDArray[np.bool_]:
@@ -75,12 +77,12 @@ class JsonValues:
         return rows
 
     def read_as(self, type_: pa.DataType, *, whole_numbers: bool) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
-        """See FoundValues: strings are their text, all else its JSON text, all of kind string."""
+        """See FoundValues: strings become their text, other values their JSON text, all of kind string."""
         located, broken = self.locate(whole_numbers=whole_numbers)
         return (ValuePart(located),), broken
 
     def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
-        """Return the values as texts of kind string, and which are there and cannot be read."""
+        """Return the values as texts of kind string, and a mask of those that cannot be read."""
         data, start, length = self.data, self.start, self.length
         if self.seen & 1 << JSON_ESCAPED and (self.kind == JSON_ESCAPED).any():
             data = np.empty(int(length.clip(min=0).sum()), np.uint8)
@@ -158,7 +160,7 @@ def _make_room(data: Bytes, rows: int) -> JsonValues:
 
 
 def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedJson:
-    """Return what ``paths`` lead to in JSON payloads, a binary column. Each payload is validated whole."""
+    """Return the values at ``paths`` in JSON payloads, a binary column. Each payload is validated as a whole."""
     ends, data = view_binary(payloads)
     begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
     if payloads.null_count:
@@ -167,7 +169,9 @@ def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedJson:
 
 
 def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) -> WalkedJson:
-    """Return the same for ``size`` bytes of ``data`` from ``begin`` on each; a size below 0 is a null payload."""
+    """Return the values for payloads of ``size`` bytes of ``data`` from ``begin`` on each; a size below 0 is a null
+    payload.
+    """
     table, rows = tabulate_paths(paths), len(size)
     start, length, kind = make_tables(len(table.paths), rows, np.int64, np.int64, np.int8)
     verdict, position = np.empty(rows, np.uint8), np.empty(rows, np.int64)
@@ -187,7 +191,7 @@ def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, .
 
 
 def write_whole_number(literal: str) -> str:
-    """Return a JSON number that is whole, such as 1.0 or 1e3, as digits alone; another one as it is."""
+    """Return a whole JSON number, such as 1.0 or 1e3, as digits; other numbers unchanged."""
     try:
         number = Decimal(literal)
     except InvalidOperation:
@@ -198,7 +202,7 @@ def write_whole_number(literal: str) -> str:
 
 
 def _write_whole_numbers(data: Bytes, start: Longs, length: Longs, rows: NDArray[Any]) -> tuple[Bytes, Longs, Longs]:
-    """Return the values with the numbers of ``rows`` rewritten by ``write_whole_number``, at the end of the data."""
+    """Return the values with the numbers of ``rows`` rewritten by ``write_whole_number``, after the other data."""
     start, length = start.copy(), length.copy()
     end, written = len(data), []
     for row in rows.tolist():

@@ -21,7 +21,7 @@ _OWN: Final[Mapping[str, frozenset[str]]] = {
     "array": frozenset({"type", "items"}),
     "map": frozenset({"type", "values"}),
 }
-"""The attributes that are part of a type; others are kept as they are."""
+"""The attributes that are part of a type; other attributes are kept unchanged."""
 _FIELD: Final = frozenset({"name", "type", "doc", "default", "order", "aliases"})
 _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
@@ -58,7 +58,7 @@ class AvroType:
     size_bytes: int = 0
     doc: str | None = None
     aliases: tuple[str, ...] = ()
-    """As full names."""
+    """Other full names of the type."""
     attributes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -78,7 +78,7 @@ class AvroSchema:
     kind: Final = "AVRO"
 
     def __init__(self, root: AvroType, imported: Sequence[str]) -> None:
-        """``imported``: the names that references define, which the text refers to."""
+        """``imported``: the names that the text refers to and its references define."""
         self.root = root
         self._imported = frozenset(imported)
         self.text = write_json(_Writer(self._imported).write(root, ""))
@@ -117,7 +117,7 @@ def _load(text: str) -> Any:
 
 
 def list_types(root: AvroType) -> list[AvroType]:
-    """Return every type that is reachable, each once."""
+    """Return every reachable type, each once."""
     found, left, seen = [], [root], {id(root)}
     while left:
         type_ = left.pop()
@@ -142,7 +142,7 @@ class _Parser:
             raise InvalidSchema(f"No type: {write_json(value)[:200]}")
         kind = value.get("type")
         if isinstance(kind, (dict, list)):
-            # {"type": {"type": "string"}}: attributes around a type belong to nothing
+            # {"type": {"type": "string"}}: attributes around a type have no effect
             return self.parse(kind, namespace)
         if not isinstance(kind, str):
             raise InvalidSchema(f"No type: {write_json(value)[:200]}")
@@ -349,7 +349,9 @@ def fits(type_: AvroType, value: Any) -> bool:
 
 
 def _fits(type_: AvroType, value: Any, known: dict[tuple[int, int], bool]) -> bool:
-    """Return the same; ``known`` has what was decided, as branches of unions lead to the same values by many ways."""
+    """Return the same as ``fits``; ``known`` has earlier results, as several branches of unions lead to the
+    same values.
+    """
     kind = type_.kind
     if kind in _FITS:
         return _FITS[kind](value)

@@ -18,7 +18,7 @@ _WIDENED: Final[Mapping[str, frozenset[str]]] = {
     "bytes": frozenset({"string"}),
     "string": frozenset({"bytes"}),
 }
-"""By the reader's type: writers' types that it reads as well."""
+"""By the reader's type: other types of a writer that it can read."""
 _TEXTS: Final = {
     "FIXED_SIZE_MISMATCH": "The size of FIXED type field at path '{path}' in the {reader} schema does not match with "
     "the {writer} schema",
@@ -33,21 +33,23 @@ _TEXTS: Final = {
     "value and is missing in the {writer} schema",
 }
 DIFFERENCES_MAX: Final = 1000
-"""Limit of one comparison, and of each pair of types in it; the first differences say enough."""
+"""Limit of one comparison, and of each pair of types in it; the first differences are enough."""
 STEPS_MAX: Final = 500_000
-"""Most pairs of types that one comparison looks at: about half a second. The fields of 10 MB of text are fewer;
-branches of two unions are compared each with each."""
+"""Limit of the pairs of types in one comparison: about half a second.
+
+The fields of 10 MB of text are fewer; but each branch of one union is compared with each of another.
+"""
 NAMES_OF_STEP: Final = 100
-"""Aliases, symbols or fields that are looked up in the time of one pair."""
+"""Aliases, symbols or fields that are looked up in the time of one pair of types."""
 
 Difference = tuple[str, str, str]
-"""Kind, path from the root, more information."""
+"""Kind, path from the root, and details."""
 
 
 def list_avro_incompatibilities(reader: AvroSchema, writer: AvroSchema, names: tuple[str, str]) -> list[str]:
     """Return why ``reader`` cannot read what ``writer`` has written; an empty list if it can.
 
-    ``names`` are what messages call the two. Raises InvalidSchema if the schemas are too complex for that.
+    ``names`` are what messages call the two. Raises InvalidSchema if the schemas are too complex to compare.
     """
     found = _Comparison().compare(reader.root, writer.root, ())
     return [_describe(*difference, names) for difference in found[:DIFFERENCES_MAX]]
@@ -59,7 +61,7 @@ def _describe(kind: str, path: str, info: str, names: tuple[str, str]) -> str:
 
 
 class _Comparison:
-    """Compares each pair of types once; a pair that is met within itself is taken to be compatible."""
+    """Compares each pair of types once; a pair that is met while it is being compared counts as compatible."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], list[Difference]] = {}
@@ -75,7 +77,7 @@ class _Comparison:
         pair = (id(reader), id(writer))
         if pair not in self._known:
             self._known[pair] = []
-            # types that two fields share double the differences at each level
+            # a type that two fields share would double the differences at each level
             self._known[pair] = self._compare(reader, writer, path)[:DIFFERENCES_MAX]
         return self._known[pair]
 
@@ -133,7 +135,7 @@ class _Comparison:
         return self._compare_fields(reader, writer, (*path, "fields"))
 
     def _compare_fields(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Difference]:
-        # all branches of one union are compared with all of another: their fields are gone through as often
+        # all branches of one union are compared with all of another, so their fields are read as often
         self._count((len(writer.fields) + sum(len(field.aliases) for field in reader.fields)) // NAMES_OF_STEP)
         written = {field.name: field for field in writer.fields}
         found: list[Difference] = []

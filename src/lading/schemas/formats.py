@@ -19,12 +19,12 @@ FORMATS: Final[Mapping[str, SchemaFormat]] = {
     "PROTOBUF": SchemaFormat("PROTOBUF", parse_protobuf, list_protobuf_incompatibilities, frozenset({"serialized"})),
     "AVRO": SchemaFormat("AVRO", parse_avro, list_avro_incompatibilities),
 }
-"""By the name that registries use."""
+"""Formats by the name that registries use."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompatibilityLevel:
-    """Promise of a new version of a schema: to read older data, to be read by older schemas, or both."""
+    """The promise that a new version of a schema reads older data, is read by older schemas, or both."""
 
     name: str
     reads_old: bool
@@ -66,7 +66,7 @@ def list_incompatibilities(
 ) -> list[str]:
     """Return why ``new`` may not follow ``older`` (version and schema, ascending); an empty list if it may.
 
-    The newest version that does not fit is reported, as registries do it.
+    Like other registries it reports the newest version that does not fit.
     """
     if not (level.reads_old or level.is_read_by_old):
         return []

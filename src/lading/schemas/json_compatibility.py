@@ -1,7 +1,7 @@
-"""Confluent's rules for JSON Schema: a fixed list of differences, some of which a reader can live with.
+"""Confluent's rules for JSON Schema: a fixed list of differences, some of which are compatible.
 
-``update`` can read what ``original`` has written if all differences are among COMPATIBLE. Each pair of parts is
-compared once; a pair within itself is taken to be compatible, and the comparison is repeated until that holds.
+``update`` can read data of ``original`` if all differences are among COMPATIBLE. Each pair of parts is compared once; a
+pair that is met while it is being compared counts as compatible, and the comparison is repeated until that is true.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ COMPATIBLE: Final = frozenset({
     "PRODUCT_TYPE_NARROWED", "SUM_TYPE_EXTENDED", "NOT_TYPE_NARROWED",
 })  # fmt: skip
 STEPS_MAX: Final = 100_000
-"""Pairs of parts that one comparison looks at; schemas of many combinations within combinations need more."""
+"""Limit of the pairs of parts in one comparison; only schemas with many nested combinations need more."""
 DIFFERENCES_MAX: Final = 1000
-"""Limit of one comparison, and of each pair of parts in it: parts that two properties share double at each level."""
+"""Limit of one comparison, and of each pair of parts in it: parts that two properties share would double at
+each level.
+"""
 DIFFERENCES_OF_STEP: Final = 10
 """Writing the paths of this many differences costs one step."""
 Difference = tuple[str, str]
@@ -117,7 +119,7 @@ def _is_compatible(differences: list[Difference]) -> bool:
 
 
 def _limit(differences: list[Difference]) -> list[Difference]:
-    """Return the first differences, and of too many those that decide."""
+    """Return the first differences; if there are too many, those that decide the result."""
     if len(differences) <= DIFFERENCES_MAX:
         return differences
     return sorted(differences, key=lambda one: one[0] in COMPATIBLE)[:DIFFERENCES_MAX]
@@ -136,7 +138,7 @@ class _Comparison:
         self.steps = steps
 
     def compare(self, original: JsonPart | None, update: JsonPart | None, path: str = "") -> list[Difference]:
-        """Return the differences of two parts, with ``path`` before their own."""
+        """Return the differences of two parts, with ``path`` in front of their own."""
         if original is None or update is None:
             if original is update:
                 return []
@@ -176,7 +178,7 @@ class _Comparison:
         return found if compare is None else found + compare(self, original, update)
 
     def _compare_with_combination(self, original: JsonPart, update: JsonPart) -> list[Difference] | None:
-        """Return the differences if only one of two is a combination, and one part of it fits the other."""
+        """Return the differences if only one side is a combination and one of its parts fits the other side."""
         if (original.kind == "combined") == (update.kind == "combined"):
             return None
         combined, criteria, kind = (
@@ -410,7 +412,7 @@ def _is_open(part: JsonPart) -> bool:
 
 
 def _find_partial(part: JsonPart, name: str | None) -> JsonPart | None:
-    """Return the schema of other properties, or of those that fit a pattern as ``name`` does, or of other items."""
+    """Return the schema for other properties, for those whose pattern matches ``name``, or for other items."""
     for pattern, found in part.patterns.items() if name is not None else ():
         if _fits(pattern, name or ""):
             return found
@@ -422,12 +424,12 @@ def _find_partial(part: JsonPart, name: str | None) -> JsonPart | None:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    # only schemas with patterns need it; a broker starts without
+    # imported here: only schemas with patterns need it, and the broker starts sooner
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        # RE2: the time is in proportion to the name, whatever the pattern
+        # RE2: the time is proportional to the name's length, for any pattern
         return bool(pc.match_substring_regex(pa.array([name]), pattern=pattern)[0].as_py())
     except pa.ArrowInvalid:
         return False
@@ -463,7 +465,7 @@ def _key(value: Any) -> str:
 
 
 def _distinct(parts: list[JsonPart]) -> list[JsonPart]:
-    """Return the parts without those that are equal to an earlier one."""
+    """Return the parts without duplicates."""
     known: dict[tuple[Any, ...], JsonPart] = {}
     for part in parts:
         known.setdefault((part.kind, part.criterion, part.is_integer, write_json(part.raw)), part)
@@ -471,7 +473,7 @@ def _distinct(parts: list[JsonPart]) -> list[JsonPart]:
 
 
 def _match(edges: list[dict[int, list[Difference]]]) -> dict[int, int]:
-    """Return a largest matching, by number on the right the number on the left."""
+    """Return a largest matching: the number on the left by the number on the right."""
     matched: dict[int, int] = {}
 
     def find_partner(number: int, tried: set[int]) -> bool:

@@ -1,6 +1,6 @@
 """JSON Schema (drafts 4 to 7, 2019-09 and 2020-12) as typed parts, as registries compare it.
 
-A schema with keywords for several types becomes parts that must all hold (``allOf``), one for each type.
+A schema with keywords for several types becomes a combination (``allOf``) of one part for each type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
 }  # fmt: skip
-"""Keywords that say the type of a schema without ``type``."""
+"""Keywords that imply the type of a schema without ``type``."""
 TYPES: Final = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 COMBINATIONS: Final = ("allOf", "anyOf", "oneOf")
 _COUNTS: Final = (
@@ -49,7 +49,7 @@ class JsonPart:
     patterns: dict[str, JsonPart] = field(default_factory=dict)
     dependencies: dict[str, JsonPart] = field(default_factory=dict)
     items: list[JsonPart] | None = None
-    """The schemas of an array's items one by one."""
+    """The schemas of an array's items by position."""
     item: JsonPart | None = None
     """The schema of all items of an array."""
     additional: JsonPart | None = None
@@ -102,7 +102,7 @@ class JsonSchema:
         return title if isinstance(title, str) else None
 
     def is_same(self, other: JsonSchema) -> bool:
-        """Return whether both have the same text, and the same texts that they refer to."""
+        """Return whether both schemas, and the schemas that they refer to, have the same text."""
         texts = [[reference.text for reference in one._references] for one in (self, other)]
         return self.text == other.text and texts[0] == texts[1]
 
@@ -153,7 +153,7 @@ class _Builder:
                 self._documents.setdefault(name.rstrip("#"), found)
         self._anchors: dict[tuple[int, str], Any] = {}
         self._known: dict[int, JsonPart] = {}
-        """By identity of a JSON value."""
+        """Parts by the identity of their JSON value."""
         for one in (document, *self._documents.values()):
             self._index_anchors(one)
 
@@ -188,7 +188,7 @@ class _Builder:
         return self._known[id(value)]
 
     def _fill(self, part: JsonPart, value: dict[str, Any], document: Any) -> None:
-        """Set the kind of a part. A part that contains itself may have been referred to before."""
+        """Set the kind of a part. Other parts may refer to it already, if it contains itself."""
         reference = value.get("$ref")
         if isinstance(reference, str):
             target = JsonPart("reference", value)
@@ -265,7 +265,7 @@ class _Builder:
     def _fill_object(self, part: JsonPart, value: dict[str, Any], document: Any) -> None:
         required = value.get("required", [])
         if isinstance(required, bool):
-            # draft 3 had it at the property
+            # draft 3 has "required" at the property itself
             required = []
         if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
             raise InvalidSchema("required: has to be a list of names")

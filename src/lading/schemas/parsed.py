@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ..model.errors import LadingError
 
 JSON_DEPTH_MAX: Final = 250
-"""Levels of nesting in a schema; Python's own parser gives up at about a thousand."""
+"""Limit of nesting in a schema; Python's own parser gives up at about a thousand levels."""
 
 
 class InvalidSchema(LadingError):
@@ -18,7 +18,7 @@ class InvalidSchema(LadingError):
 
 
 class Reference(NamedTuple):
-    """A schema that another one uses: the name by which it is imported, and the subject and version that hold it."""
+    """A schema that another one uses: the name by which it is imported, and its subject and version."""
 
     name: str
     subject: str
@@ -27,7 +27,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedReference:
-    """The text of a referenced schema. Each comes after those that it uses itself."""
+    """The text of a referenced schema. References come after the schemas that they use themselves."""
 
     name: str
     text: str
@@ -46,7 +46,7 @@ class ParsedSchema(Protocol):
     def text(self) -> str: ...
 
     def normalize(self) -> str:
-        """Return the text without what does not matter to a reader, such as the order of attributes."""
+        """Return the text without parts that readers ignore, such as the order of attributes."""
         ...
 
     def format_text(self, form: str) -> str:
@@ -54,19 +54,20 @@ class ParsedSchema(Protocol):
         ...
 
     def require_valid(self) -> None:
-        """Check what is checked of new schemas only; raises InvalidSchema."""
+        """Check the rules for new schemas only. Raises InvalidSchema."""
         ...
 
 
 Parse = Callable[[str, Sequence[ResolvedReference]], ParsedSchema]
 Compare = Callable[[Any, Any, tuple[str, str]], list[str]]
-"""Called with the schema that reads, the one that has written, and what messages call the two; returns the reasons why
-the first cannot."""
+"""Takes the reader's and the writer's schema, and their names for messages; returns why the first cannot read the
+second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaFormat:
-    """A format as data: how it is parsed and compared."""
+    """A format as data: the functions that parse and compare it."""
 
     kind: str
     parse: Parse
@@ -116,7 +117,7 @@ def _require_text(text: str) -> None:
 
 
 def write_json(value: Any) -> str:
-    """Return JSON without spaces, members in their order."""
+    """Return JSON without spaces, with members in their order."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -40,7 +40,7 @@ class ProtobufSchema:
     kind: Final = "PROTOBUF"
 
     def __init__(self, file: ProtoFile, imported: Mapping[str, tuple[ProtoFile, object]]) -> None:
-        """``imported``: by path, each imported file and what it was referred to as."""
+        """``imported``: each imported file by path, with the name by which it was referred to."""
         self.file = file
         self.imported = imported
         self.types: dict[str, tuple[ProtoFile, ProtoMessage | ProtoEnum]] = {}
@@ -94,7 +94,7 @@ def _parse_file(text: str) -> ProtoFile:
 
 
 def require_consistent(file: ProtoFile) -> ProtoFile:
-    """Return a file whose fields and values have numbers and names of their own; raises InvalidSchema."""
+    """Return a file if all its fields and values have unique numbers and names. Raises InvalidSchema."""
     for scope, type_ in list_types(file):
         if isinstance(type_, ProtoEnum):
             if not type_.values:

@@ -1,6 +1,6 @@
 """Confluent's rules for Protobuf, as differences: fields by number, kinds of scalars, oneofs, names of messages.
 
-``update`` can read what ``original`` has written if all differences are among COMPATIBLE.
+``update`` can read data of ``original`` if all differences are among COMPATIBLE.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _GROUPS: Final[Mapping[str, str]] = {
     "float": "float",
     "double": "double",
 }
-"""Scalars of one group have the same form on the wire."""
+"""Groups of scalars that have the same form on the wire."""
 DIFFERENCES_MAX: Final = 1000
 
 Difference = tuple[str, str]
-"""Kind and path."""
+"""Kind and path of a difference."""
 Path = tuple[str, ...]
 
 
@@ -174,7 +174,7 @@ class _Comparison:
     def _compare_origins(
         self, oneof: ProtoOneof, before: Mapping[int, ProtoField], old_oneofs: Mapping[int, str], path: Path
     ) -> None:
-        """Report fields that exclude each other now, and did not before."""
+        """Report fields that exclude each other in the new version only."""
         numbers = [field.number for field in oneof.fields if field.number in before]
         alone = [number for number in numbers if number not in old_oneofs]
         groups = {old_oneofs[number] for number in numbers if number in old_oneofs}
@@ -234,8 +234,8 @@ class _Comparison:
         assert isinstance(new, ProtoMessage)
         pair = (id(old), id(new))
         if pair not in self._known:
-            # within itself a pair is taken to be compatible, and each pair is compared once: messages that refer to
-            # each other have n! ways through them
+            # a pair that is met while it is being compared counts as compatible, and each pair is compared once:
+            # messages that refer to each other have n! ways through them
             self._known[pair] = True
             outer, self.found = self.found, []
             self._compare_messages(old, new, tuple(local[0].split(".")), (full[0], full[1]))

@@ -1,6 +1,6 @@
 """A .proto file as a ``FileDescriptorProto``, read and written by its field numbers (google/protobuf/descriptor.proto).
 
-Options that are extensions are left out: a descriptor has them as bytes that only their own file explains.
+Options that are extensions are left out: a descriptor has them as bytes that only their own file can decode.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ FEATURES: Final[Mapping[int, tuple[str, Mapping[int, str]]]] = {
 }
 """The features of editions, by their numbers in a FeatureSet."""
 _FEATURE_SETS: Final = {id(FILE_OPTIONS): 50, id(MESSAGE_OPTIONS): 12, id(FIELD_OPTIONS): 21, id(ENUM_OPTIONS): 7}
-"""By table of options, the number of their FeatureSet."""
+"""The number of the FeatureSet in each table of options."""
 
 
 class _Fields:
@@ -122,7 +122,7 @@ class _Fields:
         return value
 
     def has_only(self, number: int) -> bool:
-        """Return whether a field is the only one."""
+        """Return whether the message has this field only."""
         return self._values.keys() == {number}
 
     def has(self, number: int) -> bool:
@@ -202,7 +202,7 @@ def read_descriptor(data: bytes) -> ProtoFile:
     package = file.text(2)
     if package:
         _require(_FULL_NAME, package)
-    # neither has labels of fields without one
+    # both have no labels for fields without one
     is_proto3 = syntax == "proto3" or syntax.startswith("edition ")
     scope = f".{package}" if package else ""
     types: tuple[ProtoMessage | ProtoEnum, ...] = (
@@ -223,9 +223,9 @@ def read_descriptor(data: bytes) -> ProtoFile:
 
 
 def read_descriptor_set(data: bytes) -> list[tuple[str, bytes, list[str]]] | None:
-    """Return the name, descriptor and names of messages of each file of a FileDescriptorSet; None for other bytes.
+    """Return the name, descriptor and message names of each file of a FileDescriptorSet; None for other bytes.
 
-    It is what ``protoc --descriptor_set_out`` writes; with ``--include_imports`` files are after those they import.
+    ``protoc --descriptor_set_out`` writes such sets; with ``--include_imports`` files come after those they import.
     """
     try:
         found = _Fields(data)
@@ -237,7 +237,7 @@ def read_descriptor_set(data: bytes) -> list[tuple[str, bytes, list[str]]] | Non
 
 
 def _list_messages(file: _Fields) -> list[str]:
-    """Return the full names of the messages of a file that are in no other one."""
+    """Return the full names of the top-level messages of a file."""
     package = file.text(2)
     return [f"{package}.{one.text(1)}" if package else one.text(1) for one in file.messages(4)]
 
@@ -326,15 +326,15 @@ def _read_field(field: _Fields, maps: Mapping[str, tuple[str, str]], is_proto3: 
     if field.has(7):
         default = field.text(7)
         if type_ == "bytes":
-            # with escapes, as in the text
+            # with escapes, as in the text form
             default = quote(unquote(f'"{default}"'))
         options = (("default", quote(default) if type_ == "string" else default), *options)
     if field.has(10) and field.text(10) != make_json_name(name):
         options = (*options, ("json_name", quote(field.text(10))))
-    # with an edition a group is a message field with a feature, and declared apart
+    # with an edition a group is a message field with a feature, and is declared separately
     is_group = field.number(5) == _GROUP and ("features.message_encoding", "DELIMITED") not in options
     if is_group:
-        # declared in the same message, as the text has it
+        # declared in the same message, as in the text form
         type_ = type_.rpartition(".")[2]
     return ProtoField(name, field.number(3), type_, label, options, types, is_group)
 
@@ -469,7 +469,7 @@ class _Writer:
         return b"".join(parts)
 
     def _find(self, name: str, scope: str) -> tuple[str, int]:
-        """Return the name of a type with its point, and the number of its kind."""
+        """Return the full name of a type with a leading dot, and the number of its kind."""
         full = find_full_name(name, scope, self._types)
         if full is not None:
             return f".{full}", _ENUM if isinstance(self._types[full][1], ProtoEnum) else _MESSAGE
@@ -563,7 +563,7 @@ def _unquote(text: str) -> str:
 
 
 def _write_default(type_: str, text: str) -> str:
-    """Return a default as descriptors have it: a string as it is, bytes with escapes."""
+    """Return a default as in descriptors: a string unchanged, bytes with escapes."""
     if type_ != "bytes" or not text.startswith('"'):
         return _unquote(text)
     data = unquote(text).encode(errors="surrogateescape")

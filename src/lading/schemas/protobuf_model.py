@@ -10,11 +10,11 @@ SCALARS: Final[Mapping[str, int]] = {
     "double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "fixed64": 6, "fixed32": 7, "bool": 8, "string": 9,
     "bytes": 12, "uint32": 13, "sfixed32": 15, "sfixed64": 16, "sint32": 17, "sint64": 18,
 }  # fmt: skip
-"""With their numbers in a descriptor."""
+"""Scalar types, with their numbers in a descriptor."""
 NUMBER_MAX: Final = (1 << 29) - 1
 
 Options = tuple[tuple[str, str], ...]
-"""Name and value of each, as text."""
+"""Options as pairs of name and value, both as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ProtoField:
     options: Options = ()
     map_types: tuple[str, str] | None = None
     is_group: bool = False
-    """Whether the field's message is declared with it, under the name ``type``, and is between two tags."""
+    """Whether the field's message is declared with it, under the name ``type``, and encoded between two tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ProtoEnum:
 
 @dataclass(frozen=True, slots=True)
 class ProtoExtend:
-    """Fields that extend a message of another place."""
+    """Fields that extend a message of another scope."""
 
     name: str
     fields: tuple[ProtoField, ...]
@@ -73,7 +73,7 @@ class ProtoMessage:
     extends: tuple[ProtoExtend, ...] = ()
 
     def all_fields(self) -> Iterator[ProtoField]:
-        """Yield the fields, those of oneofs too."""
+        """Yield all fields, including those of oneofs."""
         yield from self.fields
         for oneof in self.oneofs:
             yield from oneof.fields
@@ -113,7 +113,7 @@ class ProtoFile:
 
 
 Types = Mapping[str, "tuple[ProtoFile, ProtoMessage | ProtoEnum]"]
-"""By full name, the file and the type."""
+"""By full name: the file and the type."""
 
 
 def list_types(file: ProtoFile) -> Iterator[tuple[str, ProtoMessage | ProtoEnum]]:
@@ -130,7 +130,7 @@ def list_types(file: ProtoFile) -> Iterator[tuple[str, ProtoMessage | ProtoEnum]
 
 
 def find_full_name(name: str, scope: str, types: Types) -> str | None:
-    """Return the full name that ``name`` means within ``scope``, as protoc finds it; None if it does not exist."""
+    """Return the full name that ``name`` stands for within ``scope``, by protoc's rules; None if it does not exist."""
     if name.startswith("."):
         return name[1:] if name[1:] in types else None
     parts = scope.split(".") if scope else []
@@ -145,7 +145,7 @@ def find_full_name(name: str, scope: str, types: Types) -> str | None:
 
 
 def quote(text: str) -> str:
-    """Return a string as it stands in a file. Bytes that are not UTF-8 are ``surrogateescape``'d in it."""
+    """Return a string literal. Bytes that are not UTF-8 are ``surrogateescape``'d in the string."""
     return '"' + "".join(_ESCAPES.get(one) or (one if one not in _BYTES else _escape_byte(one)) for one in text) + '"'
 
 
@@ -193,7 +193,7 @@ def _write_field(field_: ProtoField, indent: str) -> str:
 
 
 def _write_member(field_: ProtoField, bodies: Mapping[str, ProtoMessage | ProtoEnum], indent: str) -> Iterator[str]:
-    """Write a field; one that is a group with its message."""
+    """Write a field; for a group also its message."""
     body = bodies.get(field_.type) if field_.is_group else None
     if body is None:
         yield _write_field(field_, indent)

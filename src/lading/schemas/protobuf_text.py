@@ -157,7 +157,7 @@ class _Parser:
                 self._fail("message, enum, import, option, package, extend or service")
         return ProtoFile(syntax, package, tuple(imports), tuple(options), tuple(types), tuple(extends), tuple(services))
 
-    # -- options
+    # Return a value in braces as its tokens.
 
     def _option_statement(self) -> tuple[str, str]:
         option = self._option()
@@ -230,7 +230,7 @@ class _Parser:
         reserved: list[str] = []
         extensions: list[str] = []
         extends: list[ProtoExtend] = []
-        # a word begins a statement only if another name, or what belongs to it, follows: all may be names of types
+        # a keyword begins a statement only if a name or its own syntax follows: keywords may be names of types
         statements: dict[str, Callable[[], None]] = {
             "message": lambda: types.append(self._message()),
             "enum": lambda: types.append(self._enum()),
@@ -258,7 +258,7 @@ class _Parser:
         )  # fmt: skip
 
     def _field(self, types: list[ProtoMessage | ProtoEnum] | None = None) -> ProtoField:
-        """Return a field; the message of a group is added to ``types``, those of the message around it."""
+        """Return a field; the message of a group is added to ``types``, the types of the message around it."""
         label = ""
         after = self._tokens[self._next + 1 : self._next + 2]
         if self._peek() in _LABELS and after and after[0][0] == "name":
@@ -396,10 +396,10 @@ def _line(text: str, at: int) -> int:
 
 
 def unquote(text: str) -> str:
-    """Return the string that a literal with its quotes writes.
+    """Return the string of a literal with its quotes.
 
-    Bytes that are not UTF-8 are as ``surrogateescape`` has them. Escapes of numbers are bytes, so that several may be
-    one character.
+    Bytes that are not UTF-8 become ``surrogateescape``s. Numeric escapes are bytes, so that several may be one
+    character.
     """
     data = text[1:-1].encode(errors="surrogateescape")
     return _ESCAPE.sub(_replace_escape, data).decode(errors="surrogateescape")

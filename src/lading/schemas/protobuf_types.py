@@ -65,12 +65,12 @@ message Decimal { required bytes value = 1; required uint32 precision = 2; requi
 """
 _FLOATS: Final = frozenset({"float", "double"})
 _FLOAT_END: Final = (1 << 128) - (1 << 103)
-"""The least number that rounds to an infinite float."""
+"""The smallest number that rounds to an infinite float."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnumType:
-    """An enum. Of a closed one, as proto2 has them, a number without a name is not a value."""
+    """An enum. A closed one, as in proto2, does not accept numbers without a name."""
 
     name: str
     names: Mapping[int, str]
@@ -80,10 +80,10 @@ class EnumType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldType:
-    """A field; ``kind`` is a scalar, ``enum`` or ``message``; ``default`` is what one that is absent means.
+    """A field; ``kind`` is a scalar, ``enum`` or ``message``; ``default`` is the value of an absent field.
 
-    With presence it is absent if it is not in the message, else it is ``default`` then. A map is a repeated message
-    of two fields, ``key`` and ``value``.
+    A field with presence is absent if the message lacks it; without presence it has its ``default`` then. A map is a
+    repeated message of two fields, ``key`` and ``value``.
     """
 
     name: str
@@ -96,12 +96,12 @@ class FieldType:
     is_packed: bool = False
     oneof: str | None = None
     default: Any = None
-    """None if it has presence and the schema gives none."""
+    """None if the field has presence and the schema gives no default."""
     message: MessageType | None = None
     enum: EnumType | None = None
     json_name: str | None = None
     is_delimited: bool = False
-    """Whether a message is between two tags, as a group, and has no length."""
+    """Whether a message is encoded between two tags, as a group is, and not with a length."""
 
     @property
     def item(self) -> FieldType:
@@ -111,17 +111,17 @@ class FieldType:
 
 @dataclass(slots=True, eq=False)
 class MessageType:
-    """A message; two are the same only if they are one object, as messages refer to themselves."""
+    """A message; messages are compared by identity, as they refer to themselves."""
 
     name: str
     fields: tuple[FieldType, ...] = ()
-    """In the order of the schema."""
+    """Fields in the order of the schema."""
     by_name: dict[str, FieldType] = field(default_factory=dict)
     by_number: dict[int, FieldType] = field(default_factory=dict)
     is_map_entry: bool = False
 
     def set_fields(self, fields: tuple[FieldType, ...]) -> None:
-        """Give the message its fields."""
+        """Set the fields of the message."""
         self.fields = fields
         self.by_name = {one.name: one for one in fields}
         self.by_number = {one.number: one for one in fields}
@@ -134,11 +134,11 @@ def resolve_messages(schema: ProtobufSchema) -> MessageTypes:
 
 
 class MessageTypes:
-    """The messages of a file, by name and by Confluent's indexes; made when they are asked for."""
+    """The messages of a file, by name and by Confluent's indexes; resolved when they are first requested."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
         self._schema = schema
-        # readers and writers take the well-known ones for what they are
+        # readers and writers treat well-known messages specially
         self._types: Types = {**_list_built_in(COMMON, _CONFLUENT), **schema.types, **_list_built_in(WELL_KNOWN)}
         self._messages: dict[str, MessageType] = {}
         self._enums: dict[str, EnumType] = {}
@@ -156,7 +156,7 @@ class MessageTypes:
         return None
 
     def find_by_indexes(self, indexes: tuple[int, ...]) -> MessageType | None:
-        """Return the message that indexes lead to: among those of the file, then of each message; None if none."""
+        """Return the message that indexes select, at each level among the messages there; None if it does not exist."""
         file = self._schema.file
         name, types = file.package, file.types
         for index in indexes:
@@ -168,7 +168,7 @@ class MessageTypes:
         return self._resolve_message(name) if indexes else None
 
     def find_indexes(self, message: MessageType) -> tuple[int, ...] | None:
-        """Return the indexes of a message; None if it is not of the file, but of one that is imported."""
+        """Return the indexes of a message; None if an imported file defines it."""
         if message.name not in self.list_names():
             return None
         package = self._schema.file.package
@@ -181,7 +181,7 @@ class MessageTypes:
         return tuple(found)
 
     def _resolve_message(self, name: str) -> MessageType:
-        """Return a message, with those that it refers to."""
+        """Return a message with the messages that it refers to."""
         if name not in self._messages:
             todo = [name]
             self._messages[name] = MessageType(name)
@@ -201,7 +201,7 @@ class MessageTypes:
                 continue
             entry = MessageType(f"{name}.{one.name}.entry", is_map_entry=True)
             pair = [ProtoField(part, at + 1, one.map_types[at]) for at, part in enumerate(("key", "value"))]
-            # entries have a length and no presence, whatever the features of the file
+            # map entries have a length and no presence, whatever the features of the file are
             implicit = replace(file, syntax="proto3", options=())
             entry.set_fields(tuple(self._resolve_field(part, None, implicit, name, todo) for part in pair))
             yield FieldType(one.name, one.number, "message", is_repeated=True, is_map=True, message=entry)
@@ -216,7 +216,7 @@ class MessageTypes:
             type_ = self._types[full][1] if full is not None else None
             kind = "enum" if isinstance(type_, ProtoEnum) else "message"
             if full is None:
-                # of a file that is not here: none of its fields are known
+                # the file is missing: none of its fields is known
                 message = MessageType(one.type.removeprefix("."))
             elif kind == "enum":
                 enum = self._resolve_enum(full)
@@ -260,7 +260,7 @@ def _list_built_in(*texts: str) -> Types:
 
 
 def _is_explicit(one: ProtoField, file: ProtoFile) -> bool:
-    """Return whether a field that is not in a message is absent, and not its default."""
+    """Return whether a field that a message lacks counts as absent, and not as its default."""
     if file.syntax == "proto3":
         return one.label == "optional"
     return _find_feature("field_presence", dict(one.options), file) != "IMPLICIT"
@@ -272,7 +272,7 @@ def _find_feature(name: str, options: Mapping[str, str], file: ProtoFile) -> str
 
 
 def _read_default(kind: str, enum: EnumType | None, text: str | None) -> Any:
-    """Return the default that a schema gives, or that of the kind."""
+    """Return the default that the schema gives, or that of the kind."""
     if enum is not None:
         first = next(iter(enum.names), 0)
         return enum.numbers.get(text, first) if text is not None else first
@@ -296,7 +296,7 @@ def _read_integer(text: str) -> int:
 
 
 def _read_float(kind: str, text: str) -> float:
-    """Return a number that may be written as a whole one; of a float one too large is infinite, as for protoc."""
+    """Return a number that may be written as a whole one; if too large for a float it is infinite, as in protoc."""
     try:
         number = float(_read_integer(text))
     except OverflowError:

@@ -27,11 +27,12 @@ def build_subject(strategy: str, topic: str, record: str | None, part: str = "va
 
 
 def list_record_names(schema: ParsedSchema) -> list[str]:
-    """Return the names of records in a schema: of Protobuf all messages of the file, of which a payload is one.
+    """Return the record names in a schema: for Protobuf all messages of the file, of which a payload is one.
 
-    Of Avro it is the full name of the record, enum or fixed, of JSON Schema the title; empty for a schema without any.
+    For Avro it is the full name of the record, enum or fixed, for JSON Schema the title; empty for a schema without
+    one.
     """
-    # readers of JSON do without the modules of other formats
+    # imported here: readers of JSON do not need the modules of other formats
     if schema.kind == "PROTOBUF":
         from .protobuf import ProtobufSchema
         from .protobuf_types import resolve_messages

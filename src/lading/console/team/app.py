@@ -30,13 +30,15 @@ from .sessions import UNKNOWN, BrowserSession, BrowserSessions
 log = logging.getLogger(__name__)
 
 COOKIE: Final = "__Host-lading-console"
-"""Browsers take a cookie of such a name only over TLS, for the whole host, and from the host itself."""
+"""Name of the session's cookie: browsers accept such a name only over TLS, for the whole host, and from the
+host itself.
+"""
 _ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Strict"
 BACKGROUND_HEADER: Final = "x-lading-console-background"
-"""A header of requests that an open page sends by itself."""
+"""A header of requests that an open page sends without an action of its user."""
 FORM_BYTES_MAX: Final = 16_384
 CHECK_S: Final = 10.0
-"""How often the source is asked whether the login of a session that is used is still good."""
+"""The source is asked once in this time whether the login of a session in use is still valid."""
 REJECT: Final = "lading.console.reject"
 """The key of a function in the scope of a request that ends its session and returns the response."""
 REJECTED: Final = "your password, your user or your rights have changed; log in again"
@@ -44,7 +46,7 @@ REJECTED: Final = "your password, your user or your rights have changed; log in 
 
 @dataclass(frozen=True, slots=True)
 class TeamServices:
-    """Parts of the application. ``make_app`` returns the pages over a source for an administrator, or another user."""
+    """Parts of the application. ``make_app`` returns the pages of a source, for an administrator or another user."""
 
     url: str
     ways: LoginWays
@@ -129,9 +131,11 @@ class TeamConsole:
             return show(problem=str(error), status=503)
 
     async def _open_session(self, login: UserLogin, host: str, goal: str) -> Response:
-        """Return the response with the cookie of a new session. Raises LocalError if it cannot be written down."""
+        """Return the response with the cookie of a new session. Raises LocalError if the audit file cannot
+        be written.
+        """
         token = await self._add_session(login, host)
-        # a reload of what follows must not send the password again
+        # a redirect, so that reloading the next page does not send the password again
         response = RedirectResponse(f"{self._services.ways.base}{goal}", 303, {"cache-control": "no-store"})
         response.headers.append("set-cookie", f"{self._cookie}={token}; {_ATTRIBUTES}")
         return response
@@ -151,7 +155,9 @@ class TeamConsole:
         return response
 
     async def _finish_at_provider(self, request: Request) -> Response:
-        """Return the page after a login at the provider, by what it sent the browser back with."""
+        """Return the page after a login at the provider, from the parameters with which the provider sent the browser
+        back.
+        """
         services, host = self._services, self._host_of(request)
         if services.provider is None:
             return json_answer({"error": "this console has no identity provider"}, 404)
@@ -172,7 +178,7 @@ class TeamConsole:
         return response
 
     async def _add_session(self, login: UserLogin, host: str, token: str = "") -> str:
-        """Keep a new session and return its token. Raises LocalError if it cannot be written down."""
+        """Keep a new session and return its token. Raises LocalError if the audit file cannot be written."""
         services, now_s = self._services, self._sessions.clock()
         await run_in_threadpool(services.audit.require)
         await run_in_threadpool(services.audit.note, "log in", login.name, host, "done")
@@ -227,9 +233,9 @@ class TeamConsole:
         return session
 
     async def _find_vouched(self, request: Request) -> BrowserSession:
-        """Return the session of the user that the proxy names, a new one if it has none.
+        """Return the session of the user that the proxy names, a new one if the user had none.
 
-        Raises Refusal if it names none or several, and the errors of the source.
+        Raises Refusal if the proxy names no user, or several, and the errors of the source.
         """
         proxy = self._services.proxy
         assert proxy is not None
@@ -265,7 +271,7 @@ class TeamConsole:
         return self._refuse(REJECTED)
 
     async def _check(self, session: BrowserSession) -> None:
-        """End a session whose user the source no longer lets in, or whose rights are other ones."""
+        """End a session if the source no longer accepts its user, or the user's rights have changed."""
         now_s = self._sessions.clock()
         if now_s - session.checked_s < CHECK_S:
             return
@@ -274,7 +280,7 @@ class TeamConsole:
         try:
             found = await run_in_threadpool(check_login, self._services.url, login.name, login.options)
         except LadingError as error:
-            # a source that is away says nothing about the login
+            # an unreachable source shows nothing about the login
             if is_over(error):
                 self._sessions.end(session, REJECTED)
             return
@@ -283,7 +289,7 @@ class TeamConsole:
 
 
 def respond_rejected(request: Request, error: Exception) -> Response | None:
-    """Return the response to a request whose login the source no longer takes, and end its session; else None."""
+    """End the session of a request whose login the source no longer accepts, and return the response; else None."""
     return request.scope[REJECT]() if is_over(error) else None
 
 
@@ -335,7 +341,7 @@ def _peer_of(request: Request) -> str:
 def _is_of_own_page(request: Request) -> bool:
     """Return whether a browser says that a page of this console sent a request.
 
-    Another origin was refused before; scripts that name none have no business with a cookie.
+    Requests from another origin were refused before; scripts without an origin must not use a cookie.
     """
     origin = request.headers.get("origin", "")
     if origin:
@@ -344,7 +350,7 @@ def _is_of_own_page(request: Request) -> bool:
 
 
 async def _read_form(request: Request) -> dict[str, str] | None:
-    """Return the fields of a form; None if it is too long, or not one."""
+    """Return the fields of a form; None if the body is too long or not a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         return None
     body = bytearray()

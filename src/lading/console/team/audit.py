@@ -1,7 +1,7 @@
 """Audit lines: the user, address, object and result of each change, as JSON in a file and in the log.
 
-The log may leave lines out if its reader is slow; the file does not. A change waits until the lines before it are in
-the file, so that none is made that could not be written down.
+The log may leave lines out if its reader is slow; the file does not. A change begins only when all earlier lines are in
+the file, so that no change is made without its line.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ...runtime.private_files import open_private
 log = logging.getLogger(__name__)
 
 TEXT_MAX: Final = 200
-"""Characters of each value in a line; of lists this many texts are kept as well."""
+"""Characters of each value in a line, and the number of texts that are kept of a list."""
 OMITTED: Final = frozenset({"message"})
-"""Fields that are the content of messages."""
+"""Fields with the content of messages, which lines leave out."""
 
 
 class AuditFile:
@@ -45,7 +45,7 @@ class AuditFile:
         self.require()
 
     def require(self) -> None:
-        """Write what waits. Raises LocalError if the file cannot be written: then no change may begin."""
+        """Write the waiting lines. Raises LocalError if the file cannot be written: then no change may begin."""
         with self._lock:
             try:
                 self._write()
@@ -63,7 +63,7 @@ class AuditFile:
         given: Mapping[str, Any] | None = None,
         done: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a line: what was ``given``, without the content of messages, and the numbers of what was ``done``."""
+        """Write a line with the arguments ``given``, without contents of messages, and the numbers of ``done``."""
         document: dict[str, Any] = {
             "time": self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "user": user[:TEXT_MAX], "from": host, "action": action, "result": result[: 2 * TEXT_MAX],

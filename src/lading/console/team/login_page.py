@@ -15,7 +15,7 @@ POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 HOME: Final = "/"
-# with no-referrer Chromium (156) sends "Origin: null" with a form, as if another site's page had sent it
+# not "no-referrer": with it Chromium (156) sends "Origin: null" with a form, as if another site's page had sent it
 _HEADERS: Final = {"content-security-policy": POLICY, "cache-control": "no-store", "referrer-policy": "same-origin"}
 _CONTINUATION: Final = """<!doctype html>
 <html lang="en">
@@ -57,7 +57,7 @@ _FORM: Final = """<form method="post" action="{base}/login" class="login">
 
 
 class LoginWays(NamedTuple):
-    """The logins that a page offers: the name of the identity provider, if there is one, and passwords."""
+    """The kinds of login that a page offers: the name of the identity provider, if there is one, and passwords."""
 
     source: str
     provider: str | None = None
@@ -98,15 +98,15 @@ def render_login(
 
 
 def render_continuation(goal: str) -> Response:
-    """Return a page that goes on to ``goal`` by itself.
+    """Return a page that opens ``goal`` without a click.
 
-    After a redirect browsers still say that another site sent them, and leave cookies of ``SameSite=Strict`` out.
+    After a redirect browsers still report another site as the sender, and do not send cookies of ``SameSite=Strict``.
     """
     text = _CONTINUATION.format(goal=escape(goal))
     return Response(text, 200, _HEADERS, "text/html; charset=utf-8")
 
 
 def find_goal(text: str) -> str:
-    """Return a path of this console to show after a login; the first page for anything else, such as another site."""
+    """Return a path of this console to show after a login; for anything else, such as another site, the first page."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\", "/login")) and text.isprintable()
     return text if is_path and "\\" not in text and text.isascii() and len(text) <= 8_192 else HOME

@@ -30,7 +30,7 @@ ENDED: Final = frozenset(
         Reason.USER_INACTIVE,
     }
 )  # fmt: skip
-"""Reasons with which the source refuses a login that was good before."""
+"""Reasons with which the source refuses a login that was valid before."""
 NAME_CHARACTERS_MAX: Final = 255
 NO_USERS: Final = (
     "has no users, so that everybody on the network could change it here; add one (lading user add NAME --admin), or "
@@ -40,7 +40,7 @@ NO_USERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UserLogin:
-    """A user that the source let in, and the options of the connections that this user's requests take."""
+    """A user that the source accepted, and the connection options for this user's requests."""
 
     name: str
     is_administrator: bool
@@ -48,7 +48,9 @@ class UserLogin:
 
 
 def open_login(url: str, name: str, password: str) -> UserLogin:
-    """Return the login of a name and a password. Raises Refusal if they are wrong, LocalError without users there."""
+    """Return the login of a name and a password. Raises Refusal if they are wrong, LocalError if the source has no
+    users.
+    """
     if not name or ":" in name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
         raise _wrong_login_error()
     known = option_names(without_options(url))
@@ -60,7 +62,7 @@ def open_login(url: str, name: str, password: str) -> UserLogin:
 
 
 def check_login(url: str, name: str, options: Mapping[str, Any]) -> UserLogin:
-    """Return the login with these options as the source sees it now. Raises Refusal if it does not let it in."""
+    """Return a login with these options, checked at the source again. Raises Refusal if the source refuses it."""
     transport = open_transport(url, **options)
     try:
         if isinstance(transport, LadingTransport):
@@ -75,7 +77,7 @@ def check_login(url: str, name: str, options: Mapping[str, Any]) -> UserLogin:
 
 
 def require_users(url: str) -> None:
-    """Raise LocalError if the source lets everybody in. One that is away may start later: logins look again."""
+    """Raise LocalError if the source accepts everybody. A source that is unreachable now is checked at each login."""
     transport = open_transport(url)
     try:
         if isinstance(transport, LadingTransport):
@@ -94,7 +96,7 @@ def require_users(url: str) -> None:
 def require_administrator(url: str) -> None:
     """Raise LocalError unless this process logs in at the source as an administrator.
 
-    A source that is away may start later.
+    A source that is unreachable now may start later, and is not an error.
     """
     transport = open_transport(url)
     try:
@@ -113,12 +115,14 @@ def require_administrator(url: str) -> None:
 
 
 def open_vouched_login(url: str, name: str) -> UserLogin:
-    """Return the login of a user for whom another program vouches. Raises Refusal if the source does not let it in."""
+    """Return the login of a user for whom another program vouches. Raises Refusal if the source does not accept the
+    user.
+    """
     return check_login(url, name, {"login": LadingLogin(name)})
 
 
 def _wrong_login_error() -> Refusal:
-    """Return what Lading's broker refuses unknown names and wrong passwords with."""
+    """Return the error for unknown names and wrong passwords, with the text of Lading's broker."""
     return Refusal(Reason.INVALID_CREDENTIALS, "wrong user name or password")
 
 
@@ -128,18 +132,18 @@ def _list_topics(transport: Transport) -> None:
     except Unreachable:
         raise
     except LadingError:
-        # each server says it in its own way
+        # each server has other words for it
         raise _wrong_login_error() from None
 
 
 def is_over(error: BaseException) -> bool:
-    """Return whether the source no longer takes a login that it took before."""
-    # a source whose logins wait refuses right ones in the same way as wrong ones
+    """Return whether the source no longer accepts a login that it accepted before."""
+    # a source that delays logins refuses right and wrong ones alike
     return isinstance(error, Refusal) and error.reason in ENDED and "too many" not in str(error)
 
 
 class PasswordLogins:
-    """Checks names and passwords by address, more slowly after wrong ones. Threads: event loop only."""
+    """Checks names and passwords by address, more slowly after wrong ones. Event loop only."""
 
     def __init__(self, url: str, clock_us: Callable[[], int] = now_us) -> None:
         self._url = url
@@ -152,7 +156,7 @@ class PasswordLogins:
 
         Raises Refusal if they are wrong, or too many were wrong, and Unreachable if the source does not respond.
         """
-        # the source sees the address of this console alone: to it all visitors are one
+        # the source sees only this console's address, and would count all visitors as one
         try:
             wait_us = self._throttle.wait_us(name, host, self._clock_us())
         except Refusal:

@@ -34,18 +34,20 @@ BEGIN: Final = "/login/oidc"
 CALLBACK: Final = "/login/oidc/callback"
 COOKIE: Final = "__Host-lading-console-oidc"
 ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
-"""The provider sends the browser back from another site: with ``Strict`` this cookie would not come along."""
+"""Attributes of the cookie. The provider sends the browser back from another site: with ``Strict`` it would
+not be sent.
+"""
 LOGIN_S: Final = 600
 """How long a person has for the login at the provider."""
 FETCH_S: Final = 5.0
-"""For each whole response of the provider."""
+"""Time limit of each whole response of the provider."""
 RETRY_S: Final = 2.0
-"""After a failure the provider's configuration is not read again before this."""
+"""After a failure the provider's configuration is not read again for this long."""
 CONFIGURATION_S: Final = 600.0
 DOCUMENT_BYTES_MAX: Final = 256 << 10
 EXCHANGES_MAX: Final = 16
 PROVIDER_LOGIN: Final = ":provider"
-"""The name of logins that failed in the throttle; no user has a colon in its name."""
+"""The name under which failed logins at the provider are throttled; no user has a colon in its name."""
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -57,9 +59,9 @@ class OidcSection(Section):
     """The provider's address, below which its configuration is (``/.well-known/openid-configuration``)."""
     client_id: Text
     client_secret_file: Path | None = None
-    """File with the secret of the client; unset: a public client, which PKCE protects alone."""
+    """File with the secret of the client. Without it the client is a public one, protected by PKCE alone."""
     user_claim: Text = "sub"
-    """The claim that names the user, as rules do."""
+    """The claim with the user's name, as rules use it."""
     scopes: Text = "openid"
     label: Text | None = None
     """The name of the provider on the login page. Default: its host."""
@@ -74,12 +76,12 @@ class OidcSection(Section):
 
     @property
     def shown(self) -> str:
-        """The name for people."""
+        """The name of the provider for people."""
         return self.label or urlsplit(self.issuer).hostname or self.issuer
 
 
 def is_private(url: str) -> bool:
-    """Return whether nobody between reads what is sent to a URL: by https, or on this machine."""
+    """Return whether nobody can read the traffic to a URL on its way: by https, or on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1"))
 
@@ -100,7 +102,7 @@ class BegunLogin(NamedTuple):
 
 
 class OidcLogins:
-    """Logins at one provider. ``clock`` returns seconds by which begun logins end."""
+    """Logins at one provider. ``clock`` returns the seconds that limit how long a login may take."""
 
     def __init__(self, settings: OidcSection, public_url: str, clock: Callable[[], float] = time.time) -> None:
         """Raises SettingError if the client's secret cannot be read."""
@@ -118,7 +120,7 @@ class OidcLogins:
         self.shown: Final = settings.shown
 
     async def begin(self, goal: str) -> BegunLogin:
-        """Return the start of a login that leads to ``goal``. Raises Unreachable without the provider."""
+        """Return the start of a login that leads to ``goal``. Raises Unreachable if the provider cannot be reached."""
         configuration = await self._find_configuration()
         begun = f"{secrets.token_urlsafe(24)}.{int(self._clock())}.{urlsafe_b64encode(goal.encode()).decode()}"
         query = urlencode(
@@ -137,7 +139,7 @@ class OidcLogins:
         return BegunLogin(f"{configuration.authorization}{mark}{query}", begun)
 
     async def finish(self, begun: str, query: Mapping[str, str], host: str) -> tuple[str, str]:
-        """Return the user's name and the goal of a login, by what the provider sent back.
+        """Return the user's name and the goal of a login, from the parameters that the provider sent back.
 
         Raises Refusal if the login is not one that this browser began, or the provider refused it, and Unreachable if
         the provider does not respond as it should.
@@ -168,7 +170,7 @@ class OidcLogins:
         return str(claims[self._settings.user_claim]), goal
 
     def _require_begun(self, begun: str, state: str) -> str:
-        """Return the goal of a begun login. Raises Refusal if it is not this browser's, or too long ago."""
+        """Return the goal of a login. Raises Refusal if this browser did not begin it, or too long ago."""
         if not begun or not hmac.compare_digest(state.encode(), self._derive("state", begun).encode()):
             raise _refusal("this login was not begun in this browser, or another one was begun since; log in again")
         _, began_s, goal = begun.split(".")
@@ -191,7 +193,7 @@ class OidcLogins:
                 raise self._away_error("it did not respond a moment ago")
             self._reading = asyncio.get_running_loop().create_task(self._read_configuration())
         try:
-            # others wait for it as well
+            # one read for all logins that wait for it
             self._configuration = await asyncio.shield(self._reading)
         except Unreachable:
             self._failed_s = time.monotonic()
@@ -227,7 +229,7 @@ class OidcLogins:
         if self._secret is None:
             form["client_id"] = self._settings.client_id
         else:
-            # each part is encoded as in a form (RFC 6749 section 2.3.1)
+            # both are encoded as in a form (RFC 6749 section 2.3.1)
             pair = f"{quote(self._settings.client_id, safe='')}:{quote(self._secret, safe='')}"
             authorization = f"Basic {b64encode(pair.encode()).decode()}"
         document = await self._fetch(configuration.token, urlencode(form).encode(), authorization)

@@ -1,4 +1,4 @@
-"""A reverse proxy in front of the console: the only visitor it has, which may name the user of each request."""
+"""A reverse proxy in front of the console, through which all visitors come; it may name the user of each request."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ class ProxySection(Section):
     addresses: Annotated[Names, AfterValidator(_require_networks)] = ()
     """Addresses or networks of the proxy, such as ``10.0.0.7`` or ``10.0.0.0/24``."""
     secret_file: Path | None = None
-    """File with a secret that the proxy sends as ``X-Lading-Proxy-Secret``: on a machine that others use as well, an
-    address proves nothing."""
+    """File with a secret that the proxy sends as ``X-Lading-Proxy-Secret``: if other users share the machine, an
+    address proves nothing.
+    """
     user_header: HeaderName | None = None
     """The header that names the user, if the proxy logs people in; unset: they log in here."""
     address_header: HeaderName = Field(default="x-forwarded-for", validate_default=True)
-    """The header with the visitor's address, for audit lines; its last address is the proxy's own word."""
+    """The header with the visitor's address, for audit lines; the last address in it is the one that the
+    proxy added.
+    """
 
     @model_validator(mode="after")
     def _require_proof(self) -> Self:
@@ -57,10 +60,10 @@ class ProxySection(Section):
 
 
 class TrustedProxy:
-    """Decides what a request proves. A proxy that does not prove itself is refused before anything is looked up."""
+    """Decides whether a request comes from the proxy. Others are refused before anything else happens."""
 
     def __init__(self, settings: ProxySection) -> None:
-        """Raises SettingError for a secret that cannot be read."""
+        """Raises SettingError if a secret cannot be read."""
         self._networks: _Networks = tuple(map(ipaddress.ip_network, settings.addresses))
         secret = None if settings.secret_file is None else read_secret("secret", None, str(settings.secret_file))
         self._secret = None if secret is None else secret.encode()
@@ -69,7 +72,7 @@ class TrustedProxy:
         """Whether the proxy names the user of each request."""
 
     def require(self, request: Request) -> None:
-        """Raise Refusal unless the proxy sent a request."""
+        """Raise Refusal if the proxy did not send a request."""
         if self._networks and not self._is_known(request.client.host if request.client else ""):
             raise Refusal(
                 Reason.UNAUTHORIZED, "this console is reached through its reverse proxy alone; ask for its address"
@@ -83,14 +86,14 @@ class TrustedProxy:
                 )
 
     def find_user(self, request: Request) -> str:
-        """Return the user that the proxy names. Raises Refusal if it names none, or more than one."""
+        """Return the user that the proxy names. Raises Refusal if it names no user, or several."""
         assert self._user_header is not None
         names = request.headers.getlist(self._user_header)
         if len(names) > 1:
             raise Refusal(
                 Reason.UNAUTHORIZED, f"header {self._user_header}: given more than once; have the proxy replace it"
             )
-        # Starlette decodes headers as Latin-1, proxies send UTF-8
+        # Starlette decodes headers as Latin-1, but proxies send UTF-8
         name = names[0].encode("latin-1").decode("utf-8", "replace") if names else ""
         if not name:
             raise Refusal(
@@ -103,7 +106,7 @@ class TrustedProxy:
         return name
 
     def find_host(self, request: Request) -> str:
-        """Return the visitor's address as the proxy says, or else that of the proxy."""
+        """Return the visitor's address from the proxy's header, or else the proxy's own."""
         own = request.client.host if request.client else ""
         lines = request.headers.getlist(self._address_header)
         last = lines[-1].rpartition(",")[2].strip() if lines else ""

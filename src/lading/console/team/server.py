@@ -43,7 +43,7 @@ def run_team(
 ) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
 
-    Raises LocalError for an address that is taken, files that cannot be used, and a source that lets everybody in.
+    Raises LocalError if the address is taken, files cannot be used, or the source accepts everybody.
     """
     for one in brokers:
         require_users(one.team.from_)
@@ -95,7 +95,7 @@ def make_console(
     can_log_out = team.proxy is None or team.proxy.user_header is None
 
     def make_app(source: ConsoleSource, login: UserLogin) -> ASGIApp:
-        # files of this machine are read with the rights of this process, which only an administrator has as well
+        # files of this machine are read with the rights of this process, so only administrators may see them
         own = replace(settings, shows_files=login.is_administrator)
         return make_pages(routes_of(own, source, login.name, can_log_out=can_log_out), respond_rejected)
 
@@ -122,14 +122,14 @@ def make_console(
 
 
 def guard(console: ASGIApp, listener: socket.socket, team: TeamDocument, names: list[str]) -> ASGIApp:
-    """Return the application for a listener, which browsers ask by these ``names``."""
+    """Return the application for a listener, which browsers address by these ``names``."""
     origins = () if team.public_url is None else (team.public_url,)
     hosts = HostNames(HttpSettings(origins=origins), names)
     hosts.bind(listener)
     guarded = CrossSiteGuard(ConsolePolicy(console), hosts, NAME, Metrics())
 
     async def serve_as_https(scope: Scope, receive: Receive, send: Send) -> None:
-        # a proxy may ask without TLS, but a page of http:// is another site
+        # a proxy may connect without TLS, but for the browser a page of http:// is another site
         headers = list(_drop_site(scope)) if scope["type"] == "http" else []
         await guarded({**scope, "scheme": "https", "headers": headers}, receive, send)
 
@@ -139,7 +139,7 @@ def guard(console: ASGIApp, listener: socket.socket, team: TeamDocument, names: 
 def _drop_site(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
     """Yield the headers of a request, without the site that sent it if a person followed a link to a page.
 
-    A page holds nothing of the source before it asks for it itself, and an identity provider sends people back.
+    That is safe: a page contains nothing of the source before its own requests, and identity providers link here.
     """
     headers = dict(scope["headers"])
     is_link = (

@@ -1,4 +1,6 @@
-"""Sessions of people who logged in: bounded in number and time, known by a random token of which a digest is kept."""
+"""Sessions of people who logged in: limited in number and time; each has a random token, of which only a
+digest is kept.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from .settings import SessionSection
 
 TOKEN_BYTES: Final = 32
 ENDED_MAX: Final = 1_000
-"""Ended sessions whose reason is remembered, for the sentence on pages that are still open."""
+"""The reasons of this many ended sessions are remembered, for pages that are still open."""
 UNKNOWN: Final = "you are not logged in, or this console was restarted since; log in again"
 
 
@@ -37,11 +39,11 @@ class BrowserSession:
     """When the source was last asked whether the login is still good."""
     digest: str = ""
     end_reason: str | None = None
-    """Why it has ended; None while it lasts."""
+    """Why it has ended; None before that."""
 
 
 class BrowserSessions:
-    """All sessions, the one used longest ago first. Threads: event loop only."""
+    """All sessions, the least recently used one first. Event loop only."""
 
     def __init__(self, settings: SessionSection, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -55,7 +57,7 @@ class BrowserSessions:
     def add(self, session: BrowserSession, token: str = "") -> str:
         """Keep a session and return its token, a new one if none is given.
 
-        Ends the session used longest ago if there are too many.
+        If there are too many sessions, the least recently used one ends.
         """
         self._end_late()
         own = [one for one in self._sessions.values() if one.login.name == session.login.name]
@@ -69,7 +71,7 @@ class BrowserSessions:
         return token
 
     def find(self, token: str, *, is_used: bool) -> BrowserSession | None:
-        """Return the session of a token; ``is_used`` says that its user did something, and did not only wait."""
+        """Return the session of a token; ``is_used`` says that its user did something, rather than only waited."""
         session = self._sessions.get(_digest(token))
         if session is None or not self.is_alive(session):
             return None
@@ -83,7 +85,7 @@ class BrowserSessions:
         return self._ended.get(_digest(token), UNKNOWN)
 
     def is_alive(self, session: BrowserSession) -> bool:
-        """Return whether a session lasts; one whose time is over ends by this."""
+        """Return whether a session is valid; if its time is over, end it."""
         now_s, settings = self.clock(), self._settings
         if session.end_reason is None and now_s - session.used_s >= settings.idle_minutes * 60:
             self.end(session, f"your session ended after {settings.idle_minutes:g} minutes without use; log in again")

@@ -23,7 +23,7 @@ from .oidc import OidcSection
 from .proxy import ProxySection
 
 KIND: Final = "console file"
-"""Name of such a file in errors."""
+"""The name of such a file in errors."""
 AUDIT_FILE: Final = "console-audit.jsonl"
 BROKERS: Final = "brokers"
 """The key that names a file of brokers, in place of ``from``."""
@@ -35,16 +35,16 @@ AnySection = TypeVar("AnySection", bound=Section | None)
 
 
 class SessionSection(Section):
-    """[session]: how long a login lasts, and how many there are."""
+    """[session]: how long a login is valid, and how many there may be."""
 
     idle_minutes: float = Field(default=30, gt=0, le=1_440)
-    """A session ends after this long without a request of its user; refreshing an open page does not count."""
+    """A session ends after this long without an action of its user; the requests of an open page do not count."""
     hours: float = Field(default=12, gt=0, le=720)
     """A session ends after this long in any case."""
     count_max: int = Field(default=200, ge=1, le=10_000)
-    """Sessions at a time; a further login ends the one that was used longest ago."""
+    """Limit of all sessions; a further login ends the least recently used one."""
     user_max: int = Field(default=10, ge=1, le=1_000)
-    """Sessions of one user at a time, likewise."""
+    """Limit of one user's sessions; a further login of the user ends the least recently used one."""
 
 
 class TeamDocument(Section):
@@ -53,11 +53,11 @@ class TeamDocument(Section):
     from_: Text = Field(alias="from")
     """The source: ``lading://``, ``kafka://`` or ``iggy://``, whose users log in here."""
     address: Listen = DEFAULT_ADDRESS
-    """Where the console listens; port 0 takes a free one."""
+    """The address on which the console listens; port 0 takes a free one."""
     public_url: Text | None = None
-    """The address by which browsers ask, if it is another one: ``https://console.example``."""
+    """The address that browsers use, if it is another one: ``https://console.example``."""
     read_only: bool = False
-    """Whether everything is off that changes something."""
+    """Whether all changes are switched off."""
     pipelines: tuple[Path, ...] = ()
     """Pipeline files that administrators see."""
     mirrors: tuple[Path, ...] = ()
@@ -67,7 +67,7 @@ class TeamDocument(Section):
     registry: Text | None = None
     """The schema registry that has the schemas of payloads."""
     state: Path = Path()
-    """Directory in which redrives remember what they sent, and of the audit file."""
+    """Directory for the records of redrives, and for the audit file."""
     audit: Path | None = None
     """File with a line of JSON for each login and change. Default: console-audit.jsonl in ``state``."""
     tls: TlsSettings = DEFAULTS
@@ -105,7 +105,7 @@ class TeamDocument(Section):
 
     @property
     def acts_for_users(self) -> bool:
-        """Whether this process acts for users that show no password, by its own login at the source."""
+        """Whether this process logs in at the source itself for users without a password there."""
         return self.oidc is not None or (self.proxy is not None and self.proxy.user_header is not None)
 
     @property
@@ -128,7 +128,9 @@ class TeamDocument(Section):
         return make_context(self.tls, "tls", self.state) if self.tls.enabled else None
 
     def list_names(self) -> list[str]:
-        """Return the names by which browsers may ask, besides the address: of the certificate, and the public one."""
+        """Return the names by which browsers may address the console, besides the address: those of the certificate and
+        the public one.
+        """
         names = [] if self.public_url is None else [urlsplit(self.public_url).hostname or ""]
         if self.tls.certificate is not None:
             try:
