@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +69,34 @@ def test_a_head_without_an_end_takes_no_memory(tmp_path: Path, has_tls: bool) ->
             await task
 
     asyncio.run(talk())
+
+
+PROGRAM = """
+import asyncio, socket, sys
+from lading.serve.local_server import serve
+
+async def wait(scope, receive, send):
+    if scope["path"] == "/tail":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+    print("asked", flush=True)
+    await asyncio.Event().wait()
+
+listener = socket.create_server(("127.0.0.1", 0))
+serve("tables", wait, listener, lambda: print(listener.getsockname()[1], flush=True))
+"""
+
+
+@pytest.mark.parametrize("path", ["/tail", "/query"], ids=["response that has begun", "response that has not"])
+def test_the_end_prints_nothing_about_requests_that_it_cuts_off(path: str) -> None:
+    """`lading tables` printed uvicorn's traceback of CancelledError for each."""
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+            assert process.stdout.readline() == "asked\n"
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")

@@ -306,3 +306,26 @@ def _log_unraisable(what: sys.UnraisableHookArgs) -> None:
 def _log_thread_end(what: threading.ExceptHookArgs) -> None:
     name = what.thread.name if what.thread else "?"
     logging.getLogger("lading").error("the thread %s ended", name, exc_info=what.exc_value or True)
+
+
+class _WithoutCancelled(logging.Filter):
+    """Leave out what uvicorn logs of requests that it cancels because a server ends: a traceback for each."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is logged."""
+        # commands import this module, and most of them no event loop
+        import asyncio
+
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, asyncio.CancelledError) and record.msg != _CANCELLING
+
+
+_CANCELLING: Final = "Cancel %s running task(s), timeout graceful shutdown exceeded"
+
+
+def quiet_uvicorn() -> None:
+    """Have uvicorn log warnings and errors only, and nothing about requests that the end of a server cuts off."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    errors = logging.getLogger("uvicorn.error")
+    if not any(isinstance(each, _WithoutCancelled) for each in errors.filters):
+        errors.addFilter(_WithoutCancelled())

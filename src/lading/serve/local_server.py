@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import logging
 import os
 import signal
 import socket
@@ -24,6 +23,7 @@ from ..endpoints.http_shared.https_connection import HttpsConnection
 from ..model.address import Address
 from ..model.errors import LocalError
 from ..model.version import __version__
+from ..runtime.log_lines import quiet_uvicorn
 from ..runtime.open_files import raise_open_files_limit
 
 BACKLOG: Final = 128
@@ -53,7 +53,7 @@ def serve(
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve an application on a bound socket until SIGTERM or Ctrl-C; ``announce`` prints the ready line."""
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    quiet_uvicorn()
     raise_open_files_limit()
     server = _Server(make_config(name, app, tls))
     # before the ready line: its reader may end the process at once

@@ -34,7 +34,7 @@ from ..model.errors import LocalError
 from ..model.protocol import EndpointSpec
 from ..model.version import __version__
 from ..runtime.clock import now_us
-from ..runtime.log_lines import logging_to_stderr
+from ..runtime.log_lines import logging_to_stderr, quiet_uvicorn
 from ..runtime.metrics import Histogram, Metrics
 from ..runtime.open_files import raise_open_files_limit
 from ..runtime.owned_directory import lock_data_directory
@@ -86,7 +86,7 @@ def run(
     others. Raises LocalError, one sentence long, if the broker cannot start: directory in use or unwritable, port
     taken.
     """
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    quiet_uvicorn()
     # the stacks of a process that crashes, or that is ended with SIGABRT because it hangs
     faulthandler.enable()
     raise_open_files_limit()
