@@ -181,6 +181,9 @@ def make_settings(directory: Path, port: int, secure: int, controller: int) -> d
         "log.initial.task.delay.ms": "3600000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
+        # 45 s without: a test that kills a member of a KIP-848 group waits for as long
+        "group.consumer.min.session.timeout.ms": "10000",
+        "group.consumer.session.timeout.ms": "10000",
         "transaction.state.log.min.isr": "1",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "share.coordinator.state.topic.min.isr": "1",

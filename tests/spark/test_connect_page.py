@@ -86,9 +86,12 @@ def late_numbers(url: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("names", "has_lading"), [(("artifact", "batch"), False), (("stream",), True)], ids=["artifact", "environment"]
+    ("names", "has_lading"),
+    [
+        pytest.param(("artifact", "batch"), False, id="artifact", marks=pytest.mark.turns(10, part=0)),
+        pytest.param(("stream",), True, id="environment", marks=pytest.mark.turns(10, part=5)),
+    ],
 )
-@pytest.mark.turns(2)
 def test_a_client_of_a_server(
     broker: testing.BrokerProcess, python: Path, tmp_path: Path, names: Sequence[str], has_lading: bool
 ) -> None:
