@@ -69,6 +69,7 @@ class MemoryLog:
         self.refusal: Refusal | None = None
         self.recovery = RecoveryReport(True, self.next_offset, settled_end=self.next_offset)
         self.on_synced: Callable[[], None] | None = None
+        self.is_begun = True
         self.on_refusal: Callable[[Refusal | None], None] = lambda refusal: None
         self.on_damage: Callable[[Sequence[Damage]], None] = lambda damage: None
         self.on_opened: Callable[[], None] = lambda: None

@@ -14,10 +14,12 @@ import pytest
 import uvloop
 
 from lading.kernels import engine
+from lading.log import disk, watermark
 from lading.log.disk import File, RealDisk
 from lading.log.group_commit import GroupCommit, SyncNow, WriteOnly
 from lading.log.interface import Commit
 from lading.log.partition import DiskPartitionLog
+from tests.faults.power import MemoryDisk, PowerCuts
 from tests.log.messages import add, opened, read_all
 
 APPENDS = 60
@@ -130,6 +132,11 @@ def test_the_syncs_of_many_logs_are_taken_in_several_passes(tmp_path: Path) -> N
     logs = [opened(tmp_path / f"p{number}") for number in range(30)]
     commit = GroupCommit(threads=1)
     synced: list[int] = []
+    for log in logs:
+        # the first write of a log has another file to sync
+        add(log, 1)
+        log.flush()
+        SyncNow().submit(log)
     for number, log in enumerate(logs):
         add(log, 1)
         log.flush()
@@ -188,3 +195,60 @@ def test_a_log_closed_during_a_sync_is_not_closed_in_order(tmp_path: Path) -> No
     log.close()
     again = opened(tmp_path / "p", segment_bytes=1000)
     assert not again.recovery.clean and len(read_all(again)) == 15
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_the_first_write_after_a_start_waits_for_the_disk_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """Each partition's first write held the loop for a sync: 1,000 partitions on a disk of 10 ms, ten seconds."""
+    logs = []
+    for number in range(10):
+        log = opened(tmp_path / f"p{number}")
+        add(log, 1)
+        log.close()
+        logs.append(opened(tmp_path / f"p{number}"))
+    syncs: list[int] = []
+    monkeypatch.setattr(disk, "_sync_data", syncs.append)
+    threads = GroupCommit(threads=1)
+    commit: Commit = threads if durability == "fsync" else WriteOnly(threads)
+    answers: list[OSError | None] = []
+    for log in logs:
+        add(log, 1)
+        log.flush()
+        commit.submit(log, answers.append)
+        assert log.high_watermark == 1, "nobody sees messages before the disk knows that the log is written to"
+        log.maintain(1)
+    assert commit.drain() and answers == [None] * 10 and syncs == []
+    for log in logs:
+        assert log.high_watermark == 2 and log.is_begun
+        mark = watermark.unpack((log.path / watermark.FILE_NAME).read_bytes())
+        assert mark is not None and not mark.clean
+        # the second write waits as the durability says
+        add(log, 1)
+        log.flush()
+        commit.submit(log)
+        assert log.high_watermark == (2 if durability == "fsync" else 3)
+    assert commit.drain() and [log.high_watermark for log in logs] == [3] * 10
+    commit.close()
+
+
+def test_readers_notice_that_unsynced_messages_are_lost() -> None:
+    """``durability = "os"``: what was visible may be lost in a power cut, and then a new epoch begins."""
+    memory = MemoryDisk(log=[])
+    log = opened(Path("/data/p"), memory)
+    add(log, 2)
+    log.close()
+    log = opened(Path("/data/p"), memory)
+    commit = WriteOnly(SyncNow())
+    for _ in range(3):
+        add(log, 1)
+        log.flush()
+        commit.submit(log)
+    position = (log.epoch, log.high_watermark)
+    assert position == (1, 5) and memory.log is not None
+    left = PowerCuts(memory.log).build(len(memory.log), (), 0, "all lost")
+    again = opened(Path("/data/p"), left.disk)
+    assert again.next_offset < 5
+    add(again, 5)
+    assert not watermark.is_still_valid(again.epochs, *position)

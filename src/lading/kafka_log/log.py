@@ -109,6 +109,7 @@ class ClusterLog(EmptyLog):
         self.path = Path()
         self.segment_bytes = 0
         self.on_synced: Callable[[], None] | None = None
+        self.is_begun = True
         self.on_refusal: Callable[[Refusal | None], None] = _ignore
         self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
         self.on_opened: Callable[[], None] = ignore

@@ -26,6 +26,7 @@ class CatalogWal:
         self.is_behind = False
         """Whether something was written since the last sync began."""
         self.on_synced: Callable[[], None] | None = None
+        self.is_begun = True
 
     def begin_sync(self) -> Sequence[File]:
         """Return the file to sync."""

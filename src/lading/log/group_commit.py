@@ -13,7 +13,7 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +37,8 @@ class SyncNow:
     """Syncs in the calling thread: for tests, tools and disks without file descriptors."""
 
     instant = False
+    running: Mapping[Syncable, object] = {}
+    """No sync is ever in progress."""
 
     def submit(self, log: Syncable, done: Done | None = None) -> None:
         """Sync the log's files, one after the other."""
@@ -67,19 +69,6 @@ class SyncNow:
 
     def close(self) -> None:
         """Do nothing: it has no threads."""
-
-
-class WriteOnly(SyncNow):
-    """``durability = "os"`` or ``"none"``: what is written is visible; the operating system syncs it at any time."""
-
-    instant = True
-
-    def submit(self, log: Syncable, done: Done | None = None) -> None:
-        """Report everything as synced."""
-        if log.begin_sync():
-            log.complete_sync()
-        if done is not None:
-            done(None)
 
 
 class _Job:
@@ -139,12 +128,13 @@ class GroupCommit:
         self._selector = selectors.DefaultSelector()
         for thread in self._threads:
             self._selector.register(thread.answers, selectors.EVENT_READ, thread)
-        self._running: dict[Syncable, _Job] = {}
+        self.running: dict[Syncable, _Job] = {}
+        """The sync in progress of each log that has one."""
         self._again: dict[Syncable, list[Done]] = {}
 
     def submit(self, log: Syncable, done: Done | None = None) -> None:
         """Sync the log now, or once more after the sync in progress."""
-        if log in self._running:
+        if log in self.running:
             waiting = self._again.setdefault(log, [])
             if done is not None:
                 waiting.append(done)
@@ -157,7 +147,7 @@ class GroupCommit:
             for callback in done:
                 callback(None)
             return
-        job = self._running[log] = _Job(log, files, done)
+        job = self.running[log] = _Job(log, files, done)
         min(self._threads, key=lambda thread: len(thread.waiting)).submit(job)
 
     def fileno(self) -> int | None:
@@ -189,7 +179,7 @@ class GroupCommit:
 
     def _complete_job(self, job: _Job) -> None:
         log = job.log
-        del self._running[log]
+        del self.running[log]
         try:
             self._finish(job)
         finally:
@@ -213,7 +203,7 @@ class GroupCommit:
             callback(job.failed)
 
     def _start_again(self, log: Syncable) -> None:
-        if log not in self._running:
+        if log not in self.running:
             waiting = self._again.pop(log, None)
             if waiting is not None:
                 self._start(log, waiting)
@@ -221,7 +211,7 @@ class GroupCommit:
     def drain(self, timeout_s: float = 30.0) -> bool:
         """Wait until no sync is in progress; return False if time ran out."""
         deadline = time.monotonic() + timeout_s
-        while self._running:
+        while self.running:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -237,3 +227,31 @@ class GroupCommit:
             thread.close()
         self._selector.close()
         self._threads = []
+
+
+class WriteOnly(SyncNow):
+    """``durability = "os"`` or ``"none"``: what is written is visible; the operating system syncs it at any time.
+
+    With ``first``, that syncs the first write of each log, which is not visible before: after a power cut, a log whose
+    messages are lost must not count as cleanly closed, so that a new epoch begins and readers notice. Without it
+    nothing is synced.
+    """
+
+    instant = True
+
+    def __init__(self, first: SyncNow | GroupCommit | None = None) -> None:
+        self._first = first
+        if first is not None:
+            self.fileno, self.complete = first.fileno, first.complete  # type: ignore[method-assign]
+            self.drain, self.close = first.drain, first.close  # type: ignore[method-assign]
+
+    def submit(self, log: Syncable, done: Done | None = None) -> None:
+        """Report everything as synced, unless it is the first write of a log."""
+        first = self._first
+        if first is not None and (not log.is_begun or log in first.running):
+            first.submit(log, done)
+            return
+        if log.begin_sync():
+            log.complete_sync()
+        if done is not None:
+            done(None)

@@ -158,6 +158,9 @@ class Syncable(Protocol):
 
     on_synced: Callable[[], None] | None
     """Called at the end of ``complete_sync`` and ``fail_sync``."""
+    is_begun: bool
+    """Whether the disk knows that the log is being written to; until then its first write waits for a sync, whatever
+    the durability."""
 
     def begin_sync(self) -> Sequence[File]:
         """Return the files to sync so that all that was flushed is on disk; empty if nothing is to be done.

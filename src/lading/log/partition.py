@@ -90,6 +90,7 @@ class DiskPartitionLog:
         self, disk: Disk, path: Path, topic_id: bytes, found: RecoveredLog, segment_bytes: int, now_us: int
     ) -> None:
         self.on_synced: Callable[[], None] | None = None
+        self.is_begun = self._begins = False
         self.watched, self.tail = False, None
         self.segment_bytes = segment_bytes
         self._chunk: OpenChunk | None = None
@@ -261,12 +262,20 @@ class DiskPartitionLog:
             files.append(self._segments.active.file)
         if states is not None:
             files.append(states)
+        if not self.is_begun and self._mark.begun:
+            # with the first messages, off the loop: nobody has seen them, and if this slot is lost too, the sizes of
+            # files show that the log has changed since it was closed
+            self._mark.wake()
+            files.append(self._mark.file)
+            self._begins = True
         self._written = False
         self._syncing = self._segments.written
         return files
 
     def complete_sync(self) -> None:
         done, self._syncing = self._syncing, None
+        if self._begins:
+            self.is_begun, self._begins = True, False
         if done is not None and (self.refusal is None or not self._read_only):
             self._overlay.finish_sync()
             self._segments.synced = done
@@ -278,7 +287,7 @@ class DiskPartitionLog:
             self.on_synced()
 
     def fail_sync(self, error: OSError) -> None:
-        self._syncing = None
+        self._syncing, self._begins = None, False
         # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
         self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
         self.next_offset = max(self.high_watermark, self._segments.active.written.offset)
@@ -307,7 +316,9 @@ class DiskPartitionLog:
         if -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
             return now_us if under_way else self._index_due_us
         self._index_due_us = now_us + _INDEX_EVERY_US
-        self._segments.active.save_index()
+        if self.is_begun:
+            # else a power cut might keep entries of chunks that it loses, in a log that still counts as cleanly closed
+            self._segments.active.save_index()
         if self._overlay.wants_compaction or self._overlay.needs_rewrite:
             with contextlib.suppress(OSError):
                 self._rewrite_states()
@@ -387,7 +398,8 @@ class DiskPartitionLog:
         if self._syncing is None:
             # else they are closed when the sync that knows them lets go
             self._segments.active.close()
-        self._mark.close()
+            self._mark.close()
+        self._mark.leave_open()
         self._overlay.close()
         self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed; open it again")
         # they refer to the owner of this log: with them both would stay until the garbage collector runs
@@ -473,6 +485,7 @@ class DiskPartitionLog:
             return
         try:
             file.sync()
+            self._sync_begun()
         except OSError as error:
             self.fail_sync(error)
             raise Refusal(Reason.READ_ONLY, str(self.refusal)) from error
@@ -511,11 +524,25 @@ class DiskPartitionLog:
         self._mark.wake()
 
     def _begin_writing(self) -> None:
-        """Prepare the first write since opening: record durably that the log is not closed cleanly any more."""
+        """Prepare the first write since opening: record that the log is not closed cleanly any more.
+
+        That is durable with the next sync; until then nothing that was written is acknowledged or visible.
+        """
         self._wake()
-        if self._found is not None or self._overlay.needs_rewrite:
+        has_new_states = self._overlay.needs_rewrite
+        if self._found is not None or has_new_states:
             self._mend()
         self._mark.begin(self._now_marked())
+        if has_new_states:
+            # the slots of before describe another file, whose states would be reported as lost
+            self._sync_begun()
+
+    def _sync_begun(self) -> None:
+        """Make durable that the log is being written to, if it is and the disk does not know yet."""
+        if not self.is_begun and self._mark.begun:
+            self._mark.wake()
+            self._mark.file.sync()
+            self.is_begun = True
 
     def _mend(self) -> None:
         """Apply the repairs of recovery before anything is appended."""
@@ -559,6 +586,8 @@ class DiskPartitionLog:
 
     def snapshot(self, name: str, data: bytes) -> None:
         try:
+            # it may cover messages that are not on disk: if they are lost, the next epoch says that it is not valid
+            self._sync_begun()
             snapshots.save(self._disk, self.path, name, self.epoch, self.next_offset, data)
         except OSError as error:
             raise self._refuse(error, f"could not keep the snapshot {name!r}") from error
@@ -639,6 +668,7 @@ class DiskPartitionLog:
                 self._also_sync += self._segments.roll(offset)
             self.first_offset = offset
             self._mark.begin_again(self._head(), self._now_marked())
+            self.is_begun = True
         except OSError as error:
             raise self._refuse(error, "could not be shortened") from error
         self._segments.delete_before(offset)

@@ -57,8 +57,14 @@ class WatermarkFile:
             self._file = self._disk.open(self.path, write=True)
             self._resting = False
 
+    @property
+    def file(self) -> File:
+        """The open file. The caller has called ``begin``, and ``wake`` since the last ``rest``."""
+        assert self._file is not None
+        return self._file
+
     def begin(self, mark: WatermarkSlot) -> None:
-        """Record that the log is not closed cleanly any more; durable on return."""
+        """Record that the log is not closed cleanly any more; the caller syncs the file."""
         file = self._disk.open(self.path, write=True)
         found = watermark.unpack(file.read(0, file.size()))
         assert found is not None
@@ -66,14 +72,14 @@ class WatermarkFile:
         # both slots: a torn one must not bring back an older one that says "closed in order"
         for _ in range(2):
             self._write(file, mark, clean=False)
-        file.sync()
         self._file = file
 
     def begin_again(self, head: bytes, mark: WatermarkSlot) -> None:
-        """Replace the whole file by ``head`` and continue in it."""
+        """Replace the whole file by ``head`` and continue in it; durable on return."""
         replace(self._disk, self.path, head)
-        self._file, self._resting = None, False
+        self.leave_open()
         self.begin(mark)
+        self.file.sync()
 
     def write_when_due(self, mark: WatermarkSlot, now_us: int) -> None:
         """Write a slot if there is something new, at most every 40 ms."""
@@ -103,6 +109,10 @@ class WatermarkFile:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+        self.leave_open()
+
+    def leave_open(self) -> None:
+        """Drop the file; a sync thread that still has it closes it."""
         self._file, self._resting = None, False
 
     def _write(self, file: File, mark: WatermarkSlot, *, clean: bool) -> None:

@@ -315,7 +315,8 @@ def _broker(
     loop = asyncio.get_running_loop()
     if commit is None:
         waits = settings.durability == "fsync"
-        commit = _TimedCommit(GroupCommit(), metrics.sync_seconds) if waits else WriteOnly()
+        write_only = WriteOnly(GroupCommit(threads=1) if settings.durability == "os" else None)
+        commit = _TimedCommit(GroupCommit(), metrics.sync_seconds) if waits else write_only
     # thousands of partitions are objects that stay: looking through them again and again takes half of the start
     gc.disable()
     try:

@@ -141,13 +141,15 @@ class Appender(Component):
     def _append_now(
         self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object
     ) -> Append:
-        """Return an append that is done: ``source`` is alone, and nothing waits for the disk."""
+        """Return an append that is written: ``source`` is alone, and only the first of a log waits for the disk."""
         self._alone = source
         log = partition.log
         log.watched = bool(partition.read_waiters)
         size_bytes, count, _, _ = log.write_through(dialect, flags, room_bytes, write)
         self._commit.submit(log)
         append = Append(log.next_offset - count, log.next_offset, count, size_bytes)
+        if log.high_watermark < append.end_offset:
+            return self._pending(partition, append)
         self._count(append)
         append.done = True
         return append
