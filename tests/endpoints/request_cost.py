@@ -302,11 +302,13 @@ def _add_known_users(directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def opened_world(directory: Path, *, has_users: bool = True, settings: Settings | None = None) -> Iterator[World]:
+def opened_world(
+    directory: Path, *, has_users: bool = True, settings: Settings | None = None, **broker_settings: Any
+) -> Iterator[World]:
     """A broker in a new directory; ``root`` is an administrator, ``ann`` and ``bob`` have no rights."""
     tokens = _add_known_users(directory) if has_users else {}
     settings = settings or Settings(data=directory, busy_poll_us=0)
-    broker = Broker.open(directory, BrokerSettings(durability="os"), now_us=1, commit=WriteOnly())
+    broker = Broker.open(directory, BrokerSettings(durability="os", **broker_settings), now_us=1, commit=WriteOnly())
     loop = MeasuredLoop()
     with loop, ThreadPoolExecutor(1) as workers:
         broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)

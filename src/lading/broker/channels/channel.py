@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ from .partition_dispatcher import PartitionDispatcher
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 
+LANES_AT_ONCE: Final = 1_000
+"""Partitions that one pass of the event loop looks at: idle ones take two to three microseconds each."""
 HOLD_US: Final = 3_000
 """If a subscriber has most of its credit in flight, it gets the rest this much later: larger runs cost less."""
 
@@ -35,6 +38,18 @@ class ChannelOwner(Protocol):
 
     def delete(self, channel: Channel) -> None:
         """Delete the channel."""
+
+
+@dataclass(slots=True)
+class PumpRound:
+    """A look at all partitions of a channel that takes several passes of the event loop."""
+
+    next_step: int = 0
+    """How many partitions were looked at."""
+    more: bool = False
+    """Whether there is more to do after this look."""
+    held: bool = False
+    """Whether a moment later larger stretches can be delivered."""
 
 
 class Channel:
@@ -61,10 +76,15 @@ class Channel:
         self._owner = owner
         self._counts = ChannelStatistics()
         self._turn = 0
+        self._round: PumpRound | None = None
+        """The look at all partitions that began in an earlier pass; None unless one is under way."""
         self._held_since_us: int | None = None
 
     def wake(self) -> None:
         """Have the channel deliver soon, if it has messages."""
+        if self._round is not None:
+            # perhaps in a partition that was looked at before
+            self._round.more = True
         self._owner.wake(self)
 
     def wake_waiting(self) -> None:
@@ -133,13 +153,27 @@ class Channel:
         eager = held_us is not None and now_us - held_us >= HOLD_US
         more = held = False
         lanes = self.lanes
-        self._turn += 1
-        for step in range(len(lanes)):
+        begin, end = 0, len(lanes)
+        if end > LANES_AT_ONCE:
+            if self._round is None:
+                self._round = PumpRound()
+                self._turn += 1
+            begin, end = self._round.next_step, min(self._round.next_step + LANES_AT_ONCE, end)
+        else:
+            self._turn += 1
+        for step in range(begin, end):
             lane = lanes[(self._turn + step) % len(lanes)]
             worked = lane.dispatch(now_us, eager=eager)
             more |= worked.more
             held |= worked.held
             self._listen(lane)
+        if self._round is not None:
+            more |= self._round.more
+            held |= self._round.held
+            if end < len(lanes):
+                self._round = PumpRound(end, more, held)
+                return 0
+            self._round = None
         if not held:
             self._held_since_us = None
         elif held_us is None:

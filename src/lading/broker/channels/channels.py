@@ -6,12 +6,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
 from ...model.errors import Reason, Refusal
-from ...runtime.turns import TurnCounter, Turns
+from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ..core.callbacks import ignore
 from ..core.change import Change
 from ..core.component import NEVER_US, SOON_US, Component
@@ -169,10 +170,16 @@ class Channels(Component):
         self._in_use[channel] = None
 
     def prepare(self, topic: Topic, name: str, start: ChannelStart) -> Change[None] | None:
-        """Return the change that has to be made before ``open`` can create a channel; None, except for topics in a
-        cluster.
+        """Return the change that creates a channel of many partitions in turns; None if ``open`` can do it at once.
+
+        For topics in a cluster ``open`` never can.
         """
-        return None
+        if len(topic.partitions) <= ROWS_AT_ONCE or self.find(topic, name) is not None:
+            return None
+        return self._prepare(topic, name, start)
+
+    def _prepare(self, topic: Topic, name: str, start: ChannelStart) -> Change[None]:
+        yield from self.open_in_turns(topic, name, start=start)
 
     def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
         """Return the channel with that name, created if it does not exist; it is on disk on return."""
@@ -188,23 +195,34 @@ class Channels(Component):
         return channel
 
     def open_in_turns(
-        self, topic: Topic, name: str, *, start: ChannelStart, offsets: Mapping[int, int], is_uncommitted: bool
+        self,
+        topic: Topic,
+        name: str,
+        *,
+        start: ChannelStart,
+        offsets: Mapping[int, int] = MappingProxyType({}),
+        is_uncommitted: bool = False,
     ) -> Turns[Channel]:
         """Return the channel of that name as ``open`` does, in turns: 1,000 partitions take 50 ms.
 
-        A new channel begins in each partition at the offset in ``offsets``, or without one at ``start``. That is not
-        KEPT, since only one channel can get the messages that a topic keeps for its first channel. Raises
-        TOPIC_NAME_NOT_FOUND if the topic was deleted meanwhile.
+        A new channel begins in each partition at the offset in ``offsets``, if there is one and ``start`` is END, or
+        else at ``start``. Raises TOPIC_NAME_NOT_FOUND if the topic was deleted meanwhile.
         """
-        assert start is not ChannelStart.KEPT
         if (found := self.find(topic, name)) is not None:
             return found
         _require_name(name)
         channel = self._new_channel(topic, name)
         channel.is_uncommitted = is_uncommitted
         self._opening[channel] = None
+        queue: object = None
         try:
-            while not channel.lanes or [lane.partition for lane in channel.lanes] != topic.partitions:
+            # what a topic keeps for its first channel may have become another one's meanwhile, or was dropped
+            while (
+                not channel.lanes
+                or [lane.partition for lane in channel.lanes] != topic.partitions
+                or (start is ChannelStart.KEPT and queue != self._queues.identify(topic))
+            ):
+                queue = self._queues.identify(topic)
                 for lane in channel.lanes:
                     lane.close()
                 channel.lanes.clear()
@@ -253,9 +271,7 @@ class Channels(Component):
             if channel.deleted or self.find(channel.topic, channel.name) is not None:
                 return
             some = lanes[at : at + MARKED_AT_ONCE]
-            self._store.put(self._list_rows(channel, some))
-            for lane in some:
-                lane.changed = False
+            self._store_rows([(channel, lane) for lane in some], 0)
 
     def _begin_lane(self, channel: Channel, partition: Partition, start: ChannelStart) -> PartitionDispatcher:
         offset, omissions = self._queues.begin_channel(partition, at_end=start is ChannelStart.END)

@@ -101,6 +101,14 @@ class PartitionDispatcher(InFlightTracker):
 
     def remove(self, subscriber: Subscriber) -> None:
         """Remove a subscriber: its messages wait again, as if they had not been delivered."""
+        if self.in_flight:
+            self._take_back(subscriber)
+        del self._subscribers[subscriber.number]
+        self._filters -= subscriber.header_filter is not None
+        if self.points.remove(subscriber):
+            self._tag_queues.sort_again()
+
+    def _take_back(self, subscriber: Subscriber) -> None:
         mine = self.window.find_owned(subscriber.number)
         self.window.give_back(mine, uncounted=True)
         offsets = mine.tolist()
@@ -113,10 +121,6 @@ class PartitionDispatcher(InFlightTracker):
         self._return_messages(offsets)
         subscriber.in_flight -= len(offsets)
         self.in_flight -= len(offsets)
-        del self._subscribers[subscriber.number]
-        self._filters -= subscriber.header_filter is not None
-        if self.points.remove(subscriber):
-            self._tag_queues.sort_again()
 
     # -- delivering
 

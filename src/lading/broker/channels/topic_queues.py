@@ -89,6 +89,10 @@ class TopicQueues:
         omissions.omit_delayed(0, start.delayed_from)
         return max(start.offset, partition.log.first_offset), omissions
 
+    def identify(self, topic: Topic) -> object:
+        """Return what equals its former value as long as the topic keeps the same messages for a first channel."""
+        return self._holds(topic), topic in self._paused, self._starts.get(topic)
+
     def clear(self, topic: Topic) -> None:
         """Move the beginning of the queue after all present messages; stored on return."""
         self._starts[topic] = {partition.number: self._end(partition) for partition in topic.partitions}
