@@ -390,6 +390,19 @@ def test_names_are_kept(broker: testing.BrokerProcess, served: str, name: str) -
     assert load(served, ("odd", name)).scan().to_arrow()["payload"].to_pylist() == [b"x"]  # type: ignore[arg-type]
 
 
+def test_a_prefix_of_another_catalog_is_refused(broker: testing.BrokerProcess, served: str) -> None:
+    """Engines take the prefix from the configuration; a warehouse of any name has the same tables."""
+    send(broker.url, "prefixed", 0, 1)
+    for warehouse in ("", "?warehouse=lading", "?warehouse=s3://other"):
+        config = httpx.get(f"{served}/v1/config{warehouse}").json()
+        assert config["overrides"] == {"prefix": "lading"}
+    for path in ("", "/default", "/default/tables", "/default/tables/prefixed"):
+        assert httpx.get(f"{served}/v1/lading/namespaces{path}").status_code == 200
+        refused = httpx.get(f"{served}/v1/other/namespaces{path}")
+        assert refused.status_code == 404
+        assert "use the one of /v1/config, which is 'lading'" in refused.json()["error"]["message"]
+
+
 def test_writers_are_refused_in_a_sentence(broker: testing.BrokerProcess, served: str) -> None:
     send(broker.url, "unwritten", 0, 1)
     client = RestCatalog("c", uri=served)
