@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from lading.tables.upkeep.rewrite import StagedRewrite
 from lading.tables.upkeep.schedule import INTERVALS_S, UpkeepRecord
 from lading.tables.upkeep.shape import measure_shape
 from lading.tables.upkeep.sorting import sort_batches
-from lading.tables.upkeep.vacuum import vacuum_table
+from lading.tables.upkeep.vacuum import KEPT_S, vacuum_table
 
 from .deleting import delete_where
 from .direct import DirectExecutor
@@ -316,6 +318,31 @@ def test_many_small_files_are_said_once_and_optimized_when_due(
     assert len(open_table(kept.path).list_files().files) == 1
     assert not UpkeepRecord(kept.path / "_lading").optimize_if_due([kept.path], INTERVALS_S["daily"], 2e9 + 60_000)
     assert kept.delays == list(range(40))
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_reader_in_flight_keeps_its_files(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: str
+) -> None:
+    """Rows are old, and were replaced a moment ago: a reader that began before still needs their files."""
+    kept = Kept(form, broker, topic, tmp_path / "table", ())
+    for _ in range(3):
+        kept.add(10)
+    # what a reader holds that has planned and not read yet
+    rows: Any = DeltaTable(kept.path).to_pyarrow_dataset() if form == "delta" else loaded(kept.path).scan()
+    before_s = time.time()
+    while time.time_ns() // 1_000_000 <= before_s * 1_000:
+        pass
+    assert optimize_table(open_table(kept.path)).removed_files == 3
+    old_s = time.time() - 30 * 86_400
+    for path in kept.path.rglob("*.parquet"):
+        os.utime(path, (old_s, old_s))
+    # two snapshots were replaced before the reader began, and the one that it reads was not
+    assert open_table(kept.path).expire_snapshots(before_s, dry_run=False) == (2 if form == "iceberg" else 0)
+    assert vacuum_table(open_table(kept.path), KEPT_S, is_forced=False, dry_run=False) == []
+    read: Any = rows.to_table() if form == "delta" else rows.to_arrow()
+    assert sorted(read["delay"].to_pylist()) == list(range(30))
+    assert kept.delays == list(range(30))
 
 
 def test_files_of_an_interrupted_run_are_not_vacuumed(

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from io import RawIOBase
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -402,13 +403,20 @@ class IcebergTable(LoggedTable["Table"]):
             return len(self._load().snapshots())
 
     def expire_snapshots(self, before_s: float, *, dry_run: bool) -> int:
-        """Take snapshots of before this time out of the metadata, but for the present one and those with a name."""
+        """Take snapshots that were replaced before this time out of the metadata, but for those with a name.
+
+        One that is older and was the present one until later stays: a reader that began in between needs its files.
+        """
         with self._translate_errors():
             table = self._load()
             kept = {table.metadata.current_snapshot_id, *(ref.snapshot_id for ref in table.refs().values())}
+            # one that never was the present one, as on a branch, counts from its own time
+            ended_ms = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.snapshots()}
+            for shown, following in pairwise(table.metadata.snapshot_log):
+                ended_ms[shown.snapshot_id] = following.timestamp_ms
             old = [
                 snapshot.snapshot_id for snapshot in table.snapshots()
-                if snapshot.timestamp_ms < before_s * 1000 and snapshot.snapshot_id not in kept
+                if ended_ms[snapshot.snapshot_id] < before_s * 1000 and snapshot.snapshot_id not in kept
             ]  # fmt: skip
             if old and not dry_run:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
