@@ -35,6 +35,20 @@ def test_a_rate_has_its_noun_in_the_right_number(per_s: float, shown: str) -> No
     assert format_rate(per_s, "message") == shown
 
 
+def test_one_long_text_does_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Strangers choose names of headers and reasons of dead letters, up to 30,000 characters and more."""
+    rows = [{"name": "x" * 30_000, "count": 1}, {"name": "amount", "count": 2}]
+    print_table(rows, {"name": "header", "count": "count"}, output=Output.TEXT)
+    printed = capsys.readouterr().out
+    assert (
+        len(printed.splitlines()) < 12 and "… (30,000 characters)" in printed.replace("\n", "") and "amount" in printed
+    )
+    print_table(rows, {"name": "header", "count": "count"}, output=Output.JSON)
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["name"] == "x" * 30_000
+    print_table(rows, {"name": "header"}, output=Output.TEXT, exact=True)
+    assert capsys.readouterr().out.count("x") == 30_000
+
+
 def test_no_help_text_loses_words_to_markup() -> None:
     """Brackets are markup in help texts."""
 

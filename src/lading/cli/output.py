@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..model.printable import escape_unseen, escape_unseen_in_json, escape_unseen_in_lines
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ESCAPES = "lading.escapes"
 """The error handler of our own streams for letters that their encoding does not have."""
+
+
+CELL_CHARACTERS_MAX: Final = 300
 
 
 class Output(StrEnum):
@@ -145,7 +148,8 @@ def print_first_rows(
 def cell(value: Any, *, exact: bool = False) -> str:
     """Format a value for a table: thousands separated, null as a dash, markup taken literally.
 
-    Fractions are rounded, as figures are; with ``exact`` all their digits are shown.
+    Fractions are rounded, as figures are, and long texts cut: one header of 30,000 characters made a table of 1,300
+    lines. With ``exact`` all digits and characters are shown.
     """
     match value:
         case None:
@@ -159,7 +163,10 @@ def cell(value: Any, *, exact: bool = False) -> str:
         case float():
             # ratios below ten need their digits, rates do not
             return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
-    return literal(str(value))
+    text = str(value)
+    if len(text) > CELL_CHARACTERS_MAX and not exact:
+        text = f"{text[:CELL_CHARACTERS_MAX]}… ({len(text):,} characters)"
+    return literal(text)
 
 
 def literal(text: str) -> str:
