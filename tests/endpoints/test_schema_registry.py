@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import random
+import time
 import uuid
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from lading import testing
 from lading.broker.core.access.rights import Right
-from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
+from lading.broker.schemas.registry import SchemaRegistry
+from lading.broker.schemas.requests import digest_schema, make_guid
+from lading.endpoints.registry.endpoint import SchemaRegistryRoutes
+from lading.log.catalog import Catalog
+from lading.log.schema_table import SchemaRow, SchemaTable
+from tests.endpoints.identity import PASSWORDS, add_users, broker_with_users, rule
 
 _numbers = count(1)
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -469,3 +478,100 @@ def test_a_list_of_schemas_is_bounded_by_the_length_of_their_texts(web: httpx.Cl
     assert "limit and offset" in response.text
     listed = web.get("/schemas", params=query | {"limit": "1", "offset": "3"}, timeout=60).json()
     assert [one["subject"] for one in listed] == [f"{subject}-3"]
+
+
+def test_a_list_of_subjects_gives_way_while_rights_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000 subjects the rights take a second, in which nothing else was served."""
+    catalog = Catalog(tmp_path / "catalog.sqlite")
+    fill_registry(SchemaTable(catalog), 3_000)
+    broker = SimpleNamespace(schemas=SchemaRegistry(SchemaTable(catalog)), access=None)
+    routes: Any = SchemaRegistryRoutes(SimpleNamespace(broker=broker))  # type: ignore[arg-type]
+    passes, seen = 0, set[int]()
+
+    def may_see(request: Request, subject: str) -> bool:
+        # one right in 10 us
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < 1e-5:
+            pass
+        seen.add(passes)
+        return subject.startswith("team-0")
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async def list_subjects() -> list[str]:
+        counting = asyncio.ensure_future(count_passes())
+        request = Request({"type": "http", "method": "GET", "query_string": b"", "headers": []})
+        found: list[str] = await routes._list_subjects(request, {})
+        counting.cancel()
+        return found
+
+    monkeypatch.setattr(routes, "_may_see", may_see)
+    assert len(asyncio.run(list_subjects())) == 300
+    catalog.close()
+    # 30 ms of rights in turns of 2 ms
+    assert len(seen) >= 10
+
+
+def read_anonymous_mb(process: int) -> float:
+    """Return the memory that a process took for itself."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon"))
+
+
+def fill_registry(table: SchemaTable, count: int) -> None:
+    """Register schemas, each of a subject of its own: ten teams have the same number of topics."""
+    for number in range(count):
+        document = {"type": "record", "name": f"R{number}", "fields": [{"name": "a", "type": "long"}]}
+        text = json.dumps(document, separators=(",", ":"))
+        digest = digest_schema("AVRO", text, {})
+        row = SchemaRow(0, make_guid(text, {}, digest), digest, "AVRO", text, {})
+        table.add_version(f"team-{number % 10}.topic-{number:06d}-value", 1, row, [], [])
+
+
+@pytest.mark.timeout(600)
+def test_a_registry_of_many_schemas(tmp_path: Path, full: bool) -> None:
+    """It starts as fast as an empty one, holds none of them in memory, and lists those that a user may see."""
+    count = 100_000 if full else 2_000
+    started_s, memory_mb = [], []
+    rules = [rule("ann", Right.DESCRIBE, "team-3.*"), rule("bob", Right.READ, "team-4.topic-000004")]
+    for schemas in (0, count):
+        data = tmp_path / str(schemas)
+        add_users(data, rules)
+        catalog = Catalog(data / "catalog.sqlite")
+        begun = time.perf_counter()
+        fill_registry(SchemaTable(catalog), schemas)
+        catalog.close()
+        filled_s = time.perf_counter() - begun
+        begun = time.perf_counter()
+        with testing.broker(data) as running, open_client(running, "root") as root:
+            started_s.append(time.perf_counter() - begun)
+            memory_mb.append(read_anonymous_mb(running.process.pid))
+            if not schemas:
+                continue
+            begun = time.perf_counter()
+            assert len(root.get("/subjects").json()) == count
+            listed_s = time.perf_counter() - begun
+            some = root.get("/schemas", params={"offset": count - 5, "limit": 3}).json()
+            assert [one["id"] for one in some] == sorted(one["id"] for one in some) and len(some) == 3
+            last = root.get(f"/schemas/ids/{count}").json()
+            begun = time.perf_counter()
+            assert register(root, "team-9.new-value", record("new"))["id"] == count + 1
+            registered_s = time.perf_counter() - begun
+            assert register(root, "team-9.again-value", {"schema": last["schema"]})["id"] == count
+            with open_client(running, "ann") as ann, open_client(running, "bob") as bob:
+                names = ann.get("/subjects").json()
+                assert len(names) == count // 10 and all(name.startswith("team-3.") for name in names)
+                assert bob.get("/subjects").json() == ["team-4.topic-000004-value"]
+                assert [one["subject"] for one in bob.get("/schemas").json()] == ["team-4.topic-000004-value"]
+                assert refused(bob.get(f"/schemas/ids/{count}")) == (404, 40403)
+            grown_mb = read_anonymous_mb(running.process.pid) - memory_mb[1]
+    print(
+        f"{count:,} schemas, written in {filled_s:.1f} s: start {started_s[0]:.2f} s empty, {started_s[1]:.2f} s with "
+        f"them; {memory_mb[0]:.0f} and {memory_mb[1]:.0f} MB, {grown_mb:.0f} MB more after lists; subjects listed in "
+        f"{listed_s:.2f} s, one registered in {registered_s * 1e3:.0f} ms"
+    )
+    assert memory_mb[1] - memory_mb[0] < 20, "schemas are read from disk when they are asked for"

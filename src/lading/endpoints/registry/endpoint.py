@@ -193,8 +193,12 @@ class SchemaRegistryRoutes:
         """By name, whether one of its versions is not deleted."""
         async for row in self._walk_versions(prefix):
             subjects[row.subject] = subjects.get(row.subject, False) or not row.deleted
-        found = [name for name, is_active in subjects.items() if (not is_active if only else is_active or also)]
-        return _cut(request, [name for name in found if self._may_see(request, name)])
+        turn, visible = Turn(), []
+        for name, is_active in subjects.items():
+            if (not is_active if only else is_active or also) and self._may_see(request, name):
+                visible.append(name)
+            await turn.give_way()
+        return _cut(request, visible)
 
     async def _list_versions(self, request: Request, path: Parameters) -> list[int]:
         only, also = is_set(request, "deletedOnly") or is_set(request, "deleted_only"), is_set(request, "deleted")
