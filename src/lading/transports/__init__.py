@@ -1,1 +1,3 @@
-"""The client side of each protocol, blocking and small: asks a server, or a directory, and gives dialect bytes back."""
+"""The client side of each protocol, blocking and small: requests data of a server or a directory, in the dialect's
+bytes.
+"""

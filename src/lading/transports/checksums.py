@@ -17,7 +17,9 @@ KERNEL_MODULE = "lading.transports.kernels"
 
 
 def mismatches(payload: pa.Array[Any], checksum: pa.Array[Any]) -> NDArray[np.int64]:
-    """Rows whose payload has another CRC-32 than ``checksum`` says; null payloads and null checksums are not judged."""
+    """Return the rows whose payload has another CRC-32 than ``checksum``; null payloads and null checksums are not
+    checked.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""TLS of the client side: options that all transports of servers share, and reasons that say what to do."""
+"""TLS of the client side: the options that all transports to servers share, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class ClientTls:
     key_file: str | None = None
 
     def make_context(self) -> ssl.SSLContext:
-        """Return what checks a server's certificate: by the system's authorities, and those of ``ca_file``.
+        """Return the context that checks a server's certificate by the system's authorities and those of ``ca_file``.
 
-        SettingError for a file that cannot be used.
+        Raises SettingError for a file that cannot be used.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -67,10 +67,10 @@ class ClientTls:
 def parse_tls(
     tls: bool | str | None, ca_file: str | None, certificate_file: str | None, key_file: str | None
 ) -> ClientTls | None:
-    """Return the TLS that the options of a transport ask for, None for plain.
+    """Return the TLS that the options of a transport describe, or None for a plain connection.
 
-    ``tls`` that is not given is what the files say: one of them asks for TLS. SettingError for a key without a
-    certificate, and for files that cannot be used.
+    Without the option ``tls``, any of the files implies TLS. Raises SettingError for a key without a certificate, and
+    for files that cannot be used.
     """
     if key_file is not None and certificate_file is None:
         raise SettingError("key_file is given without certificate_file; give both, or neither")
@@ -78,7 +78,7 @@ def parse_tls(
     if not (given if tls is None else parse_option("tls", str(tls))):
         return None
     found = ClientTls(ca_file, certificate_file, key_file)
-    # now, and not at the first request; connections make their own, as files may be renewed
+    # checked now, not at the first request; each connection makes its own context, as files may be renewed
     found.make_context()
     return found
 
@@ -89,7 +89,7 @@ def has_no_tls(failure: ssl.SSLError) -> bool:
 
 
 def explain_failure(failure: BaseException) -> str:
-    """Return the reason in lower case and without numbers, such as "connection refused"; of TLS, with what to do."""
+    """Return the reason in lower case and without numbers, such as "connection refused"; for TLS with a remedy."""
     if isinstance(failure, ssl.SSLCertVerificationError):
         why = failure.verify_message.rstrip(".") or "it cannot be checked"
         if failure.verify_code in _UNKNOWN_SIGNERS:
@@ -99,12 +99,12 @@ def explain_failure(failure: BaseException) -> str:
         advice = _ADVICE.get(failure.reason)
         return failure.reason.replace("_", " ").lower() + (f"; {advice}" if advice else "")
     if isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        # a plain server hangs up on a hello; whether OpenSSL has a reason for it depends on what it was about to do
+        # a plain server closes the connection after a TLS hello; OpenSSL reports that in one of several ways
         return f"the server closed the connection in the handshake; perhaps {_PLAIN_SERVER}"
     text = (failure.strerror if isinstance(failure, OSError) else "") or str(failure) or type(failure).__name__
     return _decapitalise(text)
 
 
 def _decapitalise(sentence: str) -> str:
-    """Return the sentence as part of another; one that begins with an acronym, such as "IP", as it is."""
+    """Return a sentence as part of another one; if it begins with an acronym, such as "IP", unchanged."""
     return sentence if sentence[:2].isupper() else sentence[:1].lower() + sentence[1:]

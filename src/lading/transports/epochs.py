@@ -11,13 +11,13 @@ from .interface import TopicMeta, Transport
 
 @runtime_checkable
 class EpochQueryTransport(Protocol):
-    """A transport whose servers are asked for the end of an epoch."""
+    """A transport whose servers report the end of an epoch."""
 
     def epoch_ends(self, epochs: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], int]:
-        """Ask the servers for the present end of the log written under an epoch or those before it.
+        """Return the present end of the log that was written under an epoch or an earlier one, from the servers.
 
-        Both are by topic and partition. 0 if the log does not know the epoch: it is another log. Partitions for which
-        no server responds are left out.
+        Both are by topic and partition. The end is 0 if the log does not know the epoch: it is another log. Partitions
+        whose servers do not respond are left out.
         """
         ...  # fmt: skip
 
@@ -42,7 +42,7 @@ def fill_epochs_of_all(
         (meta.name, part.number): epoch
         for meta in metas
         for part in meta.partitions
-        # epochs that are there were filled in before
+        # epochs that exist already were filled in before
         if not part.epochs and 0 < (epoch := epochs.get(meta.name, {}).get(part.number, 0)) != part.epoch
     }
     ends = transport.epoch_ends(older) if older else {}
@@ -54,7 +54,7 @@ def _with_ends(meta: TopicMeta, older: Mapping[tuple[str, int], int], ends: Mapp
     for part in meta.partitions:
         place = meta.name, part.number
         if place in ends:
-            # a log that was begun anew counts its epochs anew
+            # a log that began anew counts its epochs anew
             now = max(part.epoch, older[place] + 1)
             part = replace(part, epochs=((now, ends[place]),))
         parts.append(part)

@@ -15,7 +15,7 @@ def find_mismatches(
     checksums: NDArray[np.uint32],
     rows: NDArray[np.int64],
 ) -> int:
-    """Put the rows that are ``judged`` and whose bytes have another CRC-32 into ``rows``; how many these are.
+    """Write the rows that are ``judged`` and whose bytes have another CRC-32 into ``rows``; return their number.
 
     The bytes of a row are ``data[ends[row] : ends[row + 1]]``.
     """

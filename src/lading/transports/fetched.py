@@ -1,4 +1,4 @@
-"""Fetched: the response to one fetch, still in the dialect's bytes, decoded on demand."""
+"""The response to one fetch, still in the dialect's bytes, decoded on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..model.state import State
 from .losses import select_messages
 
 States = Literal["available", "all"]
-"""Which messages a reader asks for: only available ones, or all, with their state in the column."""
+"""The messages that a reader requests: only available ones, or all, with their state in the column."""
 
 
 @dataclass(slots=True)
@@ -42,10 +42,10 @@ class FetchResult:
     damaged: Sequence[tuple[int, int]] = field(default_factory=tuple)
 
     def decode(self, request: ScanRequest = ScanRequest(), *, states: States = "available") -> Iterator[Decoded]:
-        """Messages asked for that this reader may see, as the columns and header keys asked for.
+        """Return the requested columns and header keys of the requested messages, as far as this reader may see them.
 
-        States set later than the write are in the ``state`` column; the columns hold ``offset`` and ``state`` besides
-        the fields asked for. MalformedMessage if bytes are not what the dialect says.
+        States that were set after the write are in the ``state`` column; ``offset`` and ``state`` come in addition to
+        the requested fields. Raises MalformedMessage for bytes that are not of the dialect.
         """
         from ..dialects.registry import decode
 
@@ -74,8 +74,10 @@ class FetchResult:
 
 
 def missing(runs: Sequence[Run], first: int, end: int) -> list[tuple[int, int]]:
-    """Offset ranges between ``first`` and ``end`` that lie in no chunk of ``runs``: what a damaged log cannot give."""
-    # as subtract_ranges does, for the thousands of chunks that small batches make
+    """Return the ranges between ``first`` and ``end`` that are in no chunk of ``runs``: those that a
+    damaged log lost.
+    """
+    # the same as subtract_ranges, for the thousands of chunks that small batches make
     chunks = np.concatenate([np.empty((0, 2), np.int64), *(run.chunks[:, (BASE_OFFSET, LAST_OFFSET)] for run in runs)])
     bases = np.minimum(np.append(chunks[:, 0], end), end)
     reached = np.maximum.accumulate(np.concatenate(([first], chunks[:, 1] + 1)))

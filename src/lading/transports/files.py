@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..log.interface import Span
 
 LOOK_S = 0.05
-"""Interval at which a waiting reader looks for news: half of what the watermark may lag."""
+"""Interval at which a waiting reader checks for messages: half of the watermark's possible delay."""
 MADE_S = 2.0
 """Time in which a partition may appear after its topic was described."""
 
@@ -108,7 +108,7 @@ class FilesTransport:
         )
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``, found in its chunk."""
+        """Return the first offset whose timestamp is at or after ``timestamp_us``."""
         reader = self._reader(self._topic(topic), partition)
         reader.refresh()
         at = reader.offset_at(timestamp_us)
@@ -143,7 +143,7 @@ class FilesTransport:
         )
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._readers.clear()
 
     def _read_only(self) -> LocalError:
@@ -165,7 +165,7 @@ class FilesTransport:
         if path is None:
             numbers = ", ".join(map(str, topic.paths)) or "none"
             raise LocalError(f"topic {topic.name!r} at {self.url} has no partition {partition}; there are {numbers}")
-        # a topic is described before its partitions are made
+        # a topic is described before its partitions are created
         deadline = time.monotonic() + MADE_S
         while path not in self._readers and not (path / watermark.FILE_NAME).exists() and time.monotonic() < deadline:
             time.sleep(LOOK_S)
@@ -234,7 +234,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _runs(span: Span) -> list[Run]:
-    """Return the chunks of a span; of a damaged one the messages that its dialect finds intact."""
+    """Return the chunks of a span; for a damaged one, the messages that its dialect finds intact."""
     whole = runs(span.region, span.start, span.end, verify=False)
     return [dialect(run.dialect).salvage(run) for run in whole] if span.damaged else whole
 

@@ -1,4 +1,4 @@
-"""A batch on its way to a foreign server: made complete, and with carriers for what the server cannot hold."""
+"""A batch on its way to a foreign server: completed, and with carriers for facts that the server cannot hold."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class MessageRefused(LimitExceeded):
-    """A topic refused one message for what it is: sent again, it is refused again; the others can be sent without it.
+    """A topic refused one message because of its content, and would refuse it again; the others can be sent without it.
 
     ``row`` is its row in the messages of the call, None if the server does not say which message it is. If the call
-    sent to several partitions, ``partition`` is the message's own and ``row`` counts what went there.
+    sent to several partitions, ``partition`` is the message's own and ``row`` counts the messages sent to it.
     """
 
     def __init__(self, message: str, *, partition: int | None = None, row: int | None = None) -> None:
@@ -31,7 +31,7 @@ class MessageRefused(LimitExceeded):
 
 
 class MessageTooLarge(MessageRefused):
-    """A topic refused a message for its size; ``bound`` is what is known of the topic's limit."""
+    """A topic refused a message for its size; ``bound`` is the topic's limit, if it is known."""
 
     def __init__(
         self, message: str, bound: MessageBound, *, partition: int | None = None, row: int | None = None
@@ -82,7 +82,7 @@ def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, s
         first = carried.unholdable[0]
         others = f" (and {len(carried.unholdable) - 1} more)" if len(carried.unholdable) > 1 else ""
         raise LimitExceeded(f"message {first.row} of the batch cannot be sent: {first.sentence}{others}")
-    # a batch that was looked at row by row is another object, even if every row of it fits
+    # a batch that was checked row by row is another object, even if every row fits
     if strict and (not carried.batch.equals(batch) or cuts_times(batch, target)):
         raise LocalError(
             f"{system} cannot hold every fact of these messages (see docs/reference/carrier.md); without strict=True "
@@ -92,10 +92,10 @@ def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, s
 
 
 def reduce_to_target(batch: pa.RecordBatch, target: Capabilities, *, headers: bool = True) -> pa.RecordBatch:
-    """Return the batch as a plain reader of the target sees it: no carriers, and without what needs one.
+    """Return the batch as a plain reader of the target sees it: without carriers and without the facts that need one.
 
-    Sending it needs no carrier. ``headers`` False is a target whose messages have none at all. Times that the target
-    does not take are null.
+    Sending it needs no carrier. ``headers`` is False for a target whose messages have no headers. Times that the target
+    does not accept become null.
     """
     import pyarrow as pa
 
@@ -113,22 +113,23 @@ def reduce_to_target(batch: pa.RecordBatch, target: Capabilities, *, headers: bo
 
 
 def capabilities_at(transport: Transport, topic: str) -> Capabilities:
-    """Return what a message keeps in one topic, its own bound of their size among it."""
+    """Return what a message keeps in one topic, including the topic's own size limit."""
     found = transport.capabilities
     return replace(found, bound=transport.message_bound(topic)) if isinstance(transport, BoundedTransport) else found
 
 
 def find_unholdable(batch: pa.RecordBatch, target: Capabilities) -> list[tuple[int, str]]:
-    """Return the rows that not even a carrier brings into the target, each with the sentence that says why."""
+    """Return the rows that not even a carrier brings into the target, each with a sentence that says why."""
     from ..dialects.carrier import carry
 
     return [(one.row, one.sentence) for one in carry(batch, target).unholdable]
 
 
 def find_oversized(batch: pa.RecordBatch, target: Capabilities, skipped: Collection[int] = ()) -> list[tuple[int, str]]:
-    """Return the rows above the bound of the topic, each with the sentence that says so; ``skipped`` are not measured.
+    """Return the rows above the topic's size limit, each with a sentence that says so; ``skipped`` rows are not
+    measured.
 
-    Messages that the target cannot hold at all have no size there, and must be in ``skipped``.
+    Messages that the target cannot hold have no size there, and must be in ``skipped``.
     """
     import numpy as np
 
@@ -143,6 +144,6 @@ def find_oversized(batch: pa.RecordBatch, target: Capabilities, skipped: Collect
 
 
 def find_refused(batch: pa.RecordBatch, target: Capabilities) -> list[tuple[int, str]]:
-    """Return the rows that the topic takes in no way, in order, each with the sentence that says why."""
+    """Return the rows that the topic refuses in any form, in order, each with a sentence that says why."""
     found = find_unholdable(batch, target)
     return sorted([*found, *find_oversized(batch, target, [row for row, _ in found])])

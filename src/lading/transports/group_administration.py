@@ -19,7 +19,7 @@ class GroupAdministration(Transport, Protocol):
     def group(self, protocol: str, name: str) -> dict[str, Any]:
         """Return one group with the names of its ``members``, and its ``partitions``.
 
-        A partition has ``topic``, ``partition``, ``position``, ``end`` and ``lag``. Refusal GROUP_NOT_FOUND.
+        A partition has ``topic``, ``partition``, ``position``, ``end`` and ``lag``. Raises Refusal GROUP_NOT_FOUND.
         """
         ...
 
@@ -28,9 +28,11 @@ class GroupAdministration(Transport, Protocol):
         ...
 
     def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
-        """Have a group go on at (topic, partition, next offset). Refusal GROUP_NOT_EMPTY while it has members."""
+        """Set a group's positions to (topic, partition, next offset). Raises Refusal GROUP_NOT_EMPTY while it has
+        members.
+        """
         ...
 
     def delete_group(self, protocol: str, name: str) -> None:
-        """Delete a group with its positions. Refusal GROUP_NOT_EMPTY while it has members."""
+        """Delete a group with its positions. Raises Refusal GROUP_NOT_EMPTY while it has members."""
         ...

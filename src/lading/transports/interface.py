@@ -44,9 +44,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PartitionMeta:
-    """One partition: readable are offsets from ``first_offset`` up to, not including, ``end_offset`` (the stable end).
+    """One partition: offsets from ``first_offset`` up to, not including, ``end_offset`` (the stable end) are readable.
 
-    ``epochs`` is every (epoch, first offset of it), oldest first; empty if the system has no epochs.
+    ``epochs`` is every (epoch, its first offset), oldest first; empty if the system has no epochs.
     """
 
     number: int
@@ -94,9 +94,10 @@ class TraceReceipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Result of one send; ``base_offset`` None if the server does not say, ``duplicate``: it had it already.
+    """Result of one send; ``base_offset`` is None if the server does not report it, ``duplicate`` means that it had the
+    batch.
 
-    ``traces`` are the receipts of the messages that asked for one, by row.
+    ``traces`` are the receipts of the messages that requested one, by row.
     """
 
     count: int
@@ -123,7 +124,7 @@ class Membership(Protocol):
         ...
 
     def heartbeat(self) -> bool:
-        """Tell the server that this member lives; True when the assignment changed."""
+        """Report to the server that this member is alive; return True if the assignment changed."""
         ...
 
     def position(self, topic: str, partition: int) -> Position | None:
@@ -131,7 +132,7 @@ class Membership(Protocol):
         ...
 
     def store(self, topic: str, partition: int, position: Position) -> None:
-        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        """Store the group's position. Raises Refusal STALE_GENERATION after the partition went to another member."""
         ...
 
     def leave(self) -> None:
@@ -142,7 +143,7 @@ class Membership(Protocol):
 class QueuedMessage(Protocol):
     """A message of a queue: as it is stored in a chunk of the queue's dialect, and its identity.
 
-    ``identity`` is the same when the same node gives the same message again; ``attempts`` counts how often it did.
+    ``identity`` is the same when the same node delivers the same message again; ``attempts`` counts how often it did.
     """
 
     @property
@@ -160,11 +161,13 @@ class QueuedMessage(Protocol):
 
 @runtime_checkable
 class QueueMembership(Protocol):
-    """A membership whose reads take messages away: they are numbered on arrival, and deleted when finished."""
+    """A membership whose reads take messages from the queue: they are numbered on arrival, and deleted when
+    finished.
+    """
 
     @property
     def dialect(self) -> int:
-        """In which dialect messages are stored."""
+        """The dialect in which messages are stored."""
         ...
 
     @property
@@ -181,15 +184,17 @@ class QueueMembership(Protocol):
         ...
 
     def finish(self, offset: int) -> None:
-        """Everything before a number is done with."""
+        """Finish all messages before a number."""
         ...
 
     def requeue(self, offset: int, delay_ms: int) -> None:
-        """Give a message back, to be delivered again after a delay; LocalError if this member has it no more."""
+        """Give a message back, to be delivered again after a delay. Raises LocalError if this member no
+        longer has it.
+        """
         ...
 
     def touch(self, offset: int) -> None:
-        """Begin the message's time-out anew; LocalError if this member has it no more."""
+        """Restart the message's time-out. Raises LocalError if this member no longer has it."""
         ...
 
     def stop(self) -> None:
@@ -207,7 +212,7 @@ class Transport(Protocol):
 
     @property
     def idempotent(self) -> bool:
-        """Whether a repeated ``send`` of the same batch cannot double messages."""
+        """Whether repeating ``send`` with the same batch cannot store messages twice."""
         ...
 
     @property
@@ -237,9 +242,9 @@ class Transport(Protocol):
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Stored bytes from ``offset`` on (whole chunks, so earlier and later messages may be among them).
+        """Return stored bytes from ``offset`` on (whole chunks, so earlier and later messages may be among them).
 
-        If nothing new arrives within ``wait_ms``, the result has no runs and ``end_offset == offset``.
+        If no message arrives within ``wait_ms``, the result has no runs and ``end_offset == offset``.
         """
         ...  # fmt: skip
 
@@ -259,7 +264,7 @@ class Transport(Protocol):
         """Send a batch in the Batch schema (``offset``, ``state`` and ``checksum`` may be absent or are ignored).
 
         ``partition`` None lets the server choose. Batches larger than one request are split here, in order. Facts that
-        the target cannot hold go by carrier, or raise LocalError if ``strict``.
+        the target cannot hold are sent by carrier; with ``strict`` they raise LocalError.
         """
         ...  # fmt: skip
 
@@ -268,7 +273,7 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections; further calls do nothing."""
+        """Close connections; further calls do nothing."""
         ...
 
 
@@ -277,7 +282,7 @@ class LongPollTransport(Protocol):
     """A transport that can wait for news in many partitions with one request."""
 
     def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
-        """Return when any partition has something at its offset, or earlier; after ``wait_ms`` at the latest."""
+        """Return once any partition has a message at its offset, or earlier; after ``wait_ms`` at the latest."""
         ...
 
 
@@ -287,7 +292,7 @@ class StateListing(Protocol):
     def states(
         self, topic: str, partition: int, *, first: int = 0, end: int | None = None
     ) -> list[tuple[int, int, State]]:
-        """Ranges (first, end, state) of messages that are not available."""
+        """Return ranges (first, end, state) of messages that are not available."""
         ...
 
 
@@ -300,7 +305,9 @@ class Marking(StateListing, Protocol):
         ...
 
     def state_counts(self, topic: str) -> list[dict[str, Any]]:
-        """Per ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of messages."""
+        """Return for each ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of
+        messages.
+        """
         ...
 
 
@@ -322,13 +329,13 @@ class ExtendingTransport(Protocol):
         ...
 
     def extend_topic(self, name: str) -> None:
-        """Make a plain topic an extended one, for good; LocalError if the server cannot."""
+        """Make a plain topic an extended one, permanently. Raises LocalError if the server cannot."""
         ...
 
 
 @runtime_checkable
 class KeyPartitioningTransport(Protocol):
-    """A transport whose protocol's own clients choose the partition of a key by another hash than Kafka's."""
+    """A transport to a protocol whose own clients choose the partition of a key by another hash than Kafka's."""
 
     def partition_of_key(self, key: bytes, partitions: int) -> int:
         """Return the partition, counted from 0, that these clients choose for a key."""
@@ -340,12 +347,12 @@ class ReconnectingTransport(Protocol):
     """A transport that waits long for a server whose connection broke."""
 
     def limit_reconnects(self, count: int) -> None:
-        """Give a broken connection up after ``count`` retries, for a caller that waits itself and may be stopped."""
+        """Give up a broken connection after ``count`` retries, for a caller that waits itself and may be stopped."""
 
 
 @runtime_checkable
 class BoundedTransport(Protocol):
-    """A transport to servers that bound the size of a message topic by topic."""
+    """A transport to servers with a message size limit for each topic."""
 
     def message_bound(self, topic: str) -> MessageBound | None:
         """Return the present message bound of the topic, None if the server does not report it to this login."""
@@ -354,7 +361,7 @@ class BoundedTransport(Protocol):
 
 @runtime_checkable
 class PipeliningTransport(Protocol):
-    """A transport that can have several batches under way."""
+    """A transport that can send several batches before the first is acknowledged."""
 
     def send_all(
         self,
@@ -364,21 +371,22 @@ class PipeliningTransport(Protocol):
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
     ) -> int:
-        """Send (partition, batch) after (partition, batch), the next while those before are on their way.
+        """Send (partition, batch) after (partition, batch), without waiting for earlier ones; return the number of
+        messages.
 
-        All are acknowledged when this returns how many messages; when it raises some may have been sent.
+        All are acknowledged on return; if it raises, some may have been sent.
         """
         ...  # fmt: skip
 
 
 @runtime_checkable
 class RememberingTransport(Protocol):
-    """A transport that knows which batch a partition took last."""
+    """A transport that knows which batch a partition received last."""
 
     def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
         """Return the result of the last batch sent to the partition, if it was this object and is acknowledged.
 
-        For a caller whose ``send`` was interrupted, maybe after the response: other senders may repeat an object.
+        For a caller whose ``send`` was interrupted, perhaps after the response: other senders may repeat an object.
         """
         ...
 
@@ -416,7 +424,7 @@ class Filtering(StateListing, Protocol):
         headers_only: bool = False,
         max_rows: int | None = None,
     ) -> Queried:
-        """Batches of what matches from ``offset`` on, and the position to go on from."""
+        """Return the selected messages from ``offset`` on as batches, and the offset at which to continue."""
         ...  # fmt: skip
 
     def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:

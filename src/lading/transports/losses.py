@@ -1,6 +1,6 @@
-"""Losses of a reader: whether its position is lost, which payload is wrong, which messages it wanted.
+"""Losses of a reader: whether its position is lost, which payload is wrong, which messages were requested.
 
-Consumer, bulk reading and tables ask here, and add their own remedy to the words.
+Consumer, bulk reading and tables use these functions, and add their own remedy to the text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..model.ranges import OffsetSpan
 
 RANGES_NAMED_MAX = 20
-"""At most this many ranges are named in a sentence; a disk that fails may have thousands."""
+"""At most this many ranges are named in a sentence; a failing disk may have thousands."""
 Epochs = tuple[tuple[int, int], ...]
 """(Epoch, its first offset), as servers report them."""
 
@@ -34,7 +34,7 @@ class LossCause(Enum):
 
 
 class LostRange(Enum):
-    """Messages that a reader wanted and did not get, with the reason in words."""
+    """Messages that a reader requested and did not get, with the reason as text."""
 
     CUT = "were lost when the broker recovered after a crash, or another one took over that did not have them"
     DELETED = "were deleted by retention"
@@ -52,7 +52,7 @@ class LogLoss(NamedTuple):
 class ReaderPosition(NamedTuple):
     """Position of a reader: the next offset, the epoch that it was read under, the id of the topic.
 
-    None stands for what is not known: nothing is lost by it. Without ``offset`` only the topic is compared.
+    None stands for unknown values, which are not compared. Without ``offset`` only the topic is compared.
     """
 
     topic_id: bytes | None
@@ -116,12 +116,12 @@ def describe_damage(damaged: Mapping[int, Iterable[OffsetSpan]], partitions_coun
 
 
 def describe_other_topic(topic: str) -> str:
-    """Return the sentence about a name that stands for another topic now."""
+    """Return the sentence about a name that now belongs to another topic."""
     return f"topic {topic!r} was deleted and created again since it was read"
 
 
 def select_damage(damaged: Iterable[tuple[int, int]], first: int, end: int) -> list[tuple[int, int]]:
-    """Return the damaged ranges that a reader of ``first`` up to ``end`` meets."""
+    """Return the damaged ranges in the messages from ``first`` up to ``end``."""
     return [one for one in damaged if one[1] > first and one[0] < end]
 
 
@@ -131,7 +131,7 @@ def next_epoch_start(epoch: int, epochs: Epochs) -> int | None:
 
 
 def find_wrong_payload(parts: Iterable[Decoded]) -> int | None:
-    """Return the offset of the first message whose payload is not what its checksum says."""
+    """Return the offset of the first message whose payload does not match its checksum."""
     from .checksums import mismatches
 
     for part in parts:

@@ -21,13 +21,13 @@ _ERROR_START: Final = b"E_"
 """The first bytes of every error of NSQ's servers."""
 _ERROR_BYTES_MAX: Final = 1 << 16
 BYTES_PER_S_MIN: Final = 64 << 10
-"""A server that sends less holds a client up for its time-out; more time is given only for more bytes."""
+"""The slowest acceptable server: more time is given only for more bytes, so that a slower one meets the time-out."""
 
 
 def recognise_protocol(start: bytes) -> str | None:
-    """Return the protocol in which a server refuses bytes that it does not understand; None for any other start.
+    """Return the protocol whose servers reject unknown bytes with such a response; None for any other start.
 
-    ``start``: the first eight bytes of its response, or a few more.
+    ``start``: the first eight bytes of the response, or a few more.
     """
     if start.startswith(b"HTTP"):
         return "HTTP"
@@ -57,8 +57,8 @@ def connect(address: tuple[str, int], timeout_s: float, context: ssl.SSLContext 
 class ReadDeadline:
     """The time until which a response must have arrived: a time-out for all of it, not for each read.
 
-    Every byte adds its share of ``BYTES_PER_S_MIN``, so that a large response has the time it takes, and a server that
-    sends a byte a second has not.
+    Every byte adds time according to ``BYTES_PER_S_MIN``, so that a large response has enough time, and a server that
+    sends a byte a second does not.
     """
 
     __slots__ = ("_clock", "_end_s")
@@ -79,7 +79,7 @@ class ReadDeadline:
 
 
 def receive_exactly(connection: socket.socket, view: memoryview, timeout_s: float) -> None:
-    """Fill ``view``, then let the connection have this time-out again.
+    """Fill ``view``, then give the connection the time-out that it had before.
 
     Raises TimeoutError after ``ReadDeadline``, ConnectionResetError if the server closes the connection.
     """
@@ -102,11 +102,11 @@ class DeadlineSocket:
         self._is_closed = False
 
     def begin(self, timeout_s: float) -> None:
-        """Give the next request this much time to be sent, and its response as much to arrive."""
+        """Give the next request this much time to be sent, and its response as much time to arrive."""
         self._timeout_s = timeout_s
 
     def sendall(self, data: Any) -> None:
-        """Send all of it within the time-out."""
+        """Send all bytes within the time-out."""
         self._connection.settimeout(self._timeout_s)
         self._connection.sendall(data)
 
@@ -149,13 +149,13 @@ class _Reader(io.RawIOBase):
 
 
 def read_content(response: HTTPResponse, bytes_max: int) -> bytes | None:
-    """Return the whole content of a response, or None if it is longer than ``bytes_max`` or says that it is.
+    """Return the whole content of a response, or None if it is, or declares to be, longer than ``bytes_max``.
 
-    Raises IncompleteRead for one that ends before the length that it announced.
+    Raises IncompleteRead if it ends before the declared length.
     """
     announced: int | None = response.length
     if announced is not None:
-        # with a limit the library takes a content that ends too early for a whole one
+        # with a limit the library takes an incomplete content for a whole one
         return response.read() if announced <= bytes_max else None
     content = response.read(bytes_max + 1)
     return content if len(content) <= bytes_max else None
@@ -163,7 +163,7 @@ def read_content(response: HTTPResponse, bytes_max: int) -> bytes | None:
 
 @contextmanager
 def reading_response(remedy: str) -> Iterator[None]:
-    """Raise RemoteError, with ``remedy``, for a response that has not the form that is read: another server sent it."""
+    """Raise RemoteError, with ``remedy``, for a response without the expected form: another server sent it."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):

@@ -10,7 +10,7 @@ from ..open import address
 
 
 def split_url(url: str) -> tuple[str, int, str | None]:
-    """Return host, port and the stream that an ``iggy://`` URL names; SettingError if it names more."""
+    """Return host, port and stream of an ``iggy://`` URL. Raises SettingError if the URL contains more."""
     try:
         path = urlsplit(url).path.strip("/")
     except ValueError:
@@ -22,7 +22,7 @@ def split_url(url: str) -> tuple[str, int, str | None]:
 
 
 def check_name(name: str) -> None:
-    """Raise a LocalError for a name that Iggy would refuse, or store as another one."""
+    """Raise LocalError for a name that Iggy would refuse, or store under another name."""
     if not is_name(name):
         raise LocalError(f"Iggy takes names of 1 to 255 bytes of letters, digits, '_', '.' and '-', not {name!r}")
     if normalise_name(name) != name:

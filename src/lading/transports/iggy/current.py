@@ -1,7 +1,7 @@
-"""``iggy://`` towards a server of today's Iggy: the same commands in frames of 256 bytes (iggy-current.md).
+"""``iggy://`` to a server of the current generation: the same commands in frames with 256-byte heads (iggy-current.md).
 
-A server of this generation waits for the rest of a frame when a classic one would respond to a short request. So it is
-found by its silence, and by its response to a ping of its own over another connection.
+Such a server takes a short classic request for the beginning of a frame, and waits for the rest. So it is recognised by
+its silence, and by its response to a ping in its own framing over another connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...model.run import Run
 from ...model.version import __version__
 
 PROBE_S: Final = 3.0
-"""A classic server has responded within this time; one that has not is probed in the current way as well."""
+"""A classic server responds within this time; a silent server is tried in the current framing as well."""
 _RESULT_BYTES: Final = 12
 _U32: Final = struct.Struct("<I")
 
@@ -57,7 +57,7 @@ class CurrentFrames:
         return self._frame(operation, body, request, code if operation == READ else 0)
 
     def receive(self, take: Callable[[int], bytearray], bytes_max: int) -> tuple[int, bytearray]:
-        """Return status and body of the next reply; RemoteError if the server ends the connection."""
+        """Return status and body of the next response. Raises RemoteError if the server closes the connection."""
         facts = parse_reply_header(memoryview(take(HEADER_BYTES)))
         if facts.kind == EVICTION:
             raise RemoteError(f"the Iggy server ended the connection: {Eviction(facts.reason).name.lower()}")
@@ -77,17 +77,17 @@ class CurrentFrames:
         return int(_U32.unpack_from(body, _RESULT_BYTES - _U32.size)[0]), bytearray()
 
     def register(self, user: tuple[str, str]) -> bytes:
-        """Return the frame that logs in; ``accept`` takes what it gives."""
+        """Return the frame of a login; ``accept`` handles the response."""
         words = "lading", __version__, *user
         body = U32.write(V_0_11.number) + b"".join(map(SHORT_TEXT.write, words)) + U32.write(0)
         return self._frame(REGISTER, body, 0, 0)
 
     def accept(self, body: bytearray) -> None:
-        """Go on in the session that a login gave."""
+        """Use the session of a login's response from now on."""
         self._session = U64.read(memoryview(body), 4)[0]
 
     def _frame(self, operation: int, body: bytes, request: int, code: int) -> bytes:
-        # operations on partitions, from SEND on, have none
+        # operations on partitions, from SEND on, have no result
         checksum = 0 if operation == READ or operation >= SEND else hash_bytes(body)
         head = request_header(
             self._client, len(body), operation, checksum=checksum, request=request, session=self._session, code=code
@@ -96,7 +96,7 @@ class CurrentFrames:
 
 
 def speaks_current(connect: Callable[[float], socket.socket], timeout_s: float) -> bool:
-    """Return whether a server responds to a ping of the current Iggy, over a new connection by ``connect``."""
+    """Return whether a server responds to a ping of the current framing, over a new connection by ``connect``."""
     try:
         with connect(timeout_s) as connection:
             connection.sendall(request_header(os.urandom(16), 0, READ, request=1, code=PING))
@@ -113,12 +113,12 @@ def speaks_current(connect: Callable[[float], socket.socket], timeout_s: float) 
 
 
 def read_batches(body: bytearray, start: int) -> tuple[Run, int | None]:
-    """Return polled batches as a Run, and the offset of the first message whose XXH3-64 does not hold, or None."""
+    """Return polled batches as a Run, and the offset of the first message whose XXH3-64 does not match, or None."""
     run = messages.find_batches(body, start)
     for chunk in run.chunks:
         part = run.region[int(chunk[BODY_START]) : int(chunk[BODY_END])]
         first, end = int(chunk[BASE_OFFSET]), int(chunk[LAST_OFFSET]) + 1
-        # a batch of which the first messages were cut off keeps its base offset
+        # a batch whose first messages were cut off keeps its base offset
         base = U64.read(part.data, layout.BASE_OFFSET)[0]
         found = np.empty((int(chunk[COUNT]), 3), np.int64)
         kernels = engine.select(messages.STORED_KERNEL_MODULE, stored_fallback, part.size)

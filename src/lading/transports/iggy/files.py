@@ -78,10 +78,10 @@ class IggyFilesTransport:
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Whole pieces of one segment, mapped, not copied, if they have states; nothing comes while it waits.
+        """Return whole parts of one segment, mapped and not copied unless they have states; no message arrives during a
+        wait.
 
-        Messages whose CRC-32 does not match are among them, for the reader to judge; ``damaged`` lists those that
-        cannot be read.
+        Messages whose CRC-32 does not match are among them, for the reader to check; ``damaged`` lists unreadable ones.
         """
         log = self._topic(topic).partition(partition)
         runs, end = log.read(offset, max_bytes)
@@ -156,10 +156,10 @@ class TopicDirectory:
 
 
 class SegmentFile:
-    """One ``.log`` file, mapped, and the pieces that can be read of it."""
+    """One ``.log`` file, mapped, and the parts of it that can be read."""
 
     def __init__(self, path: Path, end_offset: int | None) -> None:
-        """Map a file; ``end_offset`` is the start of the next one, None for the last, whose index gives it."""
+        """Map a file; ``end_offset`` is the start of the next one, None for the last file, whose index has it."""
         self.path = path
         self.first_offset = int(path.stem)
         self.size_bytes = path.stat().st_size
@@ -179,7 +179,7 @@ class SegmentFile:
         return int(self.chunks[-1, LAST_OFFSET]) + 1 if len(self.chunks) else self.first_offset
 
     def read(self, number: int) -> list[Run]:
-        """Return the messages of a piece: one run, none if they cannot be read; the fault is logged once."""
+        """Return the messages of a part: one run, or none if they cannot be read; the fault is logged once."""
         piece = self.chunks[number]
         run = read_piece(self.region, piece, has_states=self.has_states)
         damaged = find_damaged(run)
@@ -195,7 +195,7 @@ class SegmentFile:
 
     @staticmethod
     def _salvage(run: Run) -> list[Run] | None:
-        """Return the intact messages of a piece that does not decode; None if it does, wrong payloads and all."""
+        """Return the intact messages of a part that cannot be decoded; None if it can, even with wrong payloads."""
         try:
             for _ in decode(run, ScanRequest(carrier=False)):
                 pass
@@ -240,7 +240,7 @@ class IggyPartitionFiles:
         return self._opened
 
     def read(self, offset: int, max_bytes: int) -> tuple[list[Run], int]:
-        """Return runs of about ``max_bytes`` from an offset on, and the offset to go on from."""
+        """Return runs of about ``max_bytes`` from an offset on, and the offset at which to continue."""
         for number, segment in enumerate(self._segments):
             following = self._segments[number + 1] if number + 1 < len(self._segments) else None
             segment_end = segment.end_offset if following is None else following.first_offset
@@ -254,7 +254,7 @@ class IggyPartitionFiles:
                 runs += segment.read(piece)
                 end = int(segment.chunks[piece, LAST_OFFSET]) + 1
                 size_bytes += int(segment.chunks[piece, BODY_END] - segment.chunks[piece, BODY_START])
-            # what is missing before the next segment is lost
+            # messages missing before the next segment are lost
             return runs, max(end, segment_end)
         return [], max(offset, 0)
 

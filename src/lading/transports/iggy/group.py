@@ -64,7 +64,7 @@ class IggyMembership:
         return self.generation != before
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """Behind the message consumed last, None if nothing was stored."""
+        """Return the offset after the last consumed message, None if nothing was stored."""
         keeper = self._fetch_stored_offset(lambda _release: self._keeper, topic, partition)
         stored = keeper, self._fetch_stored_offset(self._consumer, topic, partition)
         consumed = max((offset for offset in stored if offset is not None), default=None)

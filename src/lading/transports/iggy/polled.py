@@ -31,7 +31,7 @@ class Polled:
     run: Run
     size_bytes: int
     damaged: int | None = None
-    """The offset of the first message whose checksum does not hold, if it covers more than the payload."""
+    """The offset of the first message whose checksum does not match, if that covers more than the payload."""
 
     @property
     def count(self) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SEND: Final = 101
 REQUEST_MESSAGES_MAX: Final = 10_000
-"""Messages of one request; more gain nothing and keep others waiting."""
+"""Messages of one request; larger requests gain nothing and make others wait."""
 
 REQUEST_BYTES_WANTED: Final = 1 << 20
 """A request's payloads stay below this unless one message is larger."""
@@ -50,7 +50,9 @@ def encode_send(release: Release, place: tuple[str, str], partition: int | None,
 
 
 def requests(batch: pa.RecordBatch, release: Release = UNTOLD) -> Iterator[pa.RecordBatch]:
-    """Slices of the batch, in order, each within what one request to a server of ``release`` may hold (iggy.md A6)."""
+    """Return slices of the batch, in order, each small enough for one request to a server of ``release``
+    (iggy.md A6).
+    """
     import numpy as np
     import pyarrow.compute as pc
 
@@ -69,7 +71,7 @@ def requests(batch: pa.RecordBatch, release: Release = UNTOLD) -> Iterator[pa.Re
             int(np.searchsorted(payloads, payloads_before + REQUEST_BYTES_WANTED, "right")),
             start + REQUEST_MESSAGES_MAX,
         )
-        # one message alone is within the limits, the carrier saw to that
+        # a single message is within the limits, as its carrier was made for them
         end = min(max(end, start + 1), batch.num_rows)
         if origins is not None:
             times_us, are_given = origins
@@ -90,9 +92,10 @@ def _origins(batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def _count_expressible(times_us: NDArray[np.int64], are_given: NDArray[np.bool_]) -> int:
-    """Return for how many messages, from the first on, one batch of the current format can hold the origin times.
+    """Return for how many of the first messages one batch of the current format can hold the origin times.
 
-    It has the first message's, and by how much the others are later (iggy-current.md B4).
+    A batch has the first message's time and the differences of the others, which must not be negative (iggy-current.md
+    B4).
     """
     first = times_us[0]
     apart = (times_us < first) | (times_us > first + current_layout.DELTA_MAX) | (are_given != are_given[0])

@@ -1,4 +1,4 @@
-"""Find the release of a real Iggy server that asks for a login, from the figures that it reports about itself.
+"""The release of a real Iggy server that requires a login, found from the statistics that it reports.
 
 Requests of 0.0.40 go first to every server of the classic framing: a server of that generation, or Lading, responds to
 them, and all later ones respond that a login is needed, and change nothing.
@@ -23,10 +23,10 @@ from ...model.protocol import Capabilities
 from .current import CURRENT
 
 LOGGING_IN: Final = BY_NAME["0.10"]
-"""The release whose login is sent: earlier servers read over what they do not know of it."""
+"""The release whose login is sent: earlier servers ignore the fields that they do not know."""
 
 WIRE_FORMS: Final[Mapping[str, WireForm]] = {"0.7": FORM_0_7, "0.8": FORM_0_8, "0.9": FORM_0_9, "0.10": FORM_0_9}
-"""Form of messages in sends and polls of the releases after 0.6; those of the others are classic ones."""
+"""Form of messages in sends and polls, for releases after 0.6; earlier releases use classic messages."""
 
 _SENT: Final[Mapping[str, Capabilities]] = {
     **dict.fromkeys(WIRE_FORMS, replace(SENT, origin_time=True)), CURRENT.name: CURRENT_SENT
@@ -34,13 +34,13 @@ _SENT: Final[Mapping[str, Capabilities]] = {
 
 
 def facts_sent_to(release: Release, *, keeps_order: bool) -> Capabilities:
-    """Return which facts of a message a server of ``release`` takes; ``keeps_order`` of headers."""
+    """Return the facts of a message that a server of ``release`` keeps; ``keeps_order`` is about headers."""
     facts = _SENT.get(release.name, SENT)
     return facts if keeps_order else replace(facts, order=False)
 
 
 _LADING: Final = re.compile(rb"\(Lading [^ ()]+ for clients of ([0-9.]+)\)")
-"""Behind the version of the kernel, which the responses of all releases have."""
+"""The text after the kernel version in a response, by which Lading is recognised in all releases."""
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
@@ -54,16 +54,16 @@ def find_release(name: str) -> Release:
 
 
 def release_of_lading(stats: bytes | bytearray) -> Release | None:
-    """Return the release that a listener of Lading's assumes for a client, from its ``stats`` response in any layout.
+    """Return the release that Lading's listener assumes for its clients, from its ``stats`` response in any layout.
 
-    None if another server sent it.
+    Returns None for the response of another server.
     """
     match = _LADING.search(stats)
     return None if match is None else BY_NAME.get(match[1].decode())
 
 
 def release_of_stats(body: bytes | bytearray) -> Release | None:
-    """Return the release of a server from its ``stats`` response; None if that does not say it."""
+    """Return the release of a server from its ``stats`` response; None if the response does not show it."""
     if (lading := release_of_lading(body)) is not None:
         return lading
     row = BY_NAME["0.6"].commands.row_by_code[10]
@@ -85,7 +85,7 @@ _LATER_REASONS: Final[Mapping[int, Reason]] = {
     5004: Reason.GROUP_EXISTS,
     5006: Reason.GROUP_MEMBER_NOT_FOUND,
 }
-"""Codes of groups have moved since they have names."""
+"""Error codes that moved when groups got names."""
 
 
 def reason_of(status: int, release: Release) -> Reason | None:
@@ -94,7 +94,7 @@ def reason_of(status: int, release: Release) -> Reason | None:
 
 
 def describe_status(status: int, release: Release) -> str:
-    """Return what a status of a server of ``release`` is called."""
+    """Return the name of a status of a server of ``release``."""
     return (release.has_names and NAMES.get(status)) or name_of(status)
 
 

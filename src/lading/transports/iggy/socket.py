@@ -25,7 +25,7 @@ from .current import CURRENT, PROBE_S, CurrentFrames, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_lading, release_of_stats
 
 UNAUTHENTICATED: Final = 40
-"""Error of servers with users before a login."""
+"""The error of a server with users before a login."""
 _MISSING: Final = {
     c.GetStream: Reason.STREAM_NAME_NOT_FOUND,
     c.GetTopic: Reason.TOPIC_NAME_NOT_FOUND,
@@ -35,7 +35,7 @@ _MISSING: Final = {
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 ANSWER_BYTES_MAX: Final = REQUEST_BYTES_MAX
-"""No memory is taken for a longer response, whatever its length field says."""
+"""A longer response is refused without allocating memory for it."""
 
 
 class AnswerTooLarge(RemoteError):
@@ -47,7 +47,7 @@ class ConnectionBroken(Unreachable):
 
 
 class CurrentServer(RemoteError):
-    """The server waits for more of a classic request: it speaks the current way, and has done nothing."""
+    """The server waits for more bytes of a classic request: it uses the current framing, and has done nothing."""
 
 
 class IggyRefusal(RemoteError, Refusal):
@@ -60,24 +60,24 @@ class IggyRefusal(RemoteError, Refusal):
 
 
 class ReleaseChanged(Exception):
-    """The server came back as one of another release; nothing of the request was sent."""
+    """The server restarted as one of another release; nothing of the request was sent."""
 
 
 Request = Command | SyncGroup
 Asked = Request | Callable[[Release], Request]
-"""A request, or what gives the one that a server of a release understands."""
+"""A request, or a function that returns the request for a server of a release."""
 
 
 class IggySocket:
     """A connection that is made when first used and made again after it broke.
 
-    A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
-    pauses when the connection breaks; a server that never responded at all is Unreachable at once. ``connections``
-    counts how often it was made: group membership ends with each.
+    A request that may safely be repeated (``again=True``) is repeated ``retries`` times with doubling, jittered pauses
+    when the connection breaks; a server that never responded at all is Unreachable at once. ``connections`` counts how
+    often it was made: group membership ends with each.
 
-    ``release`` is that of the server. If it is None it is found out for each connection, since a server may come back
-    as another one: 0.0.40 until the server asks for a login, or says that it is Lading's and of which release its
-    clients are. To a later one the connection logs in as ``user`` when it is made. With ``tls`` it is encrypted.
+    ``release`` is the server's. If it is None it is determined for each connection, since a server may restart with
+    another release: it is 0.0.40 until the server requires a login, or says that it is Lading and which release it
+    serves. With a later release the connection logs in as ``user`` when it is made. With ``tls`` it is encrypted.
     """
 
     def __init__(
@@ -104,21 +104,21 @@ class IggySocket:
         self._socket: socket.socket | None = None
         self.release = release or UNTOLD
         self._is_given = release is not None
-        """Whether the release is not to be found out."""
+        """Whether the release was given, and is not determined."""
         self._user = user
         self._tls = tls
         self._framing = CurrentFrames() if release is CURRENT else None
-        """None: frames are classic."""
+        """The frames of the current generation; None for classic ones."""
 
     def request(self, asked: Asked, *, again: bool) -> bytearray:
-        """Send a request and return the body of the response, which is in the form of ``release`` as it is then.
+        """Send a request and return the body of the response, in the form of ``release`` as it is then.
 
-        Raises IggyRefusal or RemoteError for a status that is an error, else Unreachable.
+        Raises IggyRefusal or RemoteError for an error status, Unreachable if no response comes.
         """
         return self._request(asked, again)[1]
 
     def _request(self, asked: Asked, again: bool) -> tuple[Request, bytearray]:
-        """Return the body of the response as well as what was asked in the end."""
+        """Return the body of the response, and the request that was sent in the end."""
         sent: list[Request] = []
 
         def encode(release: Release) -> bytes:
@@ -133,7 +133,7 @@ class IggySocket:
         except IggyRefusal as refusal:
             if refusal.code != UNAUTHENTICATED or self._is_given:
                 raise
-            # users were set up since it was connected, and nothing was done: the next connection logs in
+            # users were set up after it connected, and nothing was done: the next connection logs in
             self.close()
             body = self._request_body(name, encode, again)
         return sent[0], body
@@ -141,7 +141,7 @@ class IggySocket:
     def request_frame(self, name: str, frame: bytes, release: Release, *, again: bool) -> bytearray:
         """Send a request that is encoded as a frame for ``release`` and return the body of the response.
 
-        ``name`` is what errors call it. Raises ReleaseChanged if the server is of another release by now, else as
+        Errors use ``name`` for it. Raises ReleaseChanged if the server has another release by now, otherwise as
         ``request`` does.
         """
 
@@ -159,7 +159,7 @@ class IggySocket:
         return body
 
     def _refusal(self, name: str, status: int) -> RemoteError:
-        """Return the error that says what a status other than 0 means."""
+        """Return the error for a status other than 0."""
         if status == UNAUTHENTICATED:
             return IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
         meaning = describe_status(status, self.release)
@@ -178,14 +178,14 @@ class IggySocket:
         return self.release.commands.parse_response(command, body)
 
     def _introduce(self) -> socket.socket:
-        """Return a new connection on which requests may follow: the release is known, and the user is logged in."""
+        """Return a new connection that is ready for requests: the release is known, and the user is logged in."""
         if self._is_given:
             connection = self._open()
             if self.release.has_names:
                 self._log_in(connection, self.release)
             return connection
         if self._framing is not None:
-            # it was of the current generation, which is silent when it is asked in the classic way
+            # it was of the current generation, which does not respond to classic requests
             connection = self._open()
             connection.settimeout(min(PROBE_S, self._timeout_s))
             try:
@@ -203,11 +203,13 @@ class IggySocket:
             return connection
 
     def _ask_release(self, connection: socket.socket) -> socket.socket:
-        """Ask the server what it is, and log in if it asks for that; RemoteError if it does not say."""
+        """Find out the server's release, and log in if it requires that. Raises RemoteError if the release cannot be
+        found.
+        """
         connection.sendall(UNTOLD.commands.encode_request(c.Stats()))
         status, body = self._receive_response(connection, self._probe(connection))
         if status == UNAUTHENTICATED:
-            # nothing was done: say who asks, and ask in the words of the server
+            # nothing was done: log in, and repeat the request in the server's layout
             self._log_in(connection, LOGGING_IN)
             status, body = self._exchange(connection, LOGGING_IN.commands.encode_request(c.Stats()))
             found = None if status else release_of_stats(body)
@@ -221,24 +223,24 @@ class IggySocket:
         self.release = UNTOLD
         if status:
             raise self._refusal("stats", status)
-        # a listener of Lading's may be set to a release whose bytes are other ones, and asks for no login
+        # a listener of Lading may be set to a release with other bytes, and requires no login
         self.release = release_of_lading(body) or UNTOLD
         return connection
 
     def _probe(self, connection: socket.socket) -> bytes:
-        """Return the first byte of the server's first response, or none if that takes long.
+        """Return the first byte of the server's first response, or nothing if that takes long.
 
-        CurrentServer if it leaves a classic request unanswered, and speaks the current way.
+        Raises CurrentServer if it does not respond to a classic request, but to the current framing.
         """
         wait_s = min(PROBE_S, self._timeout_s)
         connection.settimeout(wait_s)
         try:
-            # what is readable on an encrypted connection may be no response
+            # readable bytes on an encrypted connection need not be a response
             first = connection.recv(1)
         except TimeoutError:
             first = b""
             if speaks_current(self._connect, wait_s):
-                # Lading speaks both, and if it was busy or just starting, it has responded to both by now
+                # Lading supports both framings; if it was busy or just starting, it has responded to both by now
                 connection.settimeout(wait_s / 10)
                 try:
                     first = connection.recv(1)
@@ -306,7 +308,7 @@ class IggySocket:
                     raise self._unreachable(failure, again) from None
             except BaseException:
                 if sent:
-                    # half a response may be left in the connection
+                    # half a response may still be on the connection
                     self.close()
                 raise
             time.sleep(pause_s * random.uniform(0.5, 1.0))
@@ -370,7 +372,7 @@ class IggySocket:
         return ConnectionBroken(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
 
     def _tls_advice(self, failure: OSError) -> str:
-        """Return what to do about a server that takes a connection, and closes it on the first request."""
+        """Return advice about a server that accepts a connection and closes it on the first request."""
         is_closed = self._tls is None and isinstance(failure, ConnectionResetError | BrokenPipeError)
         return "; if it is one for TLS, set tls or ca_file" if is_closed else ""
 

@@ -46,7 +46,7 @@ class IggyStates:
         return found
 
     def count(self, topic: str) -> list[dict[str, Any]]:
-        """Return per ``partition`` its offsets, and how many messages are in which state."""
+        """Return for each ``partition`` its offsets, and the number of messages in each state."""
         rows = []
         for part in self._topic(topic).partitions:
             counts = dict.fromkeys((state.word for state in State), 0)
@@ -81,7 +81,7 @@ class IggyStates:
         return _progress(self._ask(SetStates(*place, partition + 1, state, dry_run, reason, ranges)))
 
     def _put_in_topic(self, topic: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Set states in the next partition of the document, and return the ranges left in it and in the others."""
+        """Set states in the next partition of the document, and return the remaining ranges in it and in the others."""
         left: dict[str, Sequence[int]] = document.get("ranges") or {
             str(part.number): (part.first_offset, part.end_offset) for part in self._topic(topic).partitions
         }
@@ -95,10 +95,11 @@ class IggyStates:
         return {name: done[name] for name in ("seen", "matched", "changed")} | {"ranges": ranges, "done": not ranges}
 
     def _ask(self, command: GetStates | SetStates | SetStatesWhere) -> Any:
-        """Return the response; LocalError if the server does not know the command.
+        """Return the response. Raises LocalError if the server does not know the command.
 
         Iggy's own server closes the connection then. A server that closes it twice and responds to a ping in between
-        does not know the command. Asking twice is harmless: messages that have the state already are not set again.
+        does not know the command. Repeating the request is harmless: messages that have the state already are not set
+        again.
         """
         validate(command)
         for _ in range(_TRIES):

@@ -14,7 +14,7 @@ from .socket import IggyRefusal, IggySocket
 
 _EXISTS: Final = (Reason.STREAM_ID_EXISTS, Reason.STREAM_NAME_EXISTS)
 ID_TRIES: Final = 8
-"""Another client may take the id that was free a moment ago; another one is tried at most this many times."""
+"""How often another id is tried: other clients may take an id that was free a moment ago."""
 
 
 class IggyStreams:

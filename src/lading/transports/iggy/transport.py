@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 POLL_MESSAGES_MAX: Final = 100_000
 MESSAGE_BYTES_GUESS: Final = 1_000
-"""Assumed size of a message until some of its topic were seen."""
+"""Assumed size of a message until some messages of its topic are known."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.05
 _READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 0)
 _LATER_READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 1)
-"""Servers after 0.0.40 take no consumer 0; nothing is stored for this one."""
+"""The consumer of reads: servers after 0.0.40 refuse consumer 0. Nothing is stored for this one."""
 _NOT_FOUND: Final = (
     Reason.STREAM_ID_NOT_FOUND,
     Reason.STREAM_NAME_NOT_FOUND,
@@ -65,9 +65,9 @@ class IggyTransport:
     Options: ``timeout_s`` one response may take; ``retries`` of requests that may be repeated (not sends: the server
     cannot recognize a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the
     generation does: their order then travels by carrier for messages with two or more; ``release`` of the server, such
-    as "0.9", which is found out otherwise, except that 0.0.30 must be named; ``username`` with ``password`` or
-    ``password_file`` for those that ask for a login; ``tls``, with ``ca_file`` (a file of certificates to trust besides
-    the system's), ``certificate_file`` and ``key_file`` (the client's own certificate).
+    as "0.9", which is determined otherwise, except that 0.0.30 must be given; ``username`` with ``password`` or
+    ``password_file`` for servers that require a login; ``tls``, with ``ca_file`` (a file of certificates to trust
+    besides the system's), ``certificate_file`` and ``key_file`` (the client's own certificate).
     """
 
     idempotent = False
@@ -112,15 +112,15 @@ class IggyTransport:
     # topics
 
     def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
-        """Return all topics with their partitions; only those of the URL's stream, if it names one.
+        """Return all topics with their partitions; if the URL names a stream, only the topics of it.
 
-        With ``wanted`` those whose flat name is wanted: each takes a request.
+        With ``wanted`` only those whose flat name is wanted, as each takes a request.
         """
         found: list[TopicMeta | None] = []
         for stream in self._streams.list_all():
             if self._stream in (None, stream.name):
                 topics: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream.name))
-                # one that was listed may be deleted by now
+                # a listed topic may have been deleted by now
                 found += [
                     self._find((stream.name, topic.name))
                     for topic in topics
@@ -140,9 +140,9 @@ class IggyTransport:
         raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create ``stream.topic`` and its stream; a plain name in the URL's stream, else in ``default``.
+        """Create ``stream.topic`` and its stream; a plain name is created in the URL's stream, else in ``default``.
 
-        Refusal TOPIC_NAME_EXISTS if it is, LocalError for a name that Iggy would store as another one.
+        Raises Refusal TOPIC_NAME_EXISTS if it exists, LocalError for a name that Iggy would store as another one.
         """
         stream, topic = split_new_name(name)
         if self._stream is not None and "." not in name:
@@ -196,9 +196,9 @@ class IggyTransport:
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Messages from ``offset`` on, as many as should make ``max_bytes`` by what messages of the topic weigh.
+        """Return messages from ``offset`` on: about as many as make ``max_bytes``, by the size of the topic's messages.
 
-        The server cannot wait for new ones: with ``wait_ms`` it is asked again, at most twenty times a second.
+        The server cannot wait for messages: with ``wait_ms`` requests are repeated, at most twenty times a second.
         """
         deadline = time.monotonic() + wait_ms / 1000
         pause_s = FIRST_WAIT_S
@@ -213,7 +213,7 @@ class IggyTransport:
         if not answer.count:
             return FetchResult(topic, partition, [], offset, self._first.get(where, 0), self._ends.get(where, offset))
         if answer.first > offset:
-            # a gap: what lies before the first kept message is gone
+            # a gap: messages before the first kept one were deleted
             self._first[where] = self._one(topic, partition, Strategy(PollingKind.FIRST)).first
         end = answer.last + 1
         self._ends[where] = max(self._ends.get(where, 0), end)
@@ -256,10 +256,10 @@ class IggyTransport:
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
     ) -> SendResult:
-        """Send in requests that the server's limits allow, in order; it does not say at which offsets.
+        """Send in requests within the server's limits, in order; the server does not report offsets.
 
-        If the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending the
-        same batch object again continues after the requests that were confirmed. Iggy does not compress.
+        If the connection breaks, the outcome of the present request is unknown, and it is not repeated here. Sending
+        the same batch object again continues after the requests that were confirmed. Iggy does not compress.
         """
         from ..fitting import fill_missing_columns, fit_to_target
         from .sending import encode_send, requests
@@ -274,7 +274,7 @@ class IggyTransport:
             while done < batch.num_rows:
                 release = self._socket.release
                 rest = fit_to_target(fill_missing_columns(batch.slice(done)), self.capabilities, "Iggy", strict=strict)
-                # what is left goes to the server as it is by now
+                # the remaining messages are encoded for the release that the server has now
                 with suppress(ReleaseChanged):
                     for part in requests(rest, release):
                         frame = encode_send(release, place, partition, part)
@@ -287,15 +287,15 @@ class IggyTransport:
         return SendResult(batch.num_rows)
 
     def partition_of_key(self, key: bytes, partitions: int) -> int:
-        """Return the partition, counted from 0, that clients of the server's release choose for a messages key."""
+        """Return the partition, counted from 0, that clients of the server's release choose for a key."""
         return _partition_of_key(self._socket.release, key, partitions)
 
-    # states, at Lading's own server
+    # states, on Lading's own server
 
     def states(
         self, topic: str, partition: int, *, first: int = 0, end: int | None = None
     ) -> list[tuple[int, int, State]]:
-        """Ranges (first, end, state) of messages that are not available; LocalError at an Iggy server."""
+        """Return ranges (first, end, state) of messages that are not available. Raises LocalError at an Iggy server."""
         return self._states.list_ranges(topic, partition, first, end)
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
@@ -306,13 +306,15 @@ class IggyTransport:
         return self._states.put(topic, document, partition)
 
     def state_counts(self, topic: str) -> list[dict[str, Any]]:
-        """Per ``partition`` its offsets and ``states``: word -> number of messages; LocalError at an Iggy server."""
+        """Return for each ``partition`` its offsets and ``states``: word -> number of messages. Raises LocalError at an
+        Iggy server.
+        """
         return self._states.count(topic)
 
     # groups
 
     def join(self, group: str, topics: Sequence[str]) -> IggyMembership:
-        """Become a member of the group, see ``iggy.group``; over a connection of its own."""
+        """Become a member of the group over a connection of its own; see ``iggy.group``."""
         places = {self.topic(name).name: self._place(name) for name in topics}
         return IggyMembership(self._connection(), group, places)
 
@@ -365,7 +367,7 @@ class IggyTransport:
     def _partition(self, name: str, info: PartitionInfo) -> PartitionMeta:
         """Return the bounds of a partition.
 
-        The current offset is 0 with one message and also with none, so the count decides. Fewer messages than offsets
+        The current offset is 0 with one message and also without any, so the count decides. Fewer messages than offsets
         mean that the first ones were deleted.
         """
         where = (name, info.id - 1)
@@ -400,7 +402,7 @@ class IggyTransport:
         )
 
     def _poll_sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
-        """Poll about ``max_bytes``; fewer messages if the response would be larger than a client takes."""
+        """Poll about ``max_bytes``; fewer messages if the response would be larger than a client accepts."""
         weight = self._message_bytes.get(topic, MESSAGE_BYTES_GUESS)
         count = max(1, min(max_bytes // weight, max_messages or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX))
         while True:

@@ -17,7 +17,7 @@ from .socket import KafkaSecurity, KafkaSocket
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 SHORT_PAUSE_S: Final = 0.5
-"""The longest pause of a client that has little patience: a cluster that comes back is noticed soon."""
+"""The longest pause of a client with little patience, so that it soon notices when a cluster is back."""
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators: the kinds of keys that FindCoordinator takes."""
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class KafkaCluster:
         self.patience_s = patience_s
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
-        """Return what some broker knows of topics (None: of all), brokers and leaders; remembered for ``leader``."""
+        """Return what a broker knows about topics (None: about all), brokers and leaders; remembered for ``leader``."""
         wanted = None if topics is None else [{"name": name} for name in topics]
 
         def ask() -> Any:
@@ -119,7 +119,7 @@ class KafkaCluster:
         return self.retry(ask)
 
     def ask_each(self, api: str, **fields: Any) -> Iterator[Any]:
-        """Yield the response of each broker, for what none of them knows alone."""
+        """Yield the response of each broker, for questions that no broker alone can respond to."""
         self.metadata([])
         for address in list(self._brokers.values()):
 
@@ -148,7 +148,9 @@ class KafkaCluster:
         self._leaders.pop(topic, None)
 
     def at_leader(self, topic: str, partition: int, ask: Callable[[KafkaSocket], T]) -> T:
-        """Return what ``ask`` makes of the connection to the leader; repeated at the next one if leaders change."""
+        """Return the result of ``ask`` with the connection to the leader; repeated at the next one if
+        leaders change.
+        """
 
         def once() -> T:
             try:
@@ -171,7 +173,9 @@ class KafkaCluster:
         return self._socket(self._coordinators[kind, key])
 
     def at_coordinator(self, kind: int, key: str, ask: Callable[[KafkaSocket], T]) -> T:
-        """Return what ``ask`` makes of the connection to the coordinator; once more at the next one if that changes."""
+        """Return the result of ``ask`` with the connection to the coordinator; repeated at the next one if
+        that changes.
+        """
 
         def once() -> T:
             try:
@@ -183,7 +187,9 @@ class KafkaCluster:
         return self.retry(once)
 
     def retry(self, ask: Callable[[], T]) -> T:
-        """Return what ``ask`` gives, repeated after pauses while connections break or brokers say it may help."""
+        """Return the result of ``ask``, repeated after pauses while connections break or brokers report a retriable
+        error.
+        """
         pause_s = FIRST_PAUSE_S
         broken_left = self.reconnects
         end_s = self.begin_patience()
@@ -201,16 +207,16 @@ class KafkaCluster:
         raise AssertionError("the last attempt returns or raises")
 
     def begin_patience(self) -> float:
-        """Return the time until which a request that begins now is repeated, for ``is_over``."""
+        """Return the time until which a request that begins now may be repeated, for ``is_over``."""
         return time.monotonic() + self.patience_s
 
     @staticmethod
     def is_over(end_s: float) -> bool:
-        """Return whether that time has passed."""
+        """Return whether that time is over."""
         return time.monotonic() >= end_s
 
     def shorten(self, pause_s: float) -> float:
-        """Return a pause before the next attempt: shorter if this connection's patience is limited."""
+        """Return the pause before the next attempt, shortened if this connection's patience is limited."""
         return pause_s if math.isinf(self.patience_s) else min(pause_s, SHORT_PAUSE_S)
 
     @staticmethod
@@ -220,13 +226,13 @@ class KafkaCluster:
         return min(2 * pause_s, LONGEST_PAUSE_S)
 
     def unreachable(self, failure: OSError) -> Unreachable:
-        """Return the error for a connection that broke and did not come back."""
+        """Return the error for a connection that broke and could not be made again."""
         cause = explain_failure(failure)
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
             if isinstance(failure, ssl.SSLError):
                 return Unreachable(f"the Kafka broker at {places}: TLS failed: {cause}")
-            # a broker that hung up is at least listening
+            # a broker that closes the connection is at least listening
             advice = "" if isinstance(failure, ConnectionResetError) else "; check that one is listening there"
             return Unreachable(f"no Kafka broker reachable at {places} ({cause}){advice}")
         if isinstance(failure, TimeoutError):
@@ -237,7 +243,7 @@ class KafkaCluster:
         )
 
     def interrupt(self) -> None:
-        """End what another thread waits for in these connections."""
+        """Interrupt another thread that waits in these connections."""
         for connection in list(self._sockets.values()):
             connection.interrupt()
 
@@ -272,7 +278,7 @@ class KafkaCluster:
         return answer
 
     def _any(self, ask: Callable[[KafkaSocket], T]) -> T:
-        """Return the response of the first broker that gives one: those with a connection first."""
+        """Return the response of the first broker that responds; brokers with a connection are tried first."""
         known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
         known.sort(key=lambda address: not (address in self._sockets and self._sockets[address].open))
         failed: OSError = ConnectionError("no address is known")

@@ -22,7 +22,7 @@ _LOST: Final = (errors.UNKNOWN_MEMBER, errors.FENCED_MEMBER_EPOCH, errors.GROUP_
 
 
 class MemberLost(Exception):
-    """The coordinator does not have the member any more: its partitions are others', and it has to join again."""
+    """The coordinator does not have the member any more: others have its partitions, and it has to join again."""
 
 
 class HeartbeatResult(NamedTuple):
@@ -31,7 +31,7 @@ class HeartbeatResult(NamedTuple):
     epoch: int
     interval_s: float
     partitions: frozenset[int] | None
-    """The partitions that the member may read, None if they are as before."""
+    """The partitions that the member may read, None if they are unchanged."""
 
 
 def send_heartbeat(

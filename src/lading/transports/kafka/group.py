@@ -1,8 +1,8 @@
 """Membership in a consumer group of a Kafka cluster, by the classic group protocol (kafka.md 3).
 
-A thread with connections of its own keeps the member alive and takes part in every rebalance; the reader's thread
-learns of it through ``changing``. Partitions are given up before each rebalance (the eager way), so that members of
-any client can be in the same group: range, roundrobin and cooperative-sticky are offered.
+A thread with connections of its own keeps the member alive and takes part in every rebalance; the reader's thread is
+notified through ``changing``. Partitions are given up before each rebalance (eager rebalancing), so that members of any
+client can be in the same group: range, roundrobin and cooperative-sticky are offered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .offsets import to_epoch
 from .socket import KafkaSocket
 
 HEARTBEATS_A_SESSION: Final = 3
-"""Heartbeats within one session time-out; in any case one every HEARTBEAT_S."""
+"""Heartbeats within one session time-out; but at least one every HEARTBEAT_S."""
 HEARTBEAT_S: Final = 3.0
 TOPICS_S: Final = 30.0
 """Interval at which the leading member checks whether topics have more partitions."""
@@ -67,8 +67,8 @@ class _Joined:
 class KafkaMembership:
     """A member; its methods are for one thread, the reader's.
 
-    Made when the group gave it partitions for the first time, at the latest after ``cluster.timeout_s``: other members
-    that are slow to let go are waited for in the background. KafkaError for a group that cannot be joined.
+    It is created once the group has assigned it partitions, at the latest after ``cluster.timeout_s``: if other members
+    release theirs slowly, it waits for them in the background. Raises KafkaError for a group that cannot be joined.
     """
 
     def __init__(self, cluster: KafkaCluster, group: str, topics: Sequence[str], timing: Timing) -> None:
@@ -93,9 +93,10 @@ class KafkaMembership:
         return self._member.has_change
 
     def heartbeat(self) -> bool:
-        """Say that messages are still read, give partitions up or take new ones; True when the assignment changed.
+        """Note that messages are still read, and release or take over partitions; return True if the assignment
+        changed.
 
-        The broker hears of the member from its thread; an error there is raised here.
+        The thread sends the heartbeats to the broker; its errors are raised here.
         """
         joined, changed = self._member.poll_assignment()
         if changed:
@@ -122,7 +123,7 @@ class KafkaMembership:
         return self._cluster.at_coordinator(GROUP, self._group, ask)
 
     def store(self, topic: str, partition: int, position: Position) -> None:
-        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        """Store the group's position. Raises Refusal STALE_GENERATION after the partition went to another member."""
         joined = self._joined
         if joined is None or (topic, partition) not in self.partitions:
             raise self._stale(topic, partition)
@@ -150,7 +151,7 @@ class KafkaMembership:
         self._left, self.partitions = True, []
         member = self._member.end()
         if member:
-            # a leave that does not arrive does no harm: the broker drops a silent member by itself
+            # a leave that does not arrive is harmless: the broker removes a silent member by itself
             with suppress(LadingError):
                 self._cluster.at_coordinator(
                     GROUP,
@@ -174,14 +175,14 @@ class _HeartbeatThread(threading.Thread):
         self._topics = frozenset(topics)
         self._timing = timing
         self._changed = threading.Condition()
-        # what follows is shared, under the condition
+        # the following attributes are shared, under the condition
         self._ended = False
         self._failed: Exception | None = None
         self._joined: _Joined | None = None
         self._taken = False
         self._asked_back = False
         self._read_at = time.monotonic()
-        # of the thread alone
+        # used by the thread alone
         self._id = ""
         self._counts: dict[str, int] | None = None
 
@@ -193,12 +194,12 @@ class _HeartbeatThread(threading.Thread):
         return self._asked_back or self._failed is not None or (self._joined is not None and not self._taken)
 
     def wait_for_news(self, longest_s: float) -> None:
-        """Wait for a change, at most this long."""
+        """Wait for a change, at most for this time."""
         with self._changed:
             self._changed.wait_for(lambda: self.has_change, longest_s)
 
     def poll_assignment(self) -> tuple[_Joined | None, bool]:
-        """Return what the reader has from now on, None for nothing, and whether that is new."""
+        """Return the partitions that the reader has from now on, None for none, and whether that is new."""
         with self._changed:
             if self._failed is not None:
                 raise self._failed
@@ -215,7 +216,7 @@ class _HeartbeatThread(threading.Thread):
             return self._joined, False
 
     def revoke(self) -> None:
-        """Note that the partitions are gone, as the reader found out."""
+        """Note that the partitions were lost, as the reader found out."""
         with self._changed:
             self._asked_back = True
 
@@ -264,8 +265,8 @@ class _HeartbeatThread(threading.Thread):
             self._changed.wait_for(lambda: self._ended, longest_s)
 
     def _join(self) -> _Joined | None:
-        """Come together with the others; None if it has to be tried again."""
-        # the partition counts of others' topics may be outdated
+        """Join with the other members; return None if that has to be tried again."""
+        # the partition counts in other members' subscriptions may be outdated
         self._counts = None
         subscription = encode_subscription(self._topics)
         facts = {
@@ -290,7 +291,7 @@ class _HeartbeatThread(threading.Thread):
         return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(synced.assignment))))
 
     def _again(self, code: int) -> bool:
-        """Return whether to join anew after this code; raise an error for one that this does not help."""
+        """Return whether to join again after this code; raise an error if that would not help."""
         if code == errors.UNKNOWN_MEMBER:
             self._id = ""
         elif code not in _GONE:
@@ -300,7 +301,7 @@ class _HeartbeatThread(threading.Thread):
         return True
 
     def _shares(self, answer: Any) -> list[dict[str, Any]]:
-        """Return what each member is to read, by the strategy that all members know."""
+        """Return the partitions of each member, by the strategy that all members know."""
         members = {row.member_id: parse_subscription(bytes(row.metadata)) for row in answer.members}
         self._counts = self._partitions({topic for metadata in members.values() for topic in metadata.topics})
         shares = ASSIGNORS[answer.protocol_name](members, self._counts)
@@ -311,7 +312,7 @@ class _HeartbeatThread(threading.Thread):
         return {row.name: len(row.partitions) for row in rows if not row.error_code}
 
     def _heartbeat_until_revoked(self, joined: _Joined) -> None:
-        """Be heard of until partitions are asked back and the reader let go of them."""
+        """Send heartbeats until partitions are revoked and the reader has released them."""
         looked_at = time.monotonic()
         while not self._ended:
             with self._changed:
@@ -334,7 +335,7 @@ class _HeartbeatThread(threading.Thread):
                     self.revoke()
 
     def _leave_idle_group(self, joined: _Joined) -> None:
-        """Leave the group because its partitions are not read; the member joins again when they are."""
+        """Leave the group because its partitions are not read; the member joins again when reading continues."""
         self._ask("LeaveGroup", group_id=self._group, member_id=joined.member)
         self._id = ""
         self.revoke()
@@ -342,7 +343,7 @@ class _HeartbeatThread(threading.Thread):
             self._changed.wait_for(lambda: self._ended or self._joined is None)
 
     def _ask(self, api: str, **fields: Any) -> Any:
-        """Return the coordinator's response; codes that time mends are waited out."""
+        """Return the coordinator's response; while it returns codes that pass with time, wait."""
         wait_s = self._timing.reading_s + GRACE_S if api in ("JoinGroup", "SyncGroup") else 0.0
 
         def ask(broker: KafkaSocket) -> Any:
@@ -366,4 +367,4 @@ class _HeartbeatThread(threading.Thread):
 
 
 class _Ended(Exception):
-    """The reader left while something was being asked."""
+    """The reader left during a request."""

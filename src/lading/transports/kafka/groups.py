@@ -14,18 +14,18 @@ from .offsets import Place
 from .socket import KafkaSocket
 
 CONSUMERS: Final = ("", "consumer")
-"""Protocol types of groups that have positions in topics; others coordinate something else (Connect: workers)."""
+"""Protocol types of groups with positions in topics; other groups coordinate something else (Connect: workers)."""
 DEAD: Final = "Dead"
 """State that brokers report for a group that they do not have (KafkaApis.handleDescribeGroupsRequest)."""
 NO_MEMBER: Final = ("", -1)
 """Id and epoch of a commit from outside of a group: KIP-496 and kafka-consumer-groups do the same."""
 _JOINS_AGAIN: Final = (errors.STALE_MEMBER_EPOCH, errors.UNKNOWN_MEMBER, errors.FENCED_MEMBER_EPOCH)
-"""How brokers refuse a member that has another epoch by now, or has to join again."""
+"""Codes of brokers for a member that has another epoch by now, or has to join again."""
 _HAS_MEMBERS: Final = (
     errors.UNKNOWN_MEMBER, errors.ILLEGAL_GENERATION, errors.REBALANCE_IN_PROGRESS, errors.GROUP_NOT_EMPTY,
     errors.GROUP_SUBSCRIBED,
 )  # fmt: skip
-"""How brokers refuse to have a group changed that has members: by an unknown member, or by the group."""
+"""Codes of brokers that refuse to change a group with members."""
 
 
 def list_groups(cluster: KafkaCluster, ends: Mapping[Place, int]) -> list[dict[str, Any]]:
@@ -40,8 +40,8 @@ def list_groups(cluster: KafkaCluster, ends: Mapping[Place, int]) -> list[dict[s
 def describe_groups(cluster: KafkaCluster, ends: Mapping[Place, int], limit: int | None) -> list[dict[str, Any]]:
     """Return the first ``limit`` groups by name (None: all), with ``members`` and ``partitions``.
 
-    ``ends`` are the ends of partitions; those that have none there are left out. KafkaError for a group that the user
-    may not see, or that cannot be looked at.
+    ``ends`` are the ends of partitions; partitions without one are left out. Raises KafkaError for a group that the
+    user may not see, or that cannot be described.
     """
     states = _list_states(cluster)
     return [_describe(cluster, name, ends, states[name]) for name in sorted(states)[:limit]]
@@ -61,10 +61,10 @@ def reset_group(
     positions: Sequence[tuple[str, int, int]],
     find_identity: Callable[[], tuple[str, int]] = lambda: NO_MEMBER,
 ) -> None:
-    """Store (topic, partition, next offset) as the positions of a group that has no members, or as one of them.
+    """Store (topic, partition, next offset) as the positions of a group, as no member or as one that it has.
 
-    They go in one request; KafkaError names the first that the broker refused, others may be stored then. Refusal
-    GROUP_NOT_EMPTY while the group has members, and ``find_identity`` returns none of them.
+    They are sent in one request; KafkaError names the first that the broker refused, and others may be stored then.
+    Raises Refusal GROUP_NOT_EMPTY while the group has members, and ``find_identity`` returns none of these.
     """
     topics = [
         {
@@ -155,7 +155,7 @@ def delete_group(cluster: KafkaCluster, name: str) -> None:
             raise
         if result.error_code == errors.GROUP_NOT_FOUND:
             if is_response_lost:
-                # the request before this one may have deleted it
+                # the previous request may have deleted it
                 return
             raise _not_found(name)
         if result.error_code in _HAS_MEMBERS:
@@ -198,7 +198,7 @@ def _describe(cluster: KafkaCluster, name: str, ends: Mapping[Place, int], liste
         return group, answer
 
     group, answer = cluster.at_coordinator(GROUP, name, ask)
-    # groups of the next protocol (KIP-848) are listed with their state, but described as if they were not there
+    # groups of the newer protocol (KIP-848) are listed with their state, but described as if they did not exist
     state = listed_state if group.group_state == DEAD and listed_state else group.group_state
     partitions = []
     for topic in answer.topics:

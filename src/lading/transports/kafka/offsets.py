@@ -1,7 +1,7 @@
 """Offsets from the leaders of partitions: by time, the end of the log, and the end of an earlier leader's part.
 
-An epoch is one time of leading (KIP-320). Kafka counts epochs from 0; here 0 means that none is known, so all are one
-higher than Kafka's.
+An epoch is the time of one leader (KIP-320). Kafka counts epochs from 0; here 0 means that none is known, so all are
+one higher than Kafka's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OffsetAndEpoch(NamedTuple):
 
 
 def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: int) -> dict[Place, OffsetAndEpoch]:
-    """Return what ListOffsets gives for each partition among committed messages; takes EARLIEST and LATEST too."""
+    """Return the result of ListOffsets for each partition among committed messages; also takes EARLIEST and LATEST."""
 
     def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, OffsetAndEpoch]]:
         part = {"current_leader_epoch": -1, "timestamp": timestamp_ms}
@@ -47,9 +47,9 @@ def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: i
 
 
 def epoch_ends(cluster: KafkaCluster, epochs: Mapping[Place, int]) -> dict[Place, int]:
-    """Ask the leaders for the end of the log that was written under these epochs, by partition.
+    """Return from the leaders the end of the log that was written under these epochs, by partition.
 
-    0 if a log does not know the epoch. Epochs that are 0 or that a broker cannot look up are left out.
+    The end is 0 if a log does not know the epoch. Epochs that are 0 or that a broker cannot look up are left out.
     """
 
     def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, int | None]]:
@@ -90,7 +90,7 @@ def _at_leaders(
     places: Iterable[Place],
     ask: Callable[[KafkaSocket, Sequence[Place]], Collection[tuple[Place, int, T]]],
 ) -> dict[Place, T]:
-    """(place, error code, response) of the leaders, each asked for its partitions; repeated while they move."""
+    """Yield (place, error code, response) of the leaders, each for its partitions; repeated while leaders move."""
     left = set(places)
     found: dict[Place, T] = {}
 

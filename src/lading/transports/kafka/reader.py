@@ -1,4 +1,4 @@
-"""Reading one partition of a Kafka cluster: the leader's batches as chunks, what was cut back, and what is lost."""
+"""Reading one partition of a Kafka cluster: the leader's batches as chunks, truncation, and losses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class KafkaReader:
-    """Fetches of all partitions, with how far each was read and under which leader."""
+    """Fetches of all partitions, with the offset that each was read up to, and under which leader."""
 
     def __init__(self, cluster: KafkaCluster, topics: KafkaTopics, url: str) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class KafkaReader:
         self._reached: dict[Place, _Reached] = {}
 
     def fetch(self, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int) -> FetchResult:
-        """Committed batches from ``offset`` on; see KafkaTransport.fetch."""
+        """Return committed batches from ``offset`` on; see KafkaTransport.fetch."""
         if topic not in self._topics.ids:
             self._topics.look_up(topic)
         place = (topic, partition)
@@ -83,7 +83,9 @@ class KafkaReader:
     def _fetch_from_leader(
         self, place: Place, offset: int, max_bytes: int, wait_ms: int
     ) -> tuple[FetchResponse, NDArray[np.uint8]]:
-        """Return the leader's response. Raises _CutBack if it took over without what was read before ``offset``."""
+        """Return the leader's response. Raises _CutBack if the leader took over without messages that were read before
+        ``offset``.
+        """
         topic, partition = place
 
         def ask(broker: KafkaSocket) -> tuple[FetchResponse, NDArray[np.uint8]] | None:
@@ -110,7 +112,7 @@ class KafkaReader:
         return found
 
     def _first_above(self, place: Place, offset: int) -> int:
-        """Return the first offset kept if it lies above a missing one. Raises DataLoss if it does not."""
+        """Return the first kept offset if it is above a missing one. Raises DataLoss if it is not."""
         topic, partition = place
         part = self._topics.look_up(topic).partitions[partition]
         if offset >= part.first_offset:
@@ -130,7 +132,7 @@ class _Reached(NamedTuple):
 
 
 class _CutBack(Exception):
-    """Truncation: what was read under an epoch ends at ``end`` in the log of the leader that took over."""
+    """Truncation: messages that were read under an epoch end at ``end`` in the log of the new leader."""
 
     def __init__(self, epoch: int, end: int) -> None:
         super().__init__(epoch, end)
@@ -159,7 +161,7 @@ def _unreadable(reason: int, topic: str, partition: int, offset: int) -> Corrupt
 
 
 def _chunks(table: NDArray[np.int64], seen: NDArray[np.bool_], since: int) -> NDArray[np.int64]:
-    """Return the batches that are seen as chunks of a Run, each beginning at the end of the one before."""
+    """Return the visible batches as chunks of a Run, each beginning at the end of the one before."""
     kept = table[seen]
     chunks = np.zeros((len(kept), 8), np.int64)
     chunks[:, BODY_START], chunks[:, BODY_END] = kept[:, layout.START], kept[:, layout.END]

@@ -1,7 +1,7 @@
 """A member of a share group of a Kafka cluster (KIP-932): acquires messages of one topic and acknowledges them.
 
-A member has one session with each leader, whose requests are numbered; what it holds goes to other members when the
-session ends. Partitions are those that the group's coordinator assigns.
+A member has one session with each leader, whose requests are numbered; its messages go to other members when the
+session ends. The group's coordinator assigns the partitions.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ _LEADER_LOST: Final = errors.RETRIABLE | errors.OTHER_TOPIC
 
 
 class AcquiredMessages(NamedTuple):
-    """Messages of a partition that are this member's: ranges of (first, last, deliveries), and the batches that have
-    them; other messages in these are not."""
+    """Messages of a partition that this member has: ranges of (first, last, deliveries), and their batches.
+
+    The batches may contain other messages too.
+    """
 
     partition: int
     run: Run
     ranges: Sequence[tuple[int, int, int]]
     lock_s: float
-    """How long they are."""
+    """How long this member has them, in seconds."""
 
 
 class Acknowledgement(NamedTuple):
@@ -67,7 +69,7 @@ class Acknowledgement(NamedTuple):
 
 
 class ShareMember:
-    """One member. Threads: one; ``interrupt`` of the cluster ends what it waits for."""
+    """One member, for one thread; ``interrupt`` of the cluster ends its waits."""
 
     def __init__(self, cluster: KafkaCluster, group: str, topic: str, topic_id: bytes) -> None:
         self._cluster = cluster
@@ -79,7 +81,7 @@ class ShareMember:
         self._partitions: set[int] = set()
         self._sessions: dict[KafkaSocket, _Session] = {}
         self.lost: set[int] = set()
-        """Partitions of which this member may have lost all it had, until the caller takes them out."""
+        """Partitions of which this member may have lost all its messages, until the caller removes them here."""
 
     def heartbeat(self) -> float:
         """Join, or stay in the group, and take the partitions that it assigns; return when to call again, in seconds.
@@ -111,12 +113,13 @@ class ShareMember:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether the group has assigned any."""
+        """Whether the group has assigned partitions."""
         return bool(self._partitions)
 
     def fetch(self, count: int, wait_ms: int, settled: Iterable[Acknowledgement]) -> list[AcquiredMessages]:
-        """Acknowledge, and acquire about ``count`` messages, whole batches; the leaders together wait for some for
-        ``wait_ms``."""
+        """Acknowledge, and acquire about ``count`` messages, in whole batches; wait for some up to ``wait_ms`` over all
+        leaders.
+        """
         found: list[AcquiredMessages] = []
         rows = _group_by_partition(settled)
         leaders = self._find_leaders(self._partitions | rows.keys())
@@ -148,15 +151,15 @@ class ShareMember:
         return found
 
     def acknowledge(self, settled: Iterable[Acknowledgement]) -> None:
-        """Acknowledge without a fetch; what the group does not take is given to other members by it."""
+        """Acknowledge without a fetch; messages that the group does not accept go to other members."""
         self._acknowledge(_group_by_partition(settled), is_renewal=False)
 
     def renew(self, held: Iterable[Acknowledgement]) -> None:
-        """Begin the time of messages anew."""
+        """Restart the time for which this member has messages."""
         self._acknowledge(_group_by_partition(held), is_renewal=True)
 
     def leave(self) -> None:
-        """Give everything back, and leave the group. Raises what the cluster does."""
+        """Release everything, and leave the group. Raises the errors of the cluster."""
         for broker, session in list(self._sessions.items()):
             if session.epoch != _OPEN and broker.open:
                 session.epoch = _CLOSE
@@ -188,12 +191,12 @@ class ShareMember:
                         self._repeat(number, mine[number], is_renewal=is_renewal)
 
     def _repeat(self, number: int, rows: Sequence[Acknowledgement], *, is_renewal: bool) -> None:
-        """Acknowledge by halves: one message that is not this member's any more has the leader refuse all."""
+        """Acknowledge by halves: the leader refuses all if this member no longer has one of the messages."""
         for half in _halve(rows):
             self._acknowledge({number: half}, is_renewal=is_renewal)
 
     def _find_leaders(self, numbers: Iterable[int]) -> dict[KafkaSocket, set[int]]:
-        """Return the partitions of each leader; those that have none now are looked up the next time."""
+        """Return the partitions of each leader; partitions without a leader now are looked up the next time."""
         found: dict[KafkaSocket, set[int]] = {}
         for number in numbers:
             try:
@@ -216,7 +219,9 @@ class ShareMember:
         return [{"topic_id": self._topic_id, "partitions": partitions}] if partitions else []
 
     def _ask(self, broker: KafkaSocket, api: str, session: _Session, *, wait_s: float = 0.0, **fields: Any) -> Any:
-        """Return the response of a leader, None if the session was lost, with all that the member had there."""
+        """Return the response of a leader; None if the session was lost, and with it all messages that the member had
+        there.
+        """
         try:
             answer = broker.ask(
                 api, wait_s=wait_s, group_id=self._group, member_id=self._member, share_session_epoch=session.epoch,
@@ -302,7 +307,7 @@ def _refuse_cluster() -> Refusal:
 
 
 def _group_by_partition(settled: Iterable[Acknowledgement]) -> dict[int, list[Acknowledgement]]:
-    """Return them by partition, rising; neighbours of one kind are one."""
+    """Return acknowledgements by partition, in ascending order; adjacent ones of one kind are joined."""
     rows: dict[int, list[Acknowledgement]] = {}
     for one in sorted(settled):
         row = rows.setdefault(one.partition, [])
@@ -314,7 +319,7 @@ def _group_by_partition(settled: Iterable[Acknowledgement]) -> dict[int, list[Ac
 
 
 def _halve(rows: Sequence[Acknowledgement]) -> list[list[Acknowledgement]]:
-    """Return two halves of what a leader refused as a whole; nothing if that is one message."""
+    """Return the two halves of a refused acknowledgement; nothing if it is for one message."""
     if len(rows) > 1:
         return [list(rows[: len(rows) // 2]), list(rows[len(rows) // 2 :])]
     one = rows[0]

@@ -19,7 +19,7 @@ LONE_CODEC: Final[Literal["lz4"]] = "lz4"
 
 
 def encode_records(rows: pa.RecordBatch, now_us: int) -> RecordEncoder:
-    """Return complete messages as records, with carriers; ``now_us`` is the time of those that have none."""
+    """Return complete messages as records, with carriers; ``now_us`` is the time of messages without one."""
     import numpy as np
     import pyarrow as pa
 
@@ -30,7 +30,7 @@ def encode_records(rows: pa.RecordBatch, now_us: int) -> RecordEncoder:
 
 
 def find_oversized(batch: pa.RecordBatch, bound: MessageBound) -> list[tuple[int, int]]:
-    """Return the rows whose record makes a larger batch than ``bound``, alone and compressed, each with its size."""
+    """Return the rows whose record, alone and compressed, makes a batch larger than ``bound``, each with its size."""
     import numpy as np
 
     records = encode_records(fill_missing_columns(batch), 0)
@@ -43,7 +43,7 @@ def find_oversized(batch: pa.RecordBatch, bound: MessageBound) -> list[tuple[int
 
 
 def measure_record(records: RecordEncoder, row: int, bytes_max: int, *, is_compressed: bool = True) -> int:
-    """Return the size of a batch of one record: compressed if it has more than ``bytes_max`` bytes and less so."""
+    """Return the size of a batch with one record: if it exceeds ``bytes_max``, compressed if that is smaller."""
     size_bytes = len(records.encode(row, row + 1))
     if size_bytes > bytes_max and is_compressed:
         size_bytes = min(size_bytes, len(records.encode(row, row + 1, compression=LONE_CODEC)))

@@ -1,4 +1,4 @@
-"""One connection to one Kafka broker: frames out and in, several under way at a time, TLS and SASL."""
+"""One connection to one Kafka broker: frames out and in, several in progress at a time, TLS and SASL."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 JOINED_BYTES: Final = 16 << 10
-"""Batches up to this size are copied after their head, for one packet instead of two."""
+"""Batches up to this size are copied to the end of their head, for one packet instead of two."""
 _ANSWERS: Final = Pool(3)
-"""A reader decodes one while the next one comes."""
+"""Buffers of responses: a reader decodes one while the next arrives."""
 _LENGTH: Final = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """Security of connections to brokers: TLS, and the login. The password is in no message."""
+    """Security of connections to brokers: TLS, and the login. No message contains the password."""
 
     tls: ClientTls | None = None
     username: str | None = None
@@ -50,9 +50,9 @@ class KafkaSecurity:
 
 
 class KafkaSocket:
-    """A connection that is made when first used; whatever breaks it is an OSError, and it is then closed.
+    """A connection that is made when first used; any failure of it is an OSError, and closes it.
 
-    Answers come in the order of requests. ``timeout_s`` bounds the wait for each (``ReadDeadline``).
+    Responses come in the order of requests. ``timeout_s`` bounds the wait for each (``ReadDeadline``).
     """
 
     def __init__(self, host: str, port: int, access: KafkaSecurity, timeout_s: float) -> None:
@@ -97,9 +97,9 @@ class KafkaSocket:
         max_bytes: int,
         wait_ms: int,
     ) -> None:
-        """Ask for batches of a leader of this epoch (-1: of any); the response is for ``receive_fetch``.
+        """Request batches of a leader of this epoch (-1: of any); the response is for ``receive_fetch``.
 
-        Where ``topic_id`` is known and the broker takes it, of the topic that has it.
+        If ``topic_id`` is known and the broker supports it, the topic is requested by its id.
         """
         connection = self._ready()
         how: Any = {"leader_epoch": leader_epoch, "max_bytes": max_bytes, "wait_ms": wait_ms}
@@ -111,7 +111,7 @@ class KafkaSocket:
         connection.sendall(ask)
 
     def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchResponse, NDArray[np.uint8]]:
-        """Return the next response in order, and the bytes that it is in; a few spare bytes follow it."""
+        """Return the next response in order, and its buffer, which has a few spare bytes at its end."""
         answer = self._receive(wait_ms / 1000)
         parse = fetch_by_id.parse_fetch_by_id if self._by_id else commands.parse_fetch
         return parse(answer[:-SPARE_BYTES].data), answer
@@ -142,11 +142,11 @@ class KafkaSocket:
             connection.sendall(batch)
 
     def receive_produce(self) -> commands.ProduceResponse:
-        """Return the response whose turn it is."""
+        """Return the next response in order."""
         return commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
 
     def interrupt(self) -> None:
-        """End what another thread waits for in this connection: it gets an OSError."""
+        """Interrupt another thread that waits on this connection: it gets an OSError."""
         connection = self._socket
         if connection is not None:
             # it may be closed already
@@ -154,7 +154,7 @@ class KafkaSocket:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; responses under way are lost."""
+        """Close the connection; outstanding responses are lost."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -198,7 +198,9 @@ class KafkaSocket:
                 )
 
     def _find_version(self, api: str) -> tuple[int, int]:
-        """Return the highest version that both sides may speak, and the lowest; no version if it is below that."""
+        """Return the highest version that both sides may use, and the lowest; no version if the highest is
+        below that.
+        """
         key = commands.KEYS[api]
         asked = SERVED[key].asked
         assert asked is not None
@@ -226,7 +228,8 @@ class KafkaSocket:
             )
         if access.oauth_token is not None:
             if self._authenticate(name, f"n,,\x01auth=Bearer {access.oauth_token()}\x01\x01".encode()):
-                # the status of a refusal: the broker waits for a word before it says so (RFC 7628 section 3.2.3)
+                # the status of a refusal: the broker waits for another message before it sends the error (RFC 7628
+                # section 3.2.3)
                 self._authenticate(name, b"\x01")
         elif mechanism == PLAIN:
             self._authenticate(name, f"\0{name}\0{password}".encode())
@@ -261,7 +264,9 @@ class KafkaSocket:
         return answer
 
     def _advise(self) -> str:
-        """Return advice after a broker hung up: before its first response TLS may be missing, after it a login."""
+        """Return advice after a broker closed the connection: before its first response TLS may be missing, later a
+        login.
+        """
         if not self._is_greeted:
             return "" if self._access.tls is not None else "; if it is one for TLS, set tls or ca_file"
         has_login = self._access.username is not None or self._access.oauth_token is not None
@@ -289,12 +294,12 @@ class KafkaSocket:
         answer[:4] = head[4:]
         receive_exactly(connection, answer[4:-SPARE_BYTES].data, timeout_s)
         if not self._is_greeted:
-            # the type of a frame of NSQ may be the number of the request
+            # the type of an NSQ frame may equal the number of the request
             self._refuse_other_protocol(bytes(head.data) + bytes(answer[4:6]))
         return answer
 
     def _refuse_other_protocol(self, start: bytes) -> None:
-        """Raise CorruptError if a response begins as one of another protocol."""
+        """Raise CorruptError if a response begins like one of another protocol."""
         found = recognise_protocol(start)
         if found is not None:
             self.close()

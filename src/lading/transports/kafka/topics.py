@@ -29,7 +29,7 @@ class KafkaTopics:
         self.ids: dict[str, bytes | None] = {}
 
     def list_topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
-        """Return all topics but Kafka's own, or those whose name is wanted; offsets are requested of these alone."""
+        """Return all topics but Kafka's own, or those whose name is wanted; offsets are requested only for these."""
         rows = [row for row in self._cluster.metadata(None).topics if not row.is_internal and not row.error_code]
         return self.describe([row for row in rows if wanted is None or wanted(row.name)])
 
@@ -61,7 +61,7 @@ class KafkaTopics:
                 "DescribeConfigs", resources=[resource], include_synonyms=False, include_documentation=False
             )
             (row,) = answer.results
-            # a topic that was just created is not known to every broker yet
+            # not every broker knows a topic that was just created
             raise_for_code(f"the configuration of topic {name!r}", row.error_code, row.error_message)
             return row.configs
 
@@ -70,7 +70,8 @@ class KafkaTopics:
         except RemoteError as error:
             if error.code is None:
                 raise
-            # no right to it, or a server that has no such request: it refuses what is too large when that is sent
+            # no right to it, or a server without such a request: it then refuses messages that are too large when they
+            # are sent
             return None
         if values.get(MESSAGE_BYTES_MAX) is None:
             return None

@@ -2,9 +2,9 @@
 
 Kafka ties a transaction to one producer. So every task of a piece of work has one of its own, under the transactional
 id and the task's number, and leaves it open. To decide, the work's name and all open transactions are stored as the
-position of a group (one append of the cluster: whole or not at all); then each is committed, then the decision is
-marked as done. The next process finishes what was decided before anything else, so a crash at any point neither
-shows a piece of work twice nor half of it for good. A later task of the same number ends what an earlier one left open.
+position of a group (one append of the cluster, so whole or not at all); then each is committed, then the decision is
+marked as done. The next process first finishes a stored decision, so after a crash at any point no piece of work is
+visible twice, and none stays half visible. A later task of the same number ends what an earlier one left open.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TIMEOUT_S: Final = 900.0
-"""Time that a transaction may stay open: the longest that a cluster takes unless its settings say otherwise."""
+"""Time that a transaction may stay open: the longest that a cluster allows by default."""
 METADATA_BYTES_MAX: Final = 4000
-"""Bytes of metadata that the cluster keeps beside a position, a little below its default limit."""
+"""Bytes of metadata that the cluster stores with a position, a little below its default limit."""
 DECISION_GROUP_PREFIX: Final = "lading-decisions-"
-"""Groups of these names hold decisions as positions, and read nothing."""
+"""Prefix of the names of groups that store decisions as positions; they read nothing."""
 Place = tuple[str, int]
 
 
 class KafkaTransaction:
     """An open transaction; readers of committed messages do not see what is sent in it.
 
-    Making it aborts what an earlier transaction of the same id left open, and shuts its writer out.
+    Creating it aborts an open transaction with the same id, and fences its writer.
     """
 
     def __init__(self, cluster: KafkaCluster, id_: str, timeout_s: float) -> None:
@@ -73,7 +73,7 @@ class KafkaTransaction:
         return self._writer.send_all(topic, parts, strict=False, compression=compression)
 
     def add_partition(self, place: Place) -> None:
-        """Tell the cluster that the transaction writes to this partition, before it does."""
+        """Register a partition of the transaction at the cluster, before writing to it."""
         if place in self._places:
             return
 
@@ -102,7 +102,9 @@ class KafkaTransaction:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The decision as the cluster keeps it: of which work, whether its commits are done, else about what."""
+    """The decision as the cluster stores it: the name of its work, and its transactions until all of them
+    are committed.
+    """
 
     work: str
     done: bool
@@ -136,7 +138,7 @@ class KafkaDecision(TransactionDecision):
     def last_decided(self) -> str | None:
         """Return the work decided last, after its commits are finished, or None if nothing was decided yet.
 
-        DataLoss if they cannot be, because a transaction timed out after the decision.
+        Raises DataLoss if they cannot be finished, because a transaction timed out after the decision.
         """
         stored = self._read()
         if stored is None:
@@ -146,7 +148,9 @@ class KafkaDecision(TransactionDecision):
         return stored.work
 
     def decide(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
-        """Show all of it; a repeat for the same work changes nothing. LocalError for too many transactions."""
+        """Make all of it visible; a repetition for the same work changes nothing. Raises LocalError for too many
+        transactions.
+        """
         if self.last_decided() != work:
             stored = _Stored(work, False, tuple(prepared))
             self._write(stored)
@@ -169,7 +173,7 @@ class KafkaDecision(TransactionDecision):
             except LadingError as error:
                 now = self._read()
                 if now != stored:
-                    # another process has finished it meanwhile
+                    # another process has finished the decision meanwhile
                     return
                 if getattr(error, "code", None) not in errors.SHUT_OUT:
                     raise
@@ -225,7 +229,7 @@ class KafkaDecision(TransactionDecision):
 
 
 def end(cluster: KafkaCluster, prepared: PreparedTransaction, *, committed: bool) -> None:
-    """Commit or abort a transaction; if that has been done already, return as well."""
+    """Commit or abort a transaction; returns also if that was done before."""
 
     def ask(broker: KafkaSocket) -> None:
         answer = broker.ask(

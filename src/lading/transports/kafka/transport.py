@@ -1,4 +1,4 @@
-"""``kafka://``: the client side of Kafka's protocol, towards a real cluster of version 2.4 or newer."""
+"""``kafka://``: the client side of Kafka's protocol, to a real cluster of version 2.4 or newer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ WATCH_MS: Final = 100
 
 
 def parse_mechanism(text: str | None, *, has_user: bool, has_token: bool) -> str:
-    """Return how to log in: as said, else by what is given. Raises SettingError if that does not fit."""
+    """Return the login mechanism: the given one, or the one that the options imply. Raises SettingError if they
+    contradict.
+    """
     if has_user and has_token:
         raise SettingError("username and oauth_token are both given; give one of them")
     found = text.upper() if text is not None else OAUTHBEARER if has_token else PLAIN
@@ -63,12 +65,12 @@ def _read_token(token: str | None, file: str | None, command: str | None) -> str
 class KafkaTransport:
     """One Kafka cluster, ``kafka://host:port[,host:port]``; reads what is committed (read_committed).
 
-    Options: ``timeout_s`` one response may take; ``retries`` of what may be repeated; ``tls``, with ``ca_file`` (a file
-    of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what brokers are shown);
-    ``username`` with ``password`` or ``password_file``, and ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512);
-    ``oauth_token``, or ``oauth_token_file`` or ``oauth_token_command``, which are read or run for each connection, for
-    OAUTHBEARER. In a group, ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a
-    member that does not read for ``reading_timeout_s`` gives its partitions back.
+    Options: ``timeout_s`` one response may take; ``retries`` of requests that may be repeated; ``tls``, with
+    ``ca_file`` (a file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (the
+    client's own certificate); ``username`` with ``password`` or ``password_file``, and ``sasl_mechanism`` (PLAIN,
+    SCRAM-SHA-256, SCRAM-SHA-512); ``oauth_token``, or ``oauth_token_file`` or ``oauth_token_command``, which are read
+    or run for each connection, for OAUTHBEARER. In a group, ``session_timeout_s`` without a sign of life makes the
+    cluster drop this member, and a member that does not read for ``reading_timeout_s`` gives its partitions back.
     """
 
     capabilities = RECORDS
@@ -119,7 +121,7 @@ class KafkaTransport:
 
     @property
     def idempotent(self) -> bool:
-        """Batches are numbered: the cluster drops those it has already."""
+        """Whether the cluster drops repeated batches: always, as batches are numbered."""
         return True
 
     # topics
@@ -133,7 +135,9 @@ class KafkaTransport:
         return self._topics.look_up(name)
 
     def limit_reconnects(self, count: int) -> None:
-        """Give a broken connection up after ``count`` retries; what brokers ask to repeat is repeated as before."""
+        """Give up a broken connection after ``count`` retries; errors that brokers report as retriable are repeated as
+        before.
+        """
         self._cluster.reconnects = min(count, self._cluster.retries)
 
     def limit_patience(self, silence_s: float, patience_s: float) -> None:
@@ -141,7 +145,9 @@ class KafkaTransport:
         self._cluster.limit_patience(silence_s, patience_s)
 
     def message_bound(self, topic: str) -> MessageBound | None:
-        """Return what the topic's ``max.message.bytes`` lets a record take, None if this login may not see it."""
+        """Return the size that the topic's ``max.message.bytes`` leaves for a record; None if this login
+        may not see it.
+        """
         return self._topics.message_bound(topic)
 
     def groups(self) -> list[dict[str, Any]]:
@@ -158,7 +164,7 @@ class KafkaTransport:
         return groups.describe_groups(self._cluster, self._ends(), limit)
 
     def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
-        """Have a group without members go on at (topic, partition, next offset)."""
+        """Set the positions of a group without members to (topic, partition, next offset)."""
         self._require_own(protocol)
         groups.reset_group(self._cluster, name, positions)
 
@@ -175,14 +181,14 @@ class KafkaTransport:
             raise LocalError(f"{self.url} has groups of {PROTOCOL.name} alone, none of {protocol}")
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS if it is."""
+        """Create the topic with the cluster's own settings. Raises Refusal TOPIC_NAME_EXISTS if it exists."""
         made = {"name": name, "num_partitions": partitions, "replication_factor": -1}
         (row,) = self._cluster.at_controller("CreateTopics", **TOPICS_WAIT, topics=[made]).topics
         if row.error_code:
             raise kafka_error(f"topic {name!r} cannot be created", row.error_code, row.error_message)
 
         def ready() -> TopicMeta:
-            # brokers hear of a new topic one after the other
+            # brokers are notified of a new topic one after the other
             (found,) = self._cluster.metadata([name]).topics
             code = found.error_code
             if not code and any(part.leader_id < 0 for part in found.partitions):
@@ -211,12 +217,12 @@ class KafkaTransport:
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Committed batches from ``offset`` on; whole batches, so ``max_messages`` makes no difference.
+        """Return committed batches from ``offset`` on, whole ones, so ``max_messages`` is ignored.
 
         Offsets removed by compaction, aborted transactions and control records belong to the batch that follows them:
-        only offsets below the first kept one are a gap. Another ``topic_id`` than before says that the topic was
-        deleted and created again. If a new leader's log had been cut back below ``offset``, the result has no batches,
-        and ``epochs`` has the offset of the cut. Raises DataLoss if ``offset`` is beyond the end.
+        only offsets below the first kept one are a gap. A new ``topic_id`` means that the topic was deleted and created
+        again. If a new leader's log was truncated below ``offset``, the result has no batches, and ``epochs`` has the
+        offset of the truncation. Raises DataLoss if ``offset`` is beyond the end.
         """
         return self._reader.fetch(topic, partition, offset, max_bytes, wait_ms)
 
@@ -242,7 +248,7 @@ class KafkaTransport:
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset.
 
-        Brokers cannot be asked for times before 1970 (negative ones mean the ends): the first offset of all then.
+        For times before 1970 it is the first offset of all, as negative times mean the ends to a broker.
         """
         wanted = [(topic, partition)]
         if timestamp_us < 0:
@@ -274,7 +280,7 @@ class KafkaTransport:
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
     ) -> int:
-        """Send many, the next while those before are on their way; see ``kafka_sending``."""
+        """Send many batches without waiting for earlier ones; see ``kafka_sending``."""
         return self._sending().send_all(topic, parts, strict=strict, compression=compression)
 
     def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
@@ -282,7 +288,7 @@ class KafkaTransport:
         return self._sending().find_acknowledged(topic, partition, batch)
 
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
-        """Return what was decided under a transactional id; see ``kafka_transactions``."""
+        """Return the decision under a transactional id; see ``kafka_transactions``."""
         from .transactions import TIMEOUT_S, KafkaDecision
 
         return KafkaDecision(self._cluster, name, topic, TIMEOUT_S if timeout_s is None else timeout_s)
@@ -295,7 +301,7 @@ class KafkaTransport:
         return self._writer
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Become a member of the group, beside those of any other Kafka client; see ``kafka_group``."""
+        """Become a member of the group, together with members of any other Kafka client; see ``kafka_group``."""
         from .group import KafkaMembership, Timing
 
         return KafkaMembership(self._cluster, group, topics, Timing(self._session_timeout_s, self._reading_timeout_s))

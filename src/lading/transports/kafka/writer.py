@@ -1,4 +1,4 @@
-"""Batches on their way to a Kafka cluster: carried, cut, numbered, several under way at a time."""
+"""Batches on their way to a Kafka cluster: with carriers, cut, numbered, several in progress at a time."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IN_FLIGHT_MAX: Final = 5
-"""Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
+"""Batches of one partition that are sent and not acknowledged: a broker remembers the last five of each producer."""
 SEQUENCES: Final = 1 << 31
 SLICE_ROWS: Final = 16_384
-"""Rows that are encoded at once, before the first of them is sent."""
+"""Rows that are encoded together, before the first of them is sent."""
 _TOO_LARGE: Final = (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
 _UNACCEPTED: Final = (errors.INVALID_RECORD, errors.INVALID_TIMESTAMP)
-"""A record of the batch is refused for what it is, such as a time that the topic does not take."""
+"""The cluster refuses a record of the batch because of its content, such as a time outside of the topic's limits."""
 _LOST_COUNT: Final = (errors.OUT_OF_ORDER_SEQUENCE, errors.UNKNOWN_PRODUCER_ID, errors.INVALID_PRODUCER_EPOCH)
 Place = tuple[str, int]
 OnAcknowledged = Callable[[int, int, int], None]
-"""Called with (first row, end row, offset of the first) of each record batch that the cluster has; -1: it had it before
-and does not report the offset."""
+"""Called with (first row, end row, offset of the first) of each record batch that the cluster has.
+
+The offset is -1 if the cluster had the batch before and does not report it.
+"""
 
 
 @dataclass(slots=True)
@@ -64,9 +66,9 @@ class _Part:
 class _Delivery:
     """Batches left to send to one partition: parts in ``left``, then batches in ``waiting`` by first row, in order.
 
-    ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``done`` are
-    acknowledged. Rows up to ``sent_end`` were sent without a response: the broker may have them. ``now_us`` is a
-    whole millisecond.
+    ``sent`` are the parts in progress, ``sequence`` the number of the very first row; ``rows`` were taken, and ``done``
+    of them are acknowledged. Rows up to ``sent_end`` were sent without a response: the broker may have them. ``now_us``
+    is a whole millisecond.
 
     Any instruction may raise KeyboardInterrupt: rows enter their next queue before they leave the last one. Those that
     are in both are sent twice under the same numbers, and the broker appends them once.
@@ -92,7 +94,7 @@ class _Delivery:
 
     @property
     def more(self) -> bool:
-        """Whether anything is left to be sent."""
+        """Whether anything remains to be sent."""
         return bool(self.left or self.waiting)
 
     @property
@@ -106,9 +108,9 @@ class _Delivery:
         self.rows += ready.num_rows
 
     def next(self) -> _Part:
-        """Return the next part, which is under way now.
+        """Return the next part, which is in progress from now on.
 
-        Rows are made ready a slice at a time, while the broker is busy with those before.
+        Rows are encoded a slice at a time, while the broker works on earlier ones.
         """
         if not self.left:
             first, ready = self.waiting[0]
@@ -139,14 +141,14 @@ class _Delivery:
         self.sent.clear()
 
     def number_from(self, sequence: int) -> None:
-        """Count the rows that are left from ``sequence`` on."""
+        """Number the remaining rows from ``sequence`` on."""
         self.sequence = (sequence - self.done) % SEQUENCES
         for part in self.left:
             part.sequence = (self.sequence + part.first) % SEQUENCES
 
 
 class WriterTransaction(Protocol):
-    """The transaction that a writer writes in, as it needs it."""
+    """The transaction of a writer, with what the writer needs of it."""
 
     @property
     def id(self) -> str:
@@ -159,17 +161,17 @@ class WriterTransaction(Protocol):
         ...
 
     def add_partition(self, place: Place) -> None:
-        """Tell the cluster that the transaction writes to this partition, before it does."""
+        """Register a partition of the transaction at the cluster, before writing to it."""
         ...
 
 
 class KafkaWriter:
     """An idempotent producer: the cluster knows each batch by producer id and sequence, and appends it once.
 
-    A batch whose fate stayed unknown continues at the row it stopped at if the same object is sent again; if another
-    batch follows instead, a new producer id begins, because the sequence of the old one is unsure: under its numbers
-    another batch would pass for the one that the cluster may have, and vanish. So it is too if a response is lost, and
-    the repetition is refused. A ``transaction`` has one producer id: after such an error it takes no other batch.
+    If the outcome of a batch is unknown and the same object is sent again, it continues at its first unconfirmed row.
+    If another batch follows instead, a new producer id begins: under the old one the cluster might take the new batch
+    for a repetition, and drop it. The same happens if a response is lost and the repetition is refused. A
+    ``transaction`` has one producer id: after such an error it accepts no other batch.
     """
 
     def __init__(self, cluster: KafkaCluster, transaction: WriterTransaction | None = None) -> None:
@@ -202,10 +204,10 @@ class KafkaWriter:
     ) -> SendResult:
         """Send all rows in order; a null timestamp becomes the time now. All are acknowledged when this returns.
 
-        ``on_acknowledged`` is called as they are, also if an error follows.
+        ``on_acknowledged`` is called for each acknowledgement, even if an error follows.
 
-        MessageRefused for a message that the cluster does not take even alone; those before it are appended then, and
-        those after it are not.
+        Raises MessageRefused for a message that the cluster refuses even alone; messages before it are appended then,
+        later ones are not.
         """
         if not batch.num_rows:
             return SendResult(0)
@@ -228,7 +230,7 @@ class KafkaWriter:
             error.add_note(f"{delivery.done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
             refused = isinstance(error, RemoteError) and getattr(error, "code", None) is not None
             if (refused or isinstance(error, MessageRefused)) and not delivery.is_unsure:
-                # the broker said no: what it did not take has no place in the count
+                # the broker refused: the rows that it did not take have no numbers
                 self._sequences[place] = (delivery.sequence + delivery.done) % SEQUENCES
                 self._unfinished.pop(place, None)
             else:
@@ -237,7 +239,7 @@ class KafkaWriter:
         result = SendResult(batch.num_rows, delivery.base_offset)
         self._sequences[place] = delivery.next_sequence
         self._acknowledged[place] = (weakref.ref(batch), result)
-        # not there if the producer id was reset meanwhile
+        # missing if the producer id was reset meanwhile
         self._unfinished.pop(place, None)
         return result
 
@@ -267,7 +269,7 @@ class KafkaWriter:
                 place = (topic, partition)
                 if place not in self._open:
                     if self._transaction is not None:
-                        # the response to the next request would come after those under way
+                        # the response to the next request would come after the outstanding ones
                         self._receive_acks(flight, 0)
                     self._open[place] = self._begin_delivery(place, compression)
                 self._open[place].take(_ready(batch, strict))
@@ -285,14 +287,14 @@ class KafkaWriter:
         return sum(delivery.done for delivery in self._open.values())
 
     def _send_in_flight(self, place: Place, flight: deque[tuple[KafkaSocket, Place]]) -> None:
-        """Send the waiting messages of a partition, taking responses if too much is under way."""
+        """Send the waiting messages of a partition, and receive responses if too many are outstanding."""
         delivery = self._open[place]
         while delivery.more:
             try:
                 while len(delivery.sent) >= self._in_flight_max(place, delivery):
                     self._receive_acks(flight, len(flight) - 1)
                 if not delivery.more:
-                    # one of the responses was a refusal, after which all that was taken has been sent again
+                    # one of the responses was a refusal, after which all taken rows have been sent again
                     return
                 broker = self._cluster.leader(*place)
                 flight.append((broker, place))
@@ -301,7 +303,7 @@ class KafkaWriter:
                 self._land_one_by_one(flight)
 
     def _receive_acks(self, flight: deque[tuple[KafkaSocket, Place]], left: int) -> None:
-        """Take responses, in the order of the requests, until ``left`` are under way."""
+        """Receive responses, in the order of the requests, until ``left`` are outstanding."""
         try:
             while len(flight) > left:
                 broker, place = flight[0]
@@ -311,7 +313,7 @@ class KafkaWriter:
             self._land_one_by_one(flight)
 
     def _land_one_by_one(self, flight: deque[tuple[KafkaSocket, Place]]) -> None:
-        """Something went wrong: begin new connections, and finish what was taken, partition after partition."""
+        """After an error, begin new connections, and finish all taken rows, partition after partition."""
         for broker, _ in flight:
             broker.close()
         flight.clear()
@@ -322,7 +324,7 @@ class KafkaWriter:
             self._deliver(place, delivery)
 
     def _reset_producer_id(self) -> None:
-        """Let the next batch have a new producer id, which a transaction cannot have."""
+        """Have the next batch use a new producer id, which is impossible in a transaction."""
         self._has_lost_count = self._transaction is not None
         self._producer = None
         self._sequences.clear()
@@ -383,14 +385,14 @@ class KafkaWriter:
                 if refused.code in _TOO_LARGE or refused.code in _UNACCEPTED:
                     self._halve(place, delivery, refused)
                 elif refused.code in _LOST_COUNT and not numbered and self._transaction is None:
-                    # the broker has forgotten us, as after our messages were deleted by retention
+                    # the broker has forgotten this producer, as after retention deleted its messages
                     numbered = True
                     self._renumber()
                 else:
                     raise refused.error from None
 
     def _send_through(self, place: Place, delivery: _Delivery) -> None:
-        """Send what is left over one connection and take the responses; anything unexpected closes it."""
+        """Send the remaining rows over one connection and receive the responses; any error closes it."""
         broker = self._cluster.leader(*place)
         try:
             while delivery.more or delivery.sent:
@@ -402,10 +404,10 @@ class KafkaWriter:
             raise
 
     def _in_flight_max(self, place: Place, delivery: _Delivery) -> int:
-        """Return how many batches may be under way.
+        """Return how many batches may be in progress.
 
-        A broker that knows nothing of a producer takes any sequence number first. So the first batch goes alone:
-        if it is refused, none of those after it may be appended.
+        A broker accepts any sequence number from an unknown producer. So the first batch is sent alone: if it is
+        refused, no later one may be appended.
         """
         return IN_FLIGHT_MAX if delivery.done or place in self._sequences else 1
 
@@ -439,7 +441,7 @@ class KafkaWriter:
                     f"message {part.first} of the batch: {refused.error}", partition=place[1], row=part.first
                 )
             if part.compression is None:
-                # the topic counts the bytes that are sent
+                # the topic's limit applies to the bytes that are sent
                 part.compression = LONE_CODEC
                 return
             raise MessageTooLarge(
@@ -467,7 +469,7 @@ def _ready(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
 
 
 class _Refused(Exception):
-    """A batch was not taken, and not because of the time or the place."""
+    """A batch was refused for a reason that neither time nor another broker changes."""
 
     def __init__(self, code: int, error: RemoteError) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""Native blocks on their way out: cut to size, numbered per partition, repeated without doubling."""
+"""Native blocks on their way out: cut to size, numbered in each partition, repeated without duplicates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Compression = Literal["lz4"] | None
 
 @dataclass(slots=True)
 class _Request:
-    """The slices of one request, with the number and bytes of its blocks after it was made.
+    """The slices of one request, and after encoding the number and size of its blocks.
 
     ``unsure``: the body may or may not have arrived.
     """
@@ -51,7 +51,7 @@ class _Sending:
     requests: list[_Request]
 
     def sum_results(self) -> SendResult:
-        """Return one result for all requests, each of which has its own."""
+        """Return one result for the results of all requests."""
         results = [request.result for request in self.requests if request.result is not None]
         if len(results) == 1:
             return results[0]
@@ -65,10 +65,10 @@ class _Sending:
 class BlockWriter:
     """One writer of native blocks, idempotent: its id, epoch and a sequence per partition name every block.
 
-    A block whose outcome is unknown (connection lost, retries ran out) is kept: sending the same batch object again
-    repeats the same bytes under the same number, so that the broker recognises it. Sending another batch instead
-    gives the writer a new id, because the old number may be taken. So does a broker that forgot the writer, which it
-    may after long silence; a writer whose id was given reports that as Refusal OUT_OF_SEQUENCE.
+    A block whose outcome is unknown (connection lost, no retries left) is kept: sending the same batch object again
+    repeats the same bytes under the same number, so that the broker recognises it. If another batch is sent instead,
+    the writer gets a new id, because the old number may be taken. It also gets one if the broker forgot the writer, as
+    it may after long silence; if the caller chose the id, that raises Refusal OUT_OF_SEQUENCE.
 
     Any instruction may raise KeyboardInterrupt: a number is stored with its bytes until the response is, and a caller
     that was interrupted after its batch was acknowledged learns that from ``find_acknowledged``.
@@ -106,7 +106,7 @@ class BlockWriter:
         return result if known is not None and known() is batch else None
 
     def _send_request(self, place: tuple[str, int], request: _Request, compression: Compression) -> None:
-        """Send a request; it has no result yet if the broker forgot this writer, which has a new id then."""
+        """Send a request; it has no result yet if the broker forgot this writer, which then has a new id."""
         if request.body is None:
             request.sequence = self._sequences.get(place, 0)
             request.body = self._body(request.slices, request.sequence, compression)
@@ -155,7 +155,9 @@ def _requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
 
 
 def split_batch(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Slices of the batch, in order, each below ``bytes_max`` unless a single row is larger; nothing for no rows."""
+    """Return slices of the batch, in order, each below ``bytes_max`` unless a single row is larger; nothing without
+    rows.
+    """
     if batch.num_rows > 1 and batch.nbytes > bytes_max:
         middle = batch.num_rows // 2
         yield from split_batch(batch.slice(0, middle), bytes_max)

@@ -16,10 +16,10 @@ PositionPath = Callable[[str, str, int], tuple[str | int, ...]]
 
 
 class LadingMembership:
-    """A member of a native group; the broker drops it when it is not heard of for the session time-out."""
+    """A member of a native group; the broker removes it after the session time-out without a heartbeat."""
 
     is_rebalancing = False
-    """The broker reports a change in its response to a heartbeat."""
+    """Always false: the broker reports a change in its response to a heartbeat."""
 
     def __init__(self, http: AdminHttp, position_path: PositionPath, group: str, topics: Sequence[str]) -> None:
         self._http = http
@@ -32,7 +32,7 @@ class LadingMembership:
         self._call("join")
 
     def heartbeat(self) -> bool:
-        """Tell the broker that this member lives; True when the assignment changed."""
+        """Report to the broker that this member is alive; return True if the assignment changed."""
         before = self.generation
         try:
             self._call("heartbeat")
@@ -50,7 +50,7 @@ class LadingMembership:
         return Position(found["offset"], found.get("epoch") or 0)
 
     def store(self, topic: str, partition: int, position: Position) -> None:
-        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        """Store the group's position. Raises Refusal STALE_GENERATION after the partition went to another member."""
         path = self._position_path(self._group, topic, partition)
         body = {"offset": position.offset, "epoch": position.epoch, "generation": self.generation}
         self._http.request("PUT", *path, again=True, document=body)
@@ -58,7 +58,7 @@ class LadingMembership:
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
         if self._member is not None:
-            # a leave that does not arrive does no harm: the broker drops a silent member by itself
+            # a leave that does not arrive is harmless: the broker removes a silent member by itself
             with suppress(Refusal, Unreachable):
                 self._call("leave")
             self._member, self.partitions = None, []

@@ -1,6 +1,6 @@
 """Requests to Lading's admin endpoint: one kept connection, retries with backoff, errors as sentences.
 
-The standard library's HTTP client: a fetch of a megabyte costs half of what a client in plain Python takes for it.
+It uses the standard library's HTTP client: a fetch of a megabyte costs half as much as with a client in plain Python.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 ERROR_TEXT_MAX: Final = 200
 RESPONSE_BYTES_MAX: Final = 512 << 20
-"""As long as those of a Kafka broker may be."""
+"""Size limit of a response, as for those of a Kafka broker."""
 NAME_ADMIN: Final = "name the address of its admin endpoint (Lading prints it as admin when it starts)"
 PASSING = (Reason.STOPPING,)
-"""Refusals that a repeated request may not meet again: the broker restarts."""
+"""Refusals that a repeated request may not get again, such as while the broker restarts."""
 
 
 class HttpResponse(NamedTuple):
@@ -51,29 +51,31 @@ class HttpResponse(NamedTuple):
     content: bytes
 
     def json(self) -> Any:
-        """Return the content as JSON. Raises RemoteError if it is not, and for a member that an object lacks."""
+        """Return the content as JSON. Raises RemoteError if it is not JSON, and when a missing member of an object is
+        read.
+        """
         with reading_document():
             return json.loads(self.content, object_hook=_Fields)
 
     def fields(self) -> dict[str, Any]:
-        """Return the content as an object of JSON. Raises RemoteError, also for a member that it lacks."""
+        """Return the content as a JSON object. Raises RemoteError, also when a missing member is read."""
         return require_fields(self.json())
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the content as a list of objects of JSON. Raises RemoteError, also for a member that one lacks."""
+        """Return the content as a list of JSON objects. Raises RemoteError, also when a missing member is read."""
         with reading_document():
             return [require_fields(row) for row in _require_list(self.json())]
 
 
 @contextmanager
 def reading_document() -> Iterator[None]:
-    """Raise RemoteError for a document that has not the form of Lading's."""
+    """Raise RemoteError for a document without the form of Lading's documents."""
     with reading_response(NAME_ADMIN):
         yield
 
 
 class _Fields(dict[str, Any]):
-    """An object of a response: one without a member that is read is of another server."""
+    """An object of a response; reading a missing member means that the response is another server's."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise RemoteError(f"a response of the server has no {name!r}; {NAME_ADMIN}")
@@ -95,9 +97,9 @@ def _require_list(value: Any) -> list[Any]:
 class AdminHttp:
     """One admin endpoint over HTTP/1.1; one thread at a time.
 
-    A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
-    pauses when the connection breaks; a server that never responded at all is Unreachable at once. Without ``token``
-    the environment's LADING_TOKEN is used, if set.
+    A request that may safely be repeated (``again=True``) is repeated ``retries`` times with doubling, jittered pauses
+    when the connection breaks; a server that never responded at all is Unreachable at once. Without ``token`` the
+    environment's LADING_TOKEN is used, if set.
     """
 
     def __init__(
@@ -168,7 +170,7 @@ class AdminHttp:
                 if 200 <= answer.status < 300:
                     return answer
                 error = refusal(answer, f"{method} {self.place}{path}")
-                # Lading, nginx and Go's servers say it in different words
+                # Lading, nginx and Go's servers use different words for it
                 if answer.status == 400 and not isinstance(error, Refusal) and b"https" in answer.content.lower():
                     raise Unreachable(
                         f"the broker at {self.place} takes TLS only; write lading://{self.place}?tls=true, and "
@@ -189,7 +191,7 @@ class AdminHttp:
         self._connection.close()
 
     def _connect(self) -> None:
-        """Open a connection, unless it has one that is still open: what is readable before a request is its end."""
+        """Open a connection, unless one is open: readable bytes before a request mean that the server closed it."""
         sock = self._connection.sock
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()

@@ -39,7 +39,7 @@ _NOT_FOUND = (
 
 
 class LadingLogin(NamedTuple):
-    """The user whose rights requests have: one who logs in with a password, or on whose behalf an administrator acts.
+    """The user whose rights requests have: the user logs in with a password, or an administrator acts for the user.
 
     Without a password the token of the transport has to be an administrator's.
     """
@@ -55,7 +55,7 @@ class LadingTransport(UserAdministration):
     """The admin endpoint of one broker.
 
     Options: ``timeout_s`` one response may take; ``retries`` of requests that may be repeated (reads, and sends: they
-    are idempotent); ``token`` or ``token_file`` if the endpoint asks for one; ``tls`` for HTTPS, with ``ca_file`` (a
+    are idempotent); ``token`` or ``token_file`` if the endpoint requires one; ``tls`` for HTTPS, with ``ca_file`` (a
     file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (the client's own
     certificate); ``login`` in place of the token, in a process that has users of its own, never in a URL.
     """
@@ -137,7 +137,7 @@ class LadingTransport(UserAdministration):
         raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
     def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
-        """Create ``stream.topic``; a name without a dot is in stream ``default``. Refusal TOPIC_NAME_EXISTS."""
+        """Create ``stream.topic``; a name without a dot is in stream ``default``. Raises Refusal TOPIC_NAME_EXISTS."""
         body = {"partitions": partitions, "settings": settings or {}}
         self._http.request("POST", "topics", *split_new_name(name), again=False, document=body)
         return self.topic(name)
@@ -147,7 +147,7 @@ class LadingTransport(UserAdministration):
         return self.create_topic(name, partitions, {"header_form": "extended"})
 
     def extend_topic(self, name: str) -> None:
-        """Have NSQ clients read a topic with ext headers only."""
+        """Make a topic one that NSQ clients read with ext headers only."""
         self.alter_topic(name, {"header_form": "extended"})
 
     def delete_topic(self, name: str) -> None:
@@ -186,7 +186,8 @@ class LadingTransport(UserAdministration):
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Raw chunks, each with its CRC checked; a wrong one is asked for once more before MalformedMessage.
+        """Return raw chunks, each with its CRC checked; a wrong one is requested once more before MalformedMessage is
+        raised.
 
         ``max_messages`` has no effect: chunks are fetched whole.
         """
@@ -211,7 +212,7 @@ class LadingTransport(UserAdministration):
         headers_only: bool = False,
         max_rows: int | None = None,
     ) -> Queried:
-        """Return batches filtered and projected by the broker, and the position to go on from."""
+        """Return batches filtered and projected by the broker, and the offset at which to continue."""
         import pyarrow as pa
 
         answer = self._partition_get(
@@ -239,13 +240,13 @@ class LadingTransport(UserAdministration):
             )
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``."""
+        """Return the first offset whose timestamp is at or after ``timestamp_us``."""
         return int(self._partition_get(topic, partition, "offset", timestamp_us=timestamp_us).fields()["offset"])
 
     def states(
         self, topic: str, partition: int, *, first: int = 0, end: int | None = None
     ) -> list[tuple[int, int, State]]:
-        """Ranges (first, end, state) of messages that are not available."""
+        """Return ranges (first, end, state) of messages that are not available."""
         rows = self._partition_get(topic, partition, "states", first=first, end=end).rows()
         return [(row["first"], row["end"], STATE_BY_WORD[row["state"]]) for row in rows]
 
@@ -260,7 +261,7 @@ class LadingTransport(UserAdministration):
         strict: bool = False,
         compression: Compression = None,
     ) -> SendResult:
-        """Append as native blocks, idempotent; ``strict`` makes no difference, everything can be held."""
+        """Append as native blocks, idempotent; ``strict`` has no effect, as native blocks hold everything."""
         if partition is None:
             turn = self._turns.get(topic, 0)
             partition = turn % len(self.topic(topic).partitions)
@@ -272,13 +273,15 @@ class LadingTransport(UserAdministration):
         return self._writer.find_acknowledged(topic, partition, batch)
 
     def writer(self, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> BlockWriter:
-        """Return a writer with its own numbering, e.g. one attempt of a task inside its own transaction."""
+        """Return a writer with its own numbering, such as for one attempt of a task inside its own transaction."""
         return BlockWriter(self._post, writer_id, epoch, transaction_id)
 
     def set_state(
         self, topic: str, partition: int, first: int, end: int, state: State, reason: str | None = None
     ) -> None:
-        """Set the state of offsets from ``first`` up to, not including, ``end``; dead letters say the ``reason``."""
+        """Set the state of offsets from ``first`` up to, not including, ``end``; dead letters contain the
+        ``reason``.
+        """
         self.put_states(topic, {"first": first, "end": end, "state": State(state).word, "reason": reason}, partition)
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
@@ -291,7 +294,9 @@ class LadingTransport(UserAdministration):
         return answer
 
     def state_counts(self, topic: str) -> list[dict[str, Any]]:
-        """Per ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of messages."""
+        """Return for each ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of
+        messages.
+        """
         rows: list[dict[str, Any]] = self._http.get("topics", *self._place(topic), "states").rows()
         return rows
 
@@ -303,20 +308,20 @@ class LadingTransport(UserAdministration):
         return document
 
     def alter_topic(self, name: str, settings: dict[str, Any]) -> TopicMeta:
-        """Change the settings of a topic that are named; None takes one back."""
+        """Change the named settings of a topic; None resets a setting."""
         path = ("topics", *self._place(name), "settings")
         return read_topic(self._http.request("PUT", *path, again=True, document=settings).fields())
 
     def begin(self, scope: str = "") -> int:
         """Open a transaction; blocks that name its id stay unread until it is committed.
 
-        Those of one ``scope`` are attempts at the same work: a commit aborts what it does not name of it.
+        Transactions of one ``scope`` are attempts at the same work: a commit aborts those that it does not name.
         """
         answer = self._http.request("POST", "transactions", again=True, document={"scope": scope})
         return int(answer.fields()["transaction_id"])
 
     def commit(self, key: str, transactions: Sequence[int]) -> None:
-        """Commit the transactions under ``key``; a key that was committed before makes it a no-op."""
+        """Commit the transactions under ``key``; if the key was committed before, nothing happens."""
         body = {"key": key, "transactions": list(transactions)}
         self._http.request("POST", "transactions", "commit", again=True, document=body)
 
@@ -328,7 +333,9 @@ class LadingTransport(UserAdministration):
     # groups
 
     def groups(self) -> list[dict[str, Any]]:
-        """Groups of all protocols: ``protocol``, ``group``, ``state``, ``generation``, ``members``, ``lag``."""
+        """Return the groups of all protocols: ``protocol``, ``group``, ``state``, ``generation``,
+        ``members``, ``lag``.
+        """
         rows: list[dict[str, Any]] = self._http.get("groups").rows()
         return rows
 
@@ -341,30 +348,32 @@ class LadingTransport(UserAdministration):
         """Return the first ``limit`` groups, each as ``group`` describes it."""
         found = []
         for row in self.groups()[:limit]:
-            # it may have gone away since the list was made
+            # it may have been deleted since the list was made
             with suppress(LadingError):
                 found.append(self.group(row["protocol"], row["group"]))
         return found
 
     def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
-        """Have a group without members go on at (topic, partition, next offset); in all of them or in none."""
+        """Set the positions of a group without members to (topic, partition, next offset); either all are
+        set, or none.
+        """
         rows = [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in positions]
         self._http.request("PUT", "groups", protocol, name, "positions", again=True, document={"positions": rows})
 
     def find_group_filter(self, protocol: str, name: str) -> dict[str, Any] | None:
-        """Return the filter of a group as ``group`` does, or None; one of Kafka need not have had a member."""
+        """Return the filter of a group as ``group`` does, or None; a Kafka group need not have had members."""
         found: dict[str, Any] = self._http.get("groups", protocol, name, "filter").fields()
         return found.get("filter")
 
     def set_group_filter(self, protocol: str, name: str, where: str, client_ids: Sequence[str]) -> dict[str, Any]:
-        """Have members of a group get only messages that meet a condition; return the filter."""
+        """Set a condition on the messages that members of a group get; return the filter."""
         document = {"where": where, "client_ids": list(client_ids)}
         response = self._http.request("PUT", "groups", protocol, name, "filter", again=True, document=document)
         found: dict[str, Any] = response.fields()["filter"]
         return found
 
     def remove_group_filter(self, protocol: str, name: str) -> None:
-        """Have members of a group get all messages."""
+        """Remove a group's filter, so that its members get all messages."""
         self._http.request("DELETE", "groups", protocol, name, "filter", again=False)
 
     def preview_group_filter(
@@ -394,14 +403,16 @@ class LadingTransport(UserAdministration):
         return document
 
     def overview(self) -> dict[str, Any]:
-        """Return uptime, disk, totals since the start, and when certificates expire, to those who may ``describe``."""
+        """Return uptime, disk, totals since the start, and when certificates expire, for callers who may
+        ``describe``.
+        """
         document: dict[str, Any] = self._http.get("overview").fields()
         return document
 
     # tests
 
     def set_faults(self, *, appends_to_refuse: int | None = None, disk_is_full: bool | None = None) -> None:
-        """Have a broker that was started with ``--test-faults`` refuse this many appends, or act as on a full disk."""
+        """Make a broker that was started with ``--test-faults`` refuse this many appends, or act as on a full disk."""
         document = {"appends_to_refuse": appends_to_refuse, "disk_is_full": disk_is_full}
         self._http.request("PUT", "faults", again=True, document=document)
 
@@ -410,7 +421,7 @@ class LadingTransport(UserAdministration):
         self._http.close()
 
     def _position_path(self, group: str, topic: str, partition: int) -> tuple[str | int, ...]:
-        """Path of a group's position."""
+        """Return the path of a group's position."""
         return ("groups", group, "positions", *self._place(topic), partition)
 
     def _place(self, name: str) -> tuple[str, str]:
@@ -431,7 +442,7 @@ class LadingTransport(UserAdministration):
         except Refusal as error:
             if error.reason not in _NOT_FOUND:
                 raise
-            # it may have been deleted and made again elsewhere, or be gone: ask for it by name
+            # it may have been deleted, or created again elsewhere: request it by name
             self.topic(topic)
             raise
 
@@ -475,7 +486,7 @@ class PartitionFacts(NamedTuple):
 
 @reading_document()
 def read_facts(answer: HttpResponse) -> PartitionFacts:
-    """Return what the headers of a response say of its partition."""
+    """Return the facts about a partition in the headers of a response."""
     headers = answer.headers
     return PartitionFacts(
         int(headers["lading-end-offset"]),
@@ -495,7 +506,7 @@ def read_pairs(answer: HttpResponse, header: str) -> list[tuple[int, int]]:
 
 @reading_document()
 def read_fetched(topic: str, partition: int, offset: int, answer: HttpResponse) -> FetchResult:
-    """Return what was read of a partition from ``offset`` on."""
+    """Return the messages that were read of a partition from ``offset`` on."""
     facts = read_facts(answer)
     region = np.frombuffer(answer.content, np.uint8)
     chunks = runs(region, 0, region.size) if region.size else []

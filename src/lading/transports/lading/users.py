@@ -9,7 +9,7 @@ from .http import AdminHttp
 
 
 class UserAdministration:
-    """Requests about users, as far as the caller may make them."""
+    """Requests about users, within the rights of the caller."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -38,7 +38,7 @@ class UserAdministration:
         self._http.request("POST", "users", name, again=False, document=document)
 
     def set_password(self, name: str, password: str) -> None:
-        """Give a user another password."""
+        """Change a user's password."""
         self._http.request("PUT", "users", name, again=False, document={"password": password})
 
     def delete_user(self, name: str) -> None:
@@ -69,10 +69,10 @@ class UserAdministration:
         self._http.request("POST", "rules", again=True, document={"add": list(add), "delete": list(delete)})
 
     def quotas(self) -> list[dict[str, Any]]:
-        """Return the ``user`` of each quota, ``*`` for that of all others, and what it bounds."""
+        """Return the ``user`` of each quota, ``*`` for that of all others, and its limits."""
         rows: list[dict[str, Any]] = self._http.get("quotas").rows()
         return rows
 
     def set_quota(self, user: str, quota: dict[str, float]) -> None:
-        """Give a user a quota in place of the one before; an empty one bounds nothing."""
+        """Replace a user's quota; an empty one has no limits."""
         self._http.request("PUT", "quotas", user, again=True, document=quota)

@@ -1,4 +1,4 @@
-"""Compression of a connection to an nsqd, as the option ``connection_compression`` asks for it."""
+"""Compression of a connection to an nsqd, as the option ``connection_compression`` requests it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...dialects.nsq.compression import PIECE_BYTES_MAX, DeflateReader, DeflateW
 from ...model.errors import SettingError
 
 DEFLATE_LEVEL: Final = 6
-"""The level that NSQ's own clients ask for if none is named, and the highest one by default that nsqd allows."""
+"""The default level of NSQ's own clients, and the highest level that nsqd allows by default."""
 _LEVELS: Final = range(1, 10)
 
 
@@ -21,7 +21,7 @@ class ClientCompression:
     level: int = 0
 
     def to_identify(self) -> dict[str, Any]:
-        """Return the members of IDENTIFY that ask for it."""
+        """Return the members of IDENTIFY that request it."""
         return {self.name: True} | ({"deflate_level": self.level} if self.level else {})
 
 
@@ -43,7 +43,7 @@ def parse_compression(text: str | None) -> ClientCompression | None:
 
 
 class CompressedStream:
-    """Both directions of one connection, after the server has agreed."""
+    """Both directions of one connection, after the server agreed to compression."""
 
     def __init__(self, compression: ClientCompression, level: int) -> None:
         """``level`` is the one that the server agreed to."""
@@ -57,7 +57,7 @@ class CompressedStream:
         return self._writer.compress(data)
 
     def decompress(self, data: bytes) -> bytes:
-        """Return all that can be read of the stream with ``data``, the next bytes of it. Raises MalformedMessage."""
+        """Return all bytes that can be decompressed after adding ``data``. Raises MalformedMessage."""
         waiting, start = memoryview(self._unread + data), 0
         parts: list[bytes] = []
         while True:

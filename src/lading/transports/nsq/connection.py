@@ -1,4 +1,4 @@
-"""One connection to an nsqd: the greeting, commands out, frames in, heartbeats returned."""
+"""One connection to an nsqd: the greeting, commands out, frames in, responses to heartbeats."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ RECEIVE_BYTES: Final = 1 << 18
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
 READY_MAX: Final = 2_500
-"""The most of an nsqd that does not say it, which is nsqd's default."""
+"""The limit assumed for an nsqd that does not report one: nsqd's default."""
 NAME_NSQD: Final = (
     "name the address of an nsqd or nsqlookupd (Lading prints nsqd_tcp and nsqlookupd_http when it starts)"
 )
 END_S: Final = 2.0
-"""Time in which a server has to stop."""
+"""Time that a server has to stop."""
 USER_AGENT: Final = "lading"
 WITH_EXT: Final = "HA"
-"""Part of the version of servers that know ext headers (nsq.md 5.3)."""
+"""The part of the version by which servers with ext headers are recognised (nsq.md 5.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentifyOptions:
-    """Members of IDENTIFY (nsq.md 1.5) beside name and agent."""
+    """Members of IDENTIFY (nsq.md 1.5) besides name and agent."""
 
     extend_support: bool = False
     tag: str = ""
@@ -46,7 +46,7 @@ class IdentifyOptions:
     more: dict[str, Any] = field(default_factory=dict)
 
     def document(self, *, tls: bool = False, compression: ClientCompression | None = None) -> bytes:
-        """Return the body of IDENTIFY; ``tls`` and ``compression`` ask to change to them after its response."""
+        """Return the body of IDENTIFY; ``tls`` and ``compression`` request the change to them after its response."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         said: dict[str, Any] = {
             "client_id": name,
@@ -61,7 +61,7 @@ class IdentifyOptions:
             said |= compression.to_identify()
         if self.extend_support:
             said["extend_support"] = True
-        # said empty too: a node of Lading's sees by it that ids may be binary, with the trace id
+        # sent even if empty: it shows Lading's nodes that ids may be binary, with the trace id
         said["desired_tag"] = self.tag
         if self.timeout_ms:
             said["msg_timeout"] = self.timeout_ms
@@ -77,9 +77,9 @@ class NsqRefusal(RemoteError):
 
 
 class NsqConnection:
-    """Connected and greeted when made; Unreachable when it breaks, which ``broken`` remembers.
+    """It connects and greets when created. If it breaks, it raises Unreachable, and keeps that in ``broken``.
 
-    It does not wait for messages by itself: ``pump`` takes what has arrived, into ``messages`` and ``answers``.
+    It does not wait for messages by itself: ``pump`` moves received frames into ``messages`` and ``answers``.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class NsqConnection:
         auth_secret: str | None = None,
         compression: ClientCompression | None = None,
     ) -> None:
-        """With ``tls`` the connection changes to TLS by IDENTIFY; RemoteError from a server that does not.
+        """With ``tls`` the connection changes to TLS by IDENTIFY. Raises RemoteError if the server refuses that.
 
-        With ``compression`` both directions are compressed if the server offers that. ``auth_secret`` is said to a
-        server that asks for one.
+        With ``compression`` both directions are compressed if the server offers that. ``auth_secret`` is sent to a
+        server that requires one.
         """
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.messages: deque[bytes] = deque()
@@ -122,7 +122,7 @@ class NsqConnection:
             with reading_response(NAME_NSQD):
                 self.facts: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
                 self.ready_max = int(self.facts.get("max_rdy_count") or READY_MAX)
-                """The most that may be in flight at once."""
+                """The largest number of messages that may be in flight."""
             if tls is not None:
                 self._start_tls(tls, host)
             if compression is not None:
@@ -140,7 +140,7 @@ class NsqConnection:
             self._socket = tls.make_context().wrap_socket(self._socket, server_hostname=host)
         except OSError as failure:
             raise self._broken(failure) from None
-        # the server says OK once more, encrypted
+        # the server sends OK once more, encrypted
         self._ask_alone(b"")
 
     def _start_compression(self, compression: ClientCompression) -> None:
@@ -153,11 +153,13 @@ class NsqConnection:
             return
         level = self.facts.get("deflate_level")
         self._stream = CompressedStream(compression, level if type(level) is int and 0 < level < 10 else DEFLATE_LEVEL)
-        # the server says OK once more, compressed
+        # the server sends OK once more, compressed
         self.ask(b"")
 
     def _ask_alone(self, data: bytes) -> bytes:
-        """Send ``data`` and return the response, without a byte after it: those may be encrypted or compressed."""
+        """Send ``data`` and return the response, without reading a byte after it: later bytes may be encrypted or
+        compressed.
+        """
         self.send(data)
         until = time.monotonic() + self._timeout_s
         head = self._receive_exactly(_HEAD_BYTES, until)
@@ -176,7 +178,7 @@ class NsqConnection:
         return bytes(frame.data)
 
     def _receive_exactly(self, size_bytes: int, until: float) -> bytes:
-        """Return the next bytes of the connection. Raises Unreachable if they have not arrived at ``until``."""
+        """Return the next bytes of the connection. Raises Unreachable if they have not arrived by ``until``."""
         received = bytearray()
         try:
             while len(received) < size_bytes:
@@ -208,7 +210,7 @@ class NsqConnection:
         return WITH_EXT in str(self.facts.get("version", ""))
 
     def fileno(self) -> int:
-        """Return the descriptor by which to wait for what arrives."""
+        """Return the descriptor by which to wait for bytes."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
@@ -236,9 +238,9 @@ class NsqConnection:
         return answer
 
     def pump(self, wait_s: float = 0.0, *, awaiting: bool = False) -> None:
-        """Take what has arrived, after waiting up to ``wait_s`` for it; ``awaiting``.
+        """Receive frames, after a wait of up to ``wait_s``; ``awaiting``: a command waits for its response.
 
-        An error is the response to a command.
+        An error frame is then the response to the command.
         """
         try:
             if not select.select([self._socket], [], [], wait_s)[0]:
@@ -255,10 +257,10 @@ class NsqConnection:
         self._take(awaiting)
 
     def _receive(self) -> bytes | None:
-        """Return what has arrived, nothing at the end; None if only TLS itself had something to say."""
+        """Return received bytes, nothing at the end; None if only TLS itself sent something."""
         if not isinstance(self._socket, ssl.SSLSocket):
             return self._socket.recv(RECEIVE_BYTES)
-        # read all of it: select does not report bytes that TLS has decrypted already
+        # read everything: select does not report bytes that TLS has decrypted already
         self._socket.settimeout(0)
         parts: list[bytes] = []
         try:
@@ -293,7 +295,7 @@ class NsqConnection:
         return Unreachable(f"the connection to nsqd at {self.place} broke: {explain_failure(failure)}")
 
     def end(self) -> None:
-        """Close when the server has done all it was asked; no further commands are sent."""
+        """Close after the server has handled all commands; no further commands are sent."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
             self._socket.settimeout(END_S)
@@ -304,6 +306,6 @@ class NsqConnection:
         self.close()
 
     def close(self) -> None:
-        """Let go of it; nsqd gives what was in flight to others."""
+        """Close the connection; nsqd delivers the messages in flight to others."""
         self.broken = True
         self._socket.close()

@@ -3,8 +3,8 @@
 Read-only, while nsqd runs or not. Upstream's topics and channels have a queue each, ``TOPIC`` and ``TOPIC:CHANNEL``;
 the fork's topics have one for each partition. nsqd writes the messages that it holds in memory when it stops.
 
-Offsets of the fork's queues are its own counts. Upstream counts nothing: messages are numbered from the first file that
-is there, which is in the topic's id, so that no reader goes on at a number that means another message since.
+Offsets in the fork's queues are its own counts. Upstream counts nothing: messages are numbered from the first existing
+file, whose number is in the topic's id, so that no reader continues at a number that belongs to another message now.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ _META_BYTES_MAX: Final = 4096
 
 
 class QueuePosition(NamedTuple):
-    """Where what waits in a queue begins: a segment, a byte in it, and how many messages came before (the fork's)."""
+    """The start of the waiting messages of a queue: a segment, a byte in it, and the number of earlier messages (the
+    fork's).
+    """
 
     number: int = -1
     byte: int = 0
@@ -97,7 +99,9 @@ class NsqFilesTransport:
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """Return messages of one segment, copied; nothing comes while it waits. ``damaged`` lists unreadable ones."""
+        """Return messages of one segment, copied; no message arrives during a wait. ``damaged`` lists
+        unreadable ones.
+        """
         queue = self._queue(topic, partition)
         queue.look()
         runs, end, damaged = queue.read(offset, max_bytes)
@@ -173,7 +177,7 @@ class QueueSegment:
         self.starts: list[int] = []
         self.size_bytes = 0
         self.has_damage = False
-        """Whether a record has an impossible length: what is after it in this file cannot be found."""
+        """Whether a record has an impossible length: later records of this file cannot be found."""
         self._forked = forked
         self._stop = 0
         self._region = memoryview(b"")
@@ -185,7 +189,7 @@ class QueueSegment:
         return self.base_offset + len(self.starts) + self.has_damage
 
     def look(self, *, is_last: bool) -> None:
-        """Find the records that have come since. Raises FileNotFoundError if nsqd has deleted the file."""
+        """Find the records that were added since. Raises FileNotFoundError if nsqd has deleted the file."""
         size_bytes = self.path.stat().st_size
         if size_bytes != self.size_bytes and not self.has_damage:
             self.size_bytes = size_bytes
@@ -195,15 +199,16 @@ class QueueSegment:
             self._stop = found.stop
         else:
             found = disk.RecordIndex([], self._stop, "", False)
-        # the last record of the last file may be one that is being written
+        # the last record of the last file may be incomplete, as it is being written
         if found.problem and not (found.is_torn and is_last):
             self.has_damage = True
             self._tell(self._stop, f"{found.problem}; the {len(self.starts)} messages before it are read")
 
     def read(self, index: int, max_bytes: int) -> tuple[Run | None, int, list[tuple[int, int]]]:
-        """Return about ``max_bytes`` of messages from an index on, the index to go on from, and what is unreadable.
+        """Return about ``max_bytes`` of messages from an index on, the index at which to continue, and unreadable
+        ranges.
 
-        A run ends before a record that cannot be read, which is the next one then.
+        A run ends before an unreadable record, which is the next one then.
         """
         records: list[bytes] = []
         times_us: list[int] = []
@@ -265,7 +270,7 @@ class QueueFiles:
 
     @property
     def topic_id(self) -> bytes | None:
-        """Id of what offsets count: of upstream's queues it names the first file."""
+        """The id of the messages that offsets count; for upstream's queues it contains the first file."""
         if self._forked or not self._segments:
             return None
         return hashlib.sha256(f"{self._stem}/{self._segments[0].number}".encode()).digest()[:16]
@@ -276,7 +281,7 @@ class QueueFiles:
         return sum(segment.size_bytes for segment in self._segments)
 
     def look(self) -> None:
-        """Take note of what has come, and of what nsqd has deleted."""
+        """Notice added messages, and files that nsqd has deleted."""
         start = self._read_start()
         known = {segment.number: segment for segment in self._segments}
         paths = sorted(
@@ -292,7 +297,7 @@ class QueueFiles:
             try:
                 segment.look(is_last=number == paths[-1][0])
             except FileNotFoundError:
-                # nsqd has delivered all of it meanwhile
+                # nsqd has delivered all messages meanwhile
                 continue
             segment.base_offset = self._base_offset(segment, segments, start)
             segments.append(segment)
@@ -310,7 +315,7 @@ class QueueFiles:
         return max(start.messages_count - _count_passed(segment, start), 0)
 
     def _count_before(self, number: int) -> int | None:
-        """Return how many messages the fork's queue had when the segment before this one was closed."""
+        """Return how many messages the fork's queue had when the previous segment was closed."""
         path = self._path / f"{self._stem}.diskqueue.{number - 1:06d}.dat.offsetmeta.dat"
         text = _read_text(path)
         return int(text.split()[0]) if text is not None and re.fullmatch(r"[0-9]+\s+[0-9]+,[0-9]+\s*", text) else None
@@ -330,14 +335,16 @@ class QueueFiles:
         return start
 
     def read(self, offset: int, max_bytes: int) -> tuple[list[Run], int, list[tuple[int, int]]]:
-        """Return runs of about ``max_bytes`` from an offset on, the offset to go on from, and what is unreadable."""
+        """Return runs of about ``max_bytes`` from an offset on, the offset at which to continue, and
+        unreadable ranges.
+        """
         for number, segment in enumerate(self._segments):
             if offset >= segment.end_offset:
                 continue
             run, index, damaged = segment.read(max(offset - segment.base_offset, 0), max_bytes)
             end = segment.base_offset + index
             if end >= segment.end_offset and number + 1 < len(self._segments):
-                # what is missing between two files of the fork's is lost
+                # messages missing between two files of the fork are lost
                 end = max(end, self._segments[number + 1].base_offset)
             return [] if run is None else [run], end, damaged
         return [], max(offset, 0), []
@@ -353,12 +360,12 @@ class QueueFiles:
 
 
 def _count_passed(segment: QueueSegment, start: QueuePosition) -> int:
-    """Return how many messages of a segment lie before the place at which the queue begins."""
+    """Return how many messages of a segment are before the start of the queue."""
     return bisect_left(segment.starts, start.byte) if segment.number == start.number else 0
 
 
 def _list_queues(path: Path) -> Iterator[tuple[str, int, Path, str, bool]]:
-    """Return the queues of a data path: name, partition, directory, how files are called, whether it is the fork's."""
+    """Return the queues of a data path: name, partition, directory, prefix of the files, whether it is the fork's."""
     for stem in sorted(_find_stems(path)):
         yield stem, 0, path, stem, False
     for directory in sorted(each for each in path.iterdir() if each.is_dir()):

@@ -1,4 +1,4 @@
-"""Which nsqd to talk to: the one that a URL names, or those that an nsqlookupd knows (nsq.md 5.3)."""
+"""The nsqd nodes to use: the one that a URL names, or those that an nsqlookupd knows (nsq.md 5.3)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .connection import NAME_NSQD
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 _OTHER_PAGES: Final = (404, 405, 426)
-"""Statuses that no nsqd and no nsqlookupd gives to ``/info``."""
+"""Statuses of ``/info`` that neither nsqd nor nsqlookupd returns."""
 RESPONSE_BYTES_MAX: Final = 64 << 20
-"""More than an nsqlookupd says of half a million topics."""
+"""Size limit of a response: more than an nsqlookupd sends about half a million topics."""
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
 
 
