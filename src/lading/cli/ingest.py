@@ -35,7 +35,7 @@ def ingest(
             "--pattern it is a regular expression."
         ),
     ],
-    # a Path would make a directory s3: of s3://
+    # a str: a Path would turn s3:// into the directory "s3:"
     to: Annotated[
         str,
         typer.Argument(
@@ -135,7 +135,7 @@ def ingest(
 
     if not local:
         require_spark("add --local to work without it")
-    # before seconds go by in which Spark starts
+    # checked before Spark starts, which takes seconds
     parse_offsets("--starting", starting)
     parse_offsets("--ending", ending)
     payload = gather_payload(payload_format, payload_schema, payload_message, registry)
@@ -249,7 +249,7 @@ def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
         yield f"#   {escape_unseen(column):<24} # {row['share']:.1f} % have it, {row['kinds']}{examples}"
     yield f"#   {', '.join(AFTER)}"
     if "\0" in columns:
-        # no argument of a program can have a NUL: these columns are there as long as none are chosen
+        # arguments of a program cannot contain NUL: it marks columns that were not chosen
         kept = [column for column in statistics.suggest_columns() if "\0" not in column]
         columns = ", ".join([*BEFORE, *kept, *AFTER])
     yield f"# to choose others: --columns {quote_for_shell(columns)}"

@@ -112,14 +112,14 @@ class Interruption:
         try:
             yield started
         finally:
-            # from here on an interruption ends only the stop of Spark
+            # from here on an interruption only ends the stop of Spark
             self._asked = True
             spark, self._spark = self._spark, None
             try:
                 if spark is not None:
                     spark.stop()
             except Exception:
-                # a JVM that was signalled as well is gone already
+                # a JVM that received the signal too has ended already
                 if not self.is_requested:
                     raise
             finally:
@@ -136,7 +136,7 @@ class Interruption:
         if self.is_requested:
             _leave()
         self.is_requested = True
-        # what calls to the JVM say of being cut off
+        # errors of calls to the JVM that were cut off
         logging.disable(logging.CRITICAL)
         if not self._asked:
             raise KeyboardInterrupt

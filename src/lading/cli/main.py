@@ -17,19 +17,21 @@ from .app import COMMANDS, build_app
 from .output import discard_output, prepare_streams
 
 START_OBJECTS: Final = 100_000
-"""A search for garbage starts after this many new objects: objects made by imports stay, and Python's 700 cost a start
-a tenth of its time."""
+"""A search for garbage starts after this many new objects.
+
+Objects made by imports stay, and with Python's default of 700 a start takes a tenth longer.
+"""
 COMPLETION: Final = "_LADING_COMPLETE"
-"""Set by shells that ask what may follow on the command line."""
+"""Variable set by shells that request completions of the command line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 success, 1 a check failed, 2 an error, 130 interrupted."""
     if arguments is None:
-        # the process is ours, from its begin; a broker has thresholds of its own from its ready line on
+        # the process is ours from its start; a broker sets its own thresholds once it is ready
         gc.set_threshold(START_OBJECTS)
         prepare_streams()
-    # commands have sentences of their own on headers that no message has
+    # commands have their own sentences about headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     words = sys.argv[1:] if arguments is None else list(arguments)
     named = None
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         build_app(None if named is None else named.name)(args=words, prog_name="lading", standalone_mode=True)
     except SystemExit as ended:
-        # rich and click end with 1 when the reader of the output went away, as if a check had failed
+        # rich and click exit with 1 when the reader of the output has closed it, as if a check had failed
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         discard_output()
@@ -51,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EBADF):
             raise
-        # a path that a user named and that no command looked at closer, or our output: its disk full, or closed
+        # an error with a path that the user named and no command checked, or with our output: a full disk, or a closed
+        # pipe
         place = "standard output" if error.filename is None else os.fsdecode(error.filename)
         sys.stderr.write(f"lading: {escape_unseen(place)}: {error.strerror}\n")
         if error.filename is None:

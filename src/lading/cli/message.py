@@ -138,7 +138,7 @@ def send(
     message_id = None if id is None else _parse_id(id)
     encode = _encoder(schema, registry, topic, schema_message or "", subject_strategy)
     sent = 0
-    # each command is a producer: those that begin with partition 0 would put all single messages there
+    # random, since each command is a new producer: beginning with partition 0 would put all single messages there
     made = Producer(server, first_turn=randrange(FIRST_TURNS))
     try:
         with made as producer, meter("sending", None) as progress:
@@ -167,7 +167,7 @@ def send(
 def _encoder(
     schema: str | None, registry: str | None, topic: str, message: str, strategy: str | None
 ) -> Callable[[bytes | None], bytes | None]:
-    """Return what makes a payload of what was written: by a schema, or as it is. There may be no payload."""
+    """Return the function that encodes a payload from its text, by a schema or unchanged; None without a payload."""
     if schema is None:
         if registry is not None:
             raise LocalError("--registry needs a schema; name one with --schema FILE or --schema SUBJECT")
@@ -193,7 +193,7 @@ def _parse_id(text: str) -> bytes | int | UUID:
 
 
 def _is_stdin_wired() -> bool:
-    """Whether standard input is a pipe or a file, as in ``echo hi | lading message send t``: kcat reads it, too."""
+    """Whether standard input is a pipe or a file, as in ``echo hi | lading message send t``; kcat reads it too."""
     with suppress(OSError, ValueError):
         mode = os.fstat(sys.stdin.fileno()).st_mode
         return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
@@ -217,7 +217,7 @@ def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
     elif payload == "-":
         yield sys.stdin.buffer.read()
     elif payload is None:
-        # `echo hi |` sends hi; many programs start others with an empty pipe, which means: without payload
+        # `echo hi |` sends hi; but many programs start others with an empty pipe, which means no payload
         text = sys.stdin.buffer.read() if _is_stdin_wired() else b""
         yield text.removesuffix(b"\n").removesuffix(b"\r") or None
     else:
@@ -265,7 +265,7 @@ def poll(
     print_message = _printer(output, form, headers_only, payload)
     from ..transports.open import is_queue
 
-    # what a log has is there at once; a queue gives it when it has seen the reader
+    # messages of a log are there at once; a queue delivers them after it has noticed the reader
     wait_s = QUEUE_WAIT_S if is_queue(from_) else 0
     for message in _messages(topic, from_, offset, partition, where, states, group, payload, timeout_s=wait_s):
         print_message(message)
@@ -290,7 +290,7 @@ def _describe_hidden(from_: str, topic: str, partition: int | None) -> str:
     from .connection import open_source
 
     hidden: Counter[str] = Counter()
-    # the messages are printed already: a login that may not count states must not make the command fail
+    # the messages are printed already: a login without the right to count states must not make the command fail
     with suppress(LadingError), open_source(from_) as transport:
         if isinstance(transport, Marking):
             for row in transport.state_counts(topic):
@@ -350,7 +350,9 @@ def _messages(
 def _printer(
     output: Output, form: str | None, headers_only: bool, payload: Mapping[str, str] | None
 ) -> Callable[[Message], None]:
-    """Return what prints a message: as ``--format`` says, or as text or JSON, with ``--headers-only`` less of it."""
+    """Return the function that prints a message: as ``--format`` says, or as text or JSON, shortened by
+    ``--headers-only``.
+    """
     from ..registry.payload_form import parse_payload_form
 
     if form is not None:
@@ -371,9 +373,9 @@ def _printer(
 def show(
     message: Message, output: Output, *, headers_only: bool = False, decode: _PayloadDecoder | None = None
 ) -> None:
-    """Print one message to stdout, ``headers_only`` without its payload.
+    """Print one message to stdout; with ``headers_only`` without its payload.
 
-    As text a payload is what ``decode`` makes of it; as JSON it is what was sent.
+    In text the payload is decoded by ``decode``, in JSON it is the payload that was sent.
     """
     if output is Output.JSON:
         document = to_json(message)
@@ -417,18 +419,20 @@ def show(
 
 
 REGISTRY_PAUSE_S: Final = 5.0
-"""How long a registry that does not respond is not asked again."""
+"""After a registry did not respond, it is not asked again for this time."""
 
 
 class _PayloadDecoder:
-    """Payloads that name a schema, as JSON; as they are while the registry does not respond."""
+    """Payloads that name a schema, as JSON; unchanged while the registry does not respond."""
 
     def __init__(self, schemas: PayloadForm) -> None:
         self._schemas = schemas
         self._pause_until_s = 0.0
 
     def __call__(self, message: Message, payload: bytes) -> tuple[bytes, str]:
-        """Return a payload as JSON, and the schema that it names; what was sent, and why, if it cannot be decoded."""
+        """Return a payload as JSON with the schema that it names; if it cannot be decoded, the payload itself and the
+        reason.
+        """
         from ..model.errors import RemoteError
         from ..payloads.decoded import decode_message
 
@@ -437,7 +441,7 @@ class _PayloadDecoder:
         try:
             found = decode_message(self._schemas, message)
         except RemoteError as error:
-            # messages are shown all the same: each attempt takes a second, or half a minute if nothing responds
+            # messages are shown anyway: each attempt takes a second, or half a minute without a response
             self._pause_until_s = time.monotonic() + REGISTRY_PAUSE_S
             print_note(f"payloads are shown as they are: {error}")
             return payload, ""

@@ -1,4 +1,4 @@
-"""``--format``: the text printed for a message, in kcat's notation as far as kcat has one."""
+"""``--format``: the text printed for a message, in kcat's notation for everything that kcat has."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _JSON_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|[{}\[\],:]', 
 
 
 def compile_format(text: str, form: PayloadForm = JSON_FORM) -> Callable[[Message], str]:
-    """Return what prints a message as ``text`` says; ``form`` is how payloads are read.
+    """Return the function that prints a message by the format ``text``; ``form`` is how payloads are read.
 
-    Raises LocalError for a place that does not exist.
+    Raises LocalError for an unknown placeholder.
     """
     parts: list[str | Callable[[Message], Any]] = []
     end = 0
@@ -95,9 +95,9 @@ def _list_pairs(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 def indent_json(payload: bytes, lines_max: int) -> tuple[list[str], int] | None:
-    """Return the first lines of a JSON object, its names and values as they are written, and how many lines it has.
+    """Return the first lines of a JSON object, with names and values as written, and its number of lines.
 
-    None if the payload is not an object of JSON.
+    Returns None if the payload is not a JSON object.
     """
     import pyarrow as pa
 

@@ -26,7 +26,7 @@ OnRefused = Literal["stop", "skip"]
 OnLoss = Literal["fail", "skip"]
 Start = Literal["earliest", "latest"]
 WAIT_S: Final = 0.1
-"""Interval at which a service looks whether it shall stop, and whether a mirror changed."""
+"""Interval at which a service checks whether it should stop, and whether a mirror changed."""
 
 app = typer.Typer(help="Copy topics between systems, once or as a service.")
 
@@ -208,7 +208,7 @@ def _select(loaded: MirrorsFile, only: Sequence[str]) -> list[NamedMirror]:
 
 
 def _show_plans(mirrors: Sequence[NamedMirror], output: Output) -> None:
-    """Show a row for each topic, or for the mirror that cannot run; exit with 1 if there is one."""
+    """Show a row for each topic and for each mirror that cannot run; exit with 1 if there is such a mirror."""
     from ..mirror.plan import plan_mirror
 
     rows: list[dict[str, Any]] = []

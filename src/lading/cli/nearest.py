@@ -15,7 +15,7 @@ from .plain_command import describe_wrong_value
 from .usage_errors import is_usage_error, print_usage_error
 
 OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
-"""Commands that only read accept a directory as well, so that their option has another name."""
+"""Pairs of options: commands that only read also accept a directory, so their option has another name."""
 OPTION_SYNONYMS: Final = {
     "--limit": ("--count", "--rows"), "--num": ("--count",), "-c": ("--count", "--columns"), "--max": ("--count",),
     "--max-messages": ("--count",),
@@ -27,7 +27,7 @@ OPTION_SYNONYMS: Final = {
     "--topic": ("TOPIC as an argument",), "--json": ("--output json",), "--partitions": ("--partition",),
     "--data-dir": ("--data",), "--group-id": ("--group",), "-D": ("--data",),
 }  # fmt: skip
-"""Options of kcat, rpk and other tools, and the forms of ours that do the same; those that a command has are shown."""
+"""Options of kcat, rpk and other tools, with our equivalents; only those that the command has are suggested."""
 SYNONYMS: Final = {
     "read": "poll", "consume": "poll", "get": "poll", "fetch": "poll", "follow": "tail", "produce": "send",
     "publish": "send", "put": "send", "describe": "show", "info": "show", "ls": "list", "rm": "delete",
@@ -36,7 +36,7 @@ SYNONYMS: Final = {
 """Names that other tools have for our commands."""
 SHOWN_MAX: Final = 4
 NEAR_SIMILARITY: Final = 0.75
-"""From this similarity on an option of the command is meant, not one of the same name of a neighbouring command."""
+"""An option of the command at least this similar is suggested, before the same option of a neighbouring command."""
 MISTYPED_SIMILARITY: Final = 0.6
 """A word at least this similar to a command of the group is a mistyped command, not an argument of the default
 command."""
@@ -46,7 +46,7 @@ class NearestGroup(TyperGroup):
     """A group of commands that searches all other groups, too, for a mistaken word or option."""
 
     build_whole: ClassVar[Callable[[], Any]]
-    """Gives the command with all groups, of which only the one in question may have been built."""
+    """Returns the command with all groups, as perhaps only the one on the command line was built."""
 
     def main(
         self,
@@ -61,7 +61,7 @@ class NearestGroup(TyperGroup):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         try:
-            # what a command returns is nothing; the code of an early end, such as help, is returned as a number
+            # commands return nothing; an early exit, such as help, returns its code as a number
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except Abort:
             sys.stderr.write("lading: aborted\n")
@@ -78,7 +78,7 @@ class NearestGroup(TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except Exception as error:
-            # the class of usage errors lies in a private copy of click in some versions
+            # the class of usage errors is in a private copy of click in some versions
             if args and hasattr(error, "message"):
                 found = list(_elsewhere(ctx, args[0]))
                 if found:
@@ -111,33 +111,33 @@ class NearestGroup(TyperGroup):
                 error.possibilities = forms  # type: ignore[attr-defined]
             elif option and command is not None:
                 near = list(getattr(error, "possibilities", None) or ())
-                # the parser takes --json for near --count
+                # the parser suggests --count for --json
                 if not get_close_matches(option, near, 1, NEAR_SIMILARITY):
                     error.possibilities = _find_in_neighbours(error.ctx, option) or near  # type: ignore[attr-defined]
             raise
 
 
 class DefaultCommandGroup(NearestGroup):
-    """A group whose command ``default`` is meant if none of its commands is named."""
+    """A group whose command ``default`` is run if the command line names none of its commands."""
 
     default: ClassVar[str]
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the command line, with the default command in front if need be."""
-        # a shell that asks what may follow may have typed no word yet
+        """Parse the command line, after adding the default command if it is missing."""
+        # a shell that requests completions may have typed no word yet
         is_named = bool(args) and (args[0] in ctx.help_option_names or self._names_command(args[0]))
         if not is_named and (args or not ctx.resilient_parsing):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def _names_command(self, word: str) -> bool:
-        """Return whether ``word`` is a command, or a mistyped one: nothing that the default command could take."""
+        """Return whether ``word`` is a command, or a mistyped one that cannot be an argument of the default command."""
         if word in self.commands:
             return True
         return bool(get_close_matches(word, self.commands, 1, MISTYPED_SIMILARITY)) and not Path(word).exists()
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Return what may follow: the commands, and the options of the default one."""
+        """Return the completions: the commands, and the options of the default one."""
         found = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             command = self.commands[self.default]

@@ -22,7 +22,7 @@ Listener = Annotated[int | None, typer.Option("--listener", hidden=True, help="A
 
 
 def parse_listen_address(text: str, option: str) -> Address:
-    """Return the address to listen on that an option names. Raises BadParameter for what cannot be one."""
+    """Return the address to listen on from an option. Raises BadParameter for an invalid one."""
     from ..model.address import parse_address
 
     try:
@@ -109,7 +109,7 @@ SourceOption = Annotated[
         help=SOURCE_HELP,
     ),
 ]  # fmt: skip
-"""For commands whose source may also be their first argument."""
+"""The option of commands whose source may also be their first argument."""
 Resume = Annotated[
     bool,
     typer.Option(

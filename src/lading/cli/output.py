@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ESCAPES = "lading.escapes"
-"""The error handler of our own streams for letters that their encoding does not have."""
+"""The error handler of our own streams, for characters that their encoding cannot represent."""
 
 
 CELL_CHARACTERS_MAX: Final = 300
@@ -42,8 +42,8 @@ STYLES = ("bold", "dim", "green", "yellow", "red")
 def print_note(text: str) -> None:
     """Print one line for people to stderr, so that stdout is data only.
 
-    Names and values that users chose need no escaping: brackets in them are printed unchanged, and what a terminal
-    would act on is escaped.
+    Names and values that users chose need no escaping: brackets in them are printed unchanged, and control characters
+    are escaped.
     """
     from rich.console import Console
 
@@ -77,7 +77,9 @@ def print_document(value: Any) -> None:
 
 
 def _encode_json(value: Any, indent: int | None = None) -> str:
-    """Return a JSON document; NaN and infinities, which JSON has not, are the texts ``nan``, ``inf`` and ``-inf``."""
+    """Return a JSON document; NaN and infinities, which JSON cannot express, become the texts ``nan``, ``inf`` and
+    ``-inf``.
+    """
     options: dict[str, Any] = {"ensure_ascii": False, "indent": indent, "default": str, "allow_nan": False}
     try:
         document = json.dumps(value, **options)
@@ -148,8 +150,8 @@ def print_first_rows(
 def cell(value: Any, *, exact: bool = False) -> str:
     """Format a value for a table: thousands separated, null as a dash, markup taken literally.
 
-    Fractions are rounded, as figures are, and long texts cut: one header of 30,000 characters made a table of 1,300
-    lines. With ``exact`` all digits and characters are shown.
+    Fractions are rounded and long texts cut: one header of 30,000 characters made a table of 1,300 lines. With
+    ``exact`` all digits and characters are shown.
     """
     match value:
         case None:
@@ -170,7 +172,7 @@ def cell(value: Any, *, exact: bool = False) -> str:
 
 
 def literal(text: str) -> str:
-    """Escape text that users chose for Rich: no markup, and nothing that a terminal would act on."""
+    """Escape text that users chose for Rich: no markup, and no control characters."""
     from rich.markup import escape
 
     return escape(escape_unseen(text))
@@ -211,12 +213,12 @@ class Meter:
         self._task = task
 
     def advance(self, count: int) -> None:
-        """Add ``count`` to what is done."""
+        """Add ``count`` to the completed amount."""
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, count)
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """Set what is done, and ``total`` if given."""
+        """Set the completed amount, and ``total`` if given."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
@@ -269,7 +271,7 @@ def prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # a descriptor that may not be written: it also keeps files that are opened later from becoming the output
+            # a descriptor that cannot be written: it also prevents later files from becoming the output
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8"))
         elif isinstance(stream, TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
             stream.reconfigure(errors=ESCAPES)
@@ -278,7 +280,7 @@ def prepare_streams() -> None:
 def _escape_for_json(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    # utf-16 splits what is above U+FFFF into two halves, as JSON writes it
+    # utf-16 splits characters above U+FFFF into two halves, as JSON does
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)), error.end
 

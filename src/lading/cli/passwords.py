@@ -1,4 +1,4 @@
-"""Passwords come from a prompt, a file or standard input, never from arguments: those stand in the process list."""
+"""Passwords come from a prompt, a file or standard input, never from arguments, which appear in the process list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PasswordFile = Annotated[
 
 
 def read_password(question: str, file: Path | None, *, is_new: bool = False) -> str:
-    """Return a password: the first line of ``file`` or of standard input, or else what is typed, twice if it is new."""
+    """Return a password: the first line of ``file`` or of standard input, or else the one typed, twice if it is new."""
     if file is not None:
         text = sys.stdin.readline() if str(file) == "-" else _read(file)
         password = text.split("\n", 1)[0].removesuffix("\r")

@@ -1,4 +1,4 @@
-"""Options that say how payloads are read whose members are columns, or in conditions."""
+"""Options for reading payloads whose members are columns, or used in conditions."""
 
 from __future__ import annotations
 

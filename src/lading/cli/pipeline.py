@@ -266,7 +266,7 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     if output is Output.JSON:
         json_line({"pipeline": settings.id, "problems": 0})
     else:
-        # without Spark the plain command would only ask for it
+        # not the plain command, which would only report that it needs Spark
         local = "" if settings.document.step or find_spec("pyspark") else " --local"
         print_note(f"{file}: no problems found; run it with: lading pipeline run {file}{local}")
 
@@ -357,7 +357,7 @@ def _show(report: RunReport) -> None:
             "table": str(report.tables["quarantine"]),
         }
     )
-    # a run that found nothing new knows no destinations
+    # a run that found nothing new has no destinations
     if report.batches:
         print_table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
     became = f"{report['good']:,} good, {report['routed']:,} routed"

@@ -1,4 +1,4 @@
-"""A command whose usage line and complaints are in our words, not in those of the libraries that parse it."""
+"""A command whose usage line and errors use our words, instead of those of the parsing libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PlainCommand(TyperCommand):
     """A command whose arguments are upper-case words in its usage line, as in ``poll [OPTIONS] TOPIC``."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Take what typer gives; an argument without a name for people has its own in capitals."""
+        """Take the parameters of typer; an argument without a display name gets its own name in capitals."""
         super().__init__(*arguments, **options)
         for param in self.params:
             if isinstance(param, TyperArgument) and param.metavar is None:
@@ -29,7 +29,7 @@ class PlainCommand(TyperCommand):
 
 def _usage_word(param: TyperArgument) -> str:
     name = param.metavar or ""
-    # several words, such as "[SRC] TOPIC", say by themselves what may be left out
+    # several words, such as "[SRC] TOPIC", already show which of them are optional
     if " " in name:
         return name
     many = "" if param.nargs == 1 or name.endswith("...") else "..."
@@ -37,7 +37,7 @@ def _usage_word(param: TyperArgument) -> str:
 
 
 def describe_wrong_value(error: Any) -> str | None:
-    """Return our sentence for a value that a usage error is about; None if the error's own is to be kept."""
+    """Return our sentence for the wrong value in a usage error; None to keep the error's own."""
     causes = getattr(error.__cause__, "errors", None)
     if causes is None:
         return None

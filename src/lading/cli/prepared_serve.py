@@ -1,4 +1,4 @@
-"""``lading serve`` that imports first and gets its arguments later (``lading.testing.prepared_process``)."""
+"""``lading serve`` that imports first and receives its arguments later (``lading.testing.prepared_process``)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ STANDARD_INPUT: Final = 0
 STANDARD_ERROR: Final = 2
 REQUEST_BYTES: Final = 64 << 10
 IDLE_S: Final = 0.05
-"""A parent that has been silent for this long is busy elsewhere, so that kernels can be loaded without delaying a
-broker."""
+"""After a parent was silent for this long, kernels are loaded, as that delays no broker."""
 IMPORTED_LATER: Final = (
     "encodings.idna",
     "lading.broker.core.injected_faults",
@@ -43,7 +42,7 @@ IMPORTED_LATER: Final = (
 
 
 def import_broker() -> None:
-    """Import what a broker imports, as it does; nothing is opened or started."""
+    """Import the modules of a broker in its order, without opening or starting anything."""
     from ..dialects.protocols import ENDPOINTS
     from ..serve.lean_imports import install_lean_imports
     from .connection import load_defaults
@@ -57,12 +56,12 @@ def import_broker() -> None:
     with suppress(ImportError):
         # if it is installed
         import_module("uvloop")
-    # their validator is made when settings are first read
+    # their validator is created when settings are first read
     load_defaults()
 
 
 def _load_until_asked() -> None:
-    """Load what every message passes, unless it would have to be compiled, which takes minutes; then Kafka's codecs."""
+    """Load what every message passes, unless that has to be compiled, which takes minutes; then Kafka's codecs."""
     from ..endpoints.kafka.server import prepare_codecs_until
     from ..kernels import engine
 
@@ -79,7 +78,7 @@ def _is_asked() -> bool:
 
 
 def _read_request() -> dict[str, Any] | None:
-    """Return what broker to be; None if there is to be none."""
+    """Return the request for a broker; None if none is needed."""
     line = b""
     while not line.endswith(b"\n"):
         read = os.read(STANDARD_INPUT, REQUEST_BYTES)
@@ -91,8 +90,8 @@ def _read_request() -> dict[str, Any] | None:
 
 
 def serve_as_asked() -> None:
-    """Import, wait for the arguments, and be the broker that they say."""
-    # as the command does: what imports make stays
+    """Import, wait for the arguments, and run as the requested broker."""
+    # as the command does: objects made by imports stay
     gc.set_threshold(START_OBJECTS)
     import_broker()
     _load_until_asked()

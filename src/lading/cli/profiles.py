@@ -1,4 +1,4 @@
-"""Profiles: servers by name, each with what it takes to log in there, in one file of the user."""
+"""Profiles: named servers, each with its login, in one file of the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..tables.storage.storage import StorageReferences
 
 OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in TRANSPORT_SECRETS))
-"""Keys that a profile may have, besides ``${VARIABLE}`` for a secret; the secret itself is never in it."""
+"""Keys that a profile may have, besides ``${VARIABLE}`` for a secret; profiles never contain the secret itself."""
 STORAGE: Final = "storage"
 """The section of a profile with the address of an object store and references to its credentials."""
 FILES: Final = tuple(name for name in OPTIONS if name.endswith("_file"))
@@ -37,18 +37,18 @@ def profiles_file() -> Path:
 
 
 def use_profile(name: str) -> None:
-    """Set the environment as the profile says; options of commands count more.
+    """Set the environment from the profile; options of commands override it.
 
-    Raises LocalError if the profile does not exist, or has a key that profiles cannot have.
+    Raises LocalError if the profile does not exist, or has an unknown key.
     """
     file = profiles_file()
     profile, storage = _read(file, name)
     _STORAGE[:] = [] if storage is None else [storage]
-    # a login that the environment has is another server's
+    # remove a login from the environment: it belongs to another server
     forget_environment()
     for option, value in profile.items():
         if option in FILES:
-            # beside the file of profiles, wherever a command is called
+            # relative to the file of profiles, from whatever directory a command is run
             value = str(file.parent / Path(str(value)).expanduser())
         os.environ[f"LADING_{option.upper()}"] = str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -101,7 +101,7 @@ def _read_storage(section: object, file: Path, where: str) -> StorageReferences 
 
 
 def use_transport_options(texts: Iterable[str]) -> None:
-    """Set the environment as ``--transport`` says; it counts more than a profile, and options in a URL more than it.
+    """Set the environment from ``--transport``; it overrides a profile, and options in a URL override it.
 
     Raises LocalError for a secret, which everybody on the machine could read among the arguments of a command.
     """
@@ -126,7 +126,7 @@ def use_transport_options(texts: Iterable[str]) -> None:
 
 
 def _ways(option: str) -> list[str]:
-    """Return the options that give the same as this one, in any way."""
+    """Return all options that set the same thing as this one."""
     secret = secret_of(option)
     return [option] if secret is None else [secret, *(f"{secret}{ending}" for ending in REFERENCES)]
 

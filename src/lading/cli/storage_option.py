@@ -25,10 +25,10 @@ Storage = Annotated[
 
 
 def parse_storage(texts: Sequence[str] | None) -> StorageReferences | None:
-    """Return what ``--storage`` says, else the profile; None if neither says anything.
+    """Return the options of ``--storage``, else those of the profile; None if there are neither.
 
-    A store is reached by one of them alone: half of each could be two identities. Raises SettingError for options that
-    do not exist, and for credentials themselves, which everybody on the machine could read among the arguments.
+    Options are never taken from both, which could mix two identities. Raises SettingError for unknown options, and for
+    credentials themselves, which everybody on the machine could read among the arguments.
     """
     return parse_options(texts) if texts else profiles.storage_of_profile()
 

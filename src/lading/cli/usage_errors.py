@@ -16,7 +16,7 @@ _LIBRARY_SENTENCES: Final = (
 )
 
 OF_COMMANDS: Final = ("--server", "-s", "--from", "-f", "--output", "-o", "--data")
-"""Options that nearly every command has; kubectl and docker take theirs before the command, too."""
+"""Options of nearly every command; kubectl and docker accept them before the command as well."""
 
 
 def is_usage_error(error: BaseException) -> bool:
@@ -26,7 +26,7 @@ def is_usage_error(error: BaseException) -> bool:
 
 def print_usage_error(error: Any) -> None:
     """Print to standard error what is wrong with the command line, and below it how the command is used."""
-    # help was asked for by giving no arguments: printing it raised this
+    # no arguments were given, which prints the help; printing it raised this
     if type(error).__name__ == "NoArgsIsHelpError":
         return
     lines = f"lading: {describe_usage_error(error)}\n"
@@ -75,6 +75,6 @@ def _name_parameter(error: Any) -> str:
 
 
 def _begin_small(message: str) -> str:
-    """Return a sentence for the place after a colon: its first word small, unless it is a name."""
+    """Return a sentence for use after a colon: its first word in lower case, unless it is a name."""
     first = message.split(" ", 1)[0]
     return message if first.isupper() else message[:1].lower() + message[1:]

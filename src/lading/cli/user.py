@@ -169,7 +169,7 @@ def quota(
             print_unknown_user(transport, name)
         rows = [row for row in transport.quotas() if name in (None, row["user"])]
     if name is not None and not rows:
-        # no quota is what was asked for, too
+        # also print an empty quota, as requested
         rows = [{"user": name}]
     formatted = [
         {"user": row["user"], **{key: _format_quota(key, row.get(key)) for key in QUOTA_COLUMNS}} for row in rows
@@ -181,15 +181,16 @@ def quota(
 
 
 def print_unknown_user(transport: LadingTransport, name: str) -> None:
-    """Print a note, with near names, if user ``name`` does not exist: only a token issuer or certificates can know
-    it."""
+    """Print a note, with similar names, if user ``name`` does not exist: it may only be known to a token issuer or a
+    certificate.
+    """
     from ..columns.contract import did_you_mean
     from ..model.errors import Refusal
 
     try:
         known = [user["name"] for user in transport.users()]
     except Refusal:
-        # whoever may change rules need not be allowed to list users
+        # the right to change rules does not include the right to list users
         return
     if name != "*" and name not in known:
         near = did_you_mean(name, known)
@@ -206,7 +207,7 @@ def _format_quota(key: str, quota: float | None) -> str:
 
 
 def _rate(key: str, text: str) -> float | None:
-    """Return a rate as it is typed; None for none."""
+    """Return a rate as users type it; None without one."""
     from ..client.units import parse_size_bytes
     from ..model.errors import SettingError
 

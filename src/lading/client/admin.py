@@ -20,19 +20,19 @@ class Admin:
         self.transport: Transport = open_for(Admin, url, options)
 
     def create_topic(self, name: str, partitions: int = 1, *, extended: bool = False) -> TopicMeta:
-        """Create a topic; Refusal TOPIC_NAME_EXISTS if it exists.
+        """Create a topic. Raises Refusal TOPIC_NAME_EXISTS if it exists.
 
-        ``extended`` demands one whose messages have NSQ's ext headers, over ``nsq://`` or ``lading://``; without it a
-        topic over ``nsq://`` is extended if the server has such topics. SettingError over other protocols.
+        ``extended`` requires a topic whose messages have NSQ's ext headers, over ``nsq://`` or ``lading://``; without
+        it a topic over ``nsq://`` is extended if the server has such topics. Raises SettingError over other protocols.
         """
         if extended:
             return self._extending(name).create_extended_topic(name, partitions)
         return self.transport.create_topic(name, partitions)
 
     def extend_topic(self, name: str) -> None:
-        """Make a plain NSQ topic an extended one, for good, over ``nsq://`` (an nsqlookupd's URL) or ``lading://``.
+        """Make a plain NSQ topic an extended one, permanently, over ``nsq://`` (an nsqlookupd's URL) or ``lading://``.
 
-        Its messages stay readable. SettingError over other protocols.
+        Its messages stay readable. Raises SettingError over other protocols.
         """
         self._extending(name).extend_topic(name)
 
@@ -49,7 +49,9 @@ class Admin:
         return self.transport.topics()
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its messages; SettingError for a protocol over which Lading's client deletes none."""
+        """Delete a topic with its messages. Raises SettingError for a protocol over which Lading's client cannot delete
+        topics.
+        """
         delete = getattr(self.transport, "delete_topic", None)
         if delete is None:
             raise SettingError(f"topic {name!r} cannot be deleted at {self.transport.url}; use the server's own tools")
@@ -58,7 +60,8 @@ class Admin:
     def empty_topic(self, name: str) -> int:
         """Delete all messages of a topic and keep it; return how many offsets they had.
 
-        Readers of all protocols go on with what is sent from then on. SettingError but over ``lading://``.
+        Readers of all protocols continue with messages sent later. Raises SettingError over any protocol but
+        ``lading://``.
         """
         empty = getattr(self.transport, "empty_topic", None)
         if empty is None:

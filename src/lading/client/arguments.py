@@ -30,7 +30,7 @@ _MEANT: Final[Mapping[str, tuple[str, ...]]] = {
     "sasl_plain_username": ("username",), "sasl_plain_password": ("password",), "ssl_cafile": ("ca_file",),
     "security_protocol": ("tls",), "max_in_flight": ("in_flight",), "n": ("limit",),
 }  # fmt: skip
-"""Argument names of other clients, in lower case, and names here, of which the first that exists is suggested."""
+"""Argument names of other clients, in lower case, and ours; the first one that exists is suggested."""
 _SENTENCES: Final = {
     "bootstrap_servers": "the first argument is the address: 'kafka://host:9092'",
     "nsqd_tcp_addresses": "the first argument is the address: 'nsq://host:4150'",
@@ -102,7 +102,9 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 def find_group(group: str | None, channel: str | None, end: object) -> str | None:
-    """Return the group of a consumer by either name of it. Raises SettingError for both, and for one with an end."""
+    """Return the group of a consumer by either name of the argument. Raises SettingError for both names, and for a
+    group with an end.
+    """
     if group is not None and channel is not None:
         raise SettingError("channel is what NSQ calls a group: name one of the two")
     group = channel if group is None else group

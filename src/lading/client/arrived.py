@@ -19,9 +19,9 @@ COMPARED: Final = ("key", "headers", "payload")
 def skip_arrived(transport: Transport, topic: str, ends: Mapping[int, int], parts: Parts) -> Parts:
     """Yield (partition, messages) without the first messages of each partition that the target has already.
 
-    The target has those that follow the offset in ``ends``, at which the partition ended before the sending, one after
-    the other. After a message of another sender the rest is yielded again. ``transport`` may be that of the sending,
-    unless it has several batches under way.
+    These are the messages in the target from the offset in ``ends`` on, at which the partition ended before the send.
+    After a message of another sender all further ones are yielded again. ``transport`` may be the one of the send,
+    unless that has several batches in progress.
     """
     rows: dict[int, Iterator[dict[str, Any]]] = {}
     for number, batch in parts:

@@ -28,7 +28,7 @@ from .unseen import DeclaredHeaders
 LOG: Final = logging.getLogger("lading.client")
 FETCH_BYTES = 4 << 20
 WRITE_ROWS = 32_768
-"""Rows that are converted to headers at once: enough for the kernels, few enough to stay in the CPU's cache."""
+"""Rows that are converted to headers together: enough for the kernels, few enough for the CPU's cache."""
 
 
 def read_arrow(
@@ -56,7 +56,7 @@ def read_arrow(
     ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
     (docs/reference/contract), or is a list of such parts; without it the table has the Batch schema. ``start``,
     ``end``, ``where`` and ``states`` are those of Consumer; by default reading ends at the present end of the topic.
-    ``limit`` bounds the rows. ``payload`` says how payloads are read of which columns are members, by the keys of
+    ``limit`` bounds the rows. ``payload`` says how to read payloads whose members are columns, by the keys of
     ``[payload]`` in a contract: ``{"format": "avro", "schema": "order.avsc"}``. Values that cannot be read as the
     declared type are null, and so is a timestamp outside the years 1 to 9999, which the log mentions once. Warns of a
     header that no message has. Other ``options`` go to the transport.
@@ -88,10 +88,10 @@ def read_batches(
     payload: Mapping[str, str] | None = None,
     **options: Any,
 ) -> pa.RecordBatchReader:
-    """Return the messages of a topic as a reader of batches, for Polars, DuckDB and whatever else reads Arrow.
+    """Return the messages of a topic as a reader of batches, for Polars, DuckDB and other readers of Arrow.
 
-    The arguments are those of ``read_arrow``. Messages are fetched while the reader is read, a few megabytes at a
-    time, so that a topic of any size needs no more memory. The reader can be read once.
+    The arguments are those of ``read_arrow``. Messages are fetched while the reader is read, a few megabytes at a time,
+    so that memory does not depend on the size of the topic. The reader can be read once.
     """
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss, payload)
     transport = open_for(read_batches, url, options)
@@ -171,7 +171,7 @@ def _allow_null_times(schema: pa.Schema) -> pa.Schema:
 
 
 def _under_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the same columns under field names and null flags of ``schema``."""
+    """Return the columns with the field names and null flags of ``schema``."""
     return batch if batch.schema == schema else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
@@ -208,15 +208,15 @@ def write_arrow(
 
     ``headers`` names the columns that become headers (a mapping is header key → column); their Arrow types choose the
     kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch schema is sent unchanged; with an
-    empty list messages have no headers. ``key``,
-    ``payload`` and ``timestamp`` name columns too; by default the columns of these names, if the table has them.
-    With ``payload_format="json"`` the payload is an object of ``payload_columns``, names or a mapping of path to column
-    (``{"order.amount": "amount"}``); by default of all remaining columns. With ``"avro"`` and ``"protobuf"`` it is
-    encoded by ``schema``, a file, its text, or a subject of ``registry``, the URL of a schema registry; with a registry
-    payloads begin with the id of the schema, and one of a file is registered as ``subject``, by default
-    ``TOPIC-value``, or by a ``subject_strategy``: ``"TOPIC"``, ``"RECORD"`` or ``"TOPIC_RECORD"``. ``message`` is the
-    one of a .proto file that payloads are, by default its first. ``nulls`` says whether a null becomes a null header
-    or none. Other ``options`` go to Producer, which creates a missing topic.
+    empty list messages have no headers. ``key``, ``payload`` and ``timestamp`` name columns too; by default the columns
+    of these names, if the table has them. With ``payload_format="json"`` the payload is an object of
+    ``payload_columns``, names or a mapping of path to column (``{"order.amount": "amount"}``); by default of all
+    remaining columns. With ``"avro"`` and ``"protobuf"`` it is encoded by ``schema``, a file, its text, or a subject of
+    ``registry``, the URL of a schema registry; with a registry payloads begin with the id of the schema, and one of a
+    file is registered as ``subject``, by default ``TOPIC-value``, or by a ``subject_strategy``: ``"TOPIC"``,
+    ``"RECORD"`` or ``"TOPIC_RECORD"``. ``message`` is the message type of payloads in a .proto file, by default its
+    first. ``nulls`` says whether a null becomes a null header or no header. Other ``options`` go to Producer, which
+    creates a missing topic.
     """
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         raise LocalError(
@@ -271,7 +271,7 @@ def _find_encoder(
     subject_strategy: str | None,
     message: str,
 ) -> Callable[[bytes], bytes] | None:
-    """Return what encodes payloads by a schema; None for a format without one."""
+    """Return the function that encodes payloads by a schema; None for a format without one."""
     if payload_format in (None, "json"):
         given = {
             "schema": schema, "registry": registry, "subject": subject, "subject_strategy": subject_strategy,
@@ -297,7 +297,9 @@ def _find_members(
     columns: Sequence[str] | Mapping[str, str] | None,
     used: Sequence[str],
 ) -> dict[Path, str]:
-    """Return the column of each member of the payload; empty without a format. ``used`` are other parts of messages."""
+    """Return the column of each member of the payload; empty without a format. ``used`` columns are other parts of
+    messages.
+    """
     if payload_format is None:
         if columns is not None:
             raise SettingError("payload_columns needs a format; pass payload_format='json'")

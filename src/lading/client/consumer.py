@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 2.0
 STORE_ATTEMPTS = 3
 COMMIT_S = 5.0
-"""With ``auto_commit`` positions are stored at most this long after messages were processed."""
+"""Longest time from processing a message until ``auto_commit`` stores its position."""
 
 
 class Consumer:
@@ -153,7 +153,7 @@ class Consumer:
 
         Batches have the Batch schema, or ``columns`` (``"offset, carrier string, delay int"`` or a list of such parts).
         Warns at the end of a header that no message has. Deserialisers and interceptors are not called. If an iteration
-        is left, the next one for the same columns goes on with the next batch; any other reads that fetch again.
+        is left, the next one for the same columns continues with the next batch; any other reads that fetch again.
         """
         selection = self._selection
         if columns is not None:
@@ -200,7 +200,7 @@ class Consumer:
         return message
 
     def _mark_delivered_done(self) -> None:
-        """Mark the messages returned by the previous call as processed."""
+        """Mark the messages that the previous call returned as processed."""
         self._usable()
         at = self._at
         if at is not None and at.handed is not None:
@@ -216,7 +216,7 @@ class Consumer:
         return None if found is None else BatchProgress(selection, found.place, found.start, deque(found.batches))
 
     def _rewind_batches(self) -> None:
-        """Have batches that an iteration left unyielded read again; those that it yielded all count as done."""
+        """Have batches read again that an iteration did not yield; those that it yielded all count as processed."""
         at, self._unyielded = self._unyielded, None
         if at is not None and at.left:
             self._readers.rewind(at.place, at.start)
@@ -224,7 +224,7 @@ class Consumer:
             self._advance_position(at.place)
 
     def _load(self, timeout_s: float | None) -> bool:
-        """Fill the queue of messages; return False if time is up or everything is read."""
+        """Fill the queue of messages; return False if the time is over or everything was read."""
         self._rewind_batches()
         if self._error is not None:
             error, self._error = self._error, None
@@ -247,7 +247,7 @@ class Consumer:
     def _prepare(self, topic: str, messages: list[Message]) -> Sequence[Message]:
         """Return the messages after deserialisers and interceptors.
 
-        The error of a deserialiser is raised after the messages before it were returned.
+        If a deserialiser fails, its error is raised after the messages before were returned.
         """
         if self._key_deserializer is not None or self._value_deserializer is not None:
             count, self._error = deserialize(topic, messages, self._key_deserializer, self._value_deserializer)
@@ -282,7 +282,7 @@ class Consumer:
         return found
 
     def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """Return, by (topic, partition), the ranges of damaged messages that ``on_loss="skip"`` passed over."""
+        """Return, by (topic, partition), the ranges of damaged messages that were skipped with ``on_loss="skip"``."""
         return self._readers.damage()
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -321,7 +321,7 @@ class Consumer:
     def requeue(self, message: Message, delay_s: float = 0.0) -> None:
         """Give a message of a queue back: it is delivered again after ``delay_s``, to any reader of the channel.
 
-        It needs no commit then. LocalError if this consumer has it no more, or does not read a queue.
+        It needs no commit then. Raises LocalError if this consumer no longer has it, or does not read a queue.
         """
         if not 0 <= delay_s < math.inf:
             raise SettingError(f"delay_s is 0 or more, not {delay_s!r}")
@@ -329,9 +329,9 @@ class Consumer:
         self._require_queue("requeued").requeue(message.offset, round(delay_s * 1000))
 
     def touch(self, message: Message) -> None:
-        """Begin the time-out of a message of a queue anew, for work that takes longer than ``message_timeout_s``.
+        """Restart the time-out of a message of a queue, for work that takes longer than ``message_timeout_s``.
 
-        LocalError if this consumer has it no more, or does not read a queue.
+        Raises LocalError if this consumer no longer has it, or does not read a queue.
         """
         self._usable()
         self._require_queue("touched").touch(message.offset)
@@ -382,7 +382,7 @@ class Consumer:
             return
         changing = self._member.membership.is_rebalancing
         if changing and self._auto_commit:
-            # the last moment at which these partitions are ours
+            # the last moment at which this consumer has these partitions
             self._store()
         self._member.heartbeat_when_due(changing=changing)
         if self._member.reassigned:
@@ -397,18 +397,18 @@ class Consumer:
             done[self._at.place] = Position(self._at.finished, self._at.after.epoch)
         self._member.store(done)
 
-    # life
+    # -- closing
 
     def close(self, *, failed: bool = False) -> None:
         """Store positions (with ``auto_commit``), leave the group, close the connection. Further calls do nothing.
 
-        With ``failed`` the last message returned does not count as done, so that it is read again.
+        With ``failed`` the last returned message does not count as processed, so that it is read again.
         """
         if self._closed:
             return
         self._closed = True
         if self._process_id != os.getpid():
-            # a forked child that ends its block: the member and the connection are the parent's
+            # a forked child that leaves the block: the member and the connection belong to the parent
             return
         try:
             if self._member is not None:
@@ -434,7 +434,7 @@ class Consumer:
         except LadingError:
             if error is None:
                 raise
-            # the error that ended the block is the one to show
+            # show the error that ended the block
             LOG.warning("positions were not stored", exc_info=True)
 
     def _usable(self) -> None:
@@ -462,7 +462,7 @@ class Consumer:
 class ConsumerMembership:
     """A consumer as a member of its group: heartbeats and commits over a ``membership``.
 
-    ``reassigned``: its partitions changed, and were not read again yet.
+    ``reassigned``: its partitions changed, and reading has not begun again.
     """
 
     def __init__(self, membership: Membership, interceptors: Sequence[ConsumerInterceptor]) -> None:
@@ -485,7 +485,7 @@ class ConsumerMembership:
             self.reassigned |= self.membership.heartbeat()
 
     def store(self, done: Mapping[TopicPartition, Position]) -> None:
-        """Store the positions that changed, except of partitions that another member has now."""
+        """Store the positions that changed, except in partitions that another member has now."""
         self._commit_at = time.monotonic()
         changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
         stored = {place: position for place, position in changed.items() if self._store_one(place, position)}
@@ -504,7 +504,7 @@ class ConsumerMembership:
             except Refusal as error:
                 if error.reason is not Reason.STALE_GENERATION:
                     raise
-            # the members changed; what is still ours can be stored under the new generation
+            # the members changed; positions in partitions that are still ours can be stored under the new generation
             self.reassigned |= self.membership.heartbeat()
             if place not in self.membership.partitions:
                 LOG.info("partition %d of topic %r went to another member with its position", place[1], place[0])
@@ -514,10 +514,10 @@ class ConsumerMembership:
 
 @dataclass(slots=True)
 class MessageProgress:
-    """The messages of one read of a partition, and how far the caller is with them.
+    """The messages of one read of a partition, and how many of them the caller has.
 
-    ``after`` is the position after all of them, ``handed`` after the last one returned, ``finished`` after the
-    last one that the caller has processed.
+    ``after`` is the position after all of them, ``handed`` after the last returned one, ``finished`` after the last one
+    that the caller has processed.
     """
 
     place: TopicPartition
@@ -528,10 +528,10 @@ class MessageProgress:
 
 @dataclass(slots=True)
 class BatchProgress:
-    """The batches of one partition that are being yielded: an iteration may be left before the last of them."""
+    """The batches of one partition that are being yielded; an iteration may be left before the last one."""
 
     selection: Selection
     place: TopicPartition
     start: int
-    """The offset from which they were read."""
+    """The offset from which the batches were read."""
     left: deque[pa.RecordBatch]

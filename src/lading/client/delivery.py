@@ -42,7 +42,7 @@ CONTENT_REASONS: Final = frozenset(
         Reason.UNKNOWN_KIND,
     }
 )
-"""Refusals of a message for what it is: sent again, it is refused again."""
+"""Refusals because of a message's content: if it is sent again, it is refused again."""
 
 
 class DeliveryTarget(NamedTuple):
@@ -52,14 +52,14 @@ class DeliveryTarget(NamedTuple):
     """The target as the user typed it, for errors."""
     topic: str
     key_prefix: str
-    """Prefix of the name of a piece of work in the keys of a Lading broker, such as ``spark/``."""
+    """Prefix for the names of works in the keys of a Lading broker, such as ``spark/``."""
     transactional_id: str | None = None
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = None
 
 
 class Task(NamedTuple):
-    """One task: the work that all tasks do together, and the part of it. All attempts at the task have the same."""
+    """One task: the work of all tasks together, and this task's part. All attempts at the task have the same."""
 
     work: str
     number: int
@@ -67,7 +67,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SentByTask:
-    """Messages that one task attempt sent: the work, and its transaction (None without anything to commit)."""
+    """Messages that one task attempt sent: the work, and its transaction (None if there is nothing to commit)."""
 
     transaction: int | PreparedTransaction | None
     work: str
@@ -75,12 +75,14 @@ class SentByTask:
 
 
 class CommitProtocol(Protocol):
-    """The commit of one kind of target. ``write`` runs in tasks, the others in one process, with the transactions."""
+    """The commit for one kind of target. ``write`` runs in tasks, the other methods in one process, with the
+    transactions.
+    """
 
     def write(self, parts: Parts, task: Task, *, on_refused: OnRefused | None = None) -> SentByTask:
         """Send the messages of one task attempt. A refused message ends it, unless ``on_refused`` leaves it out.
 
-        With ``on_refused`` messages may go one at a time: it is for a second attempt, after the first was refused.
+        With ``on_refused`` messages may be sent one at a time: it is for a second attempt, after the first was refused.
         """
         ...
 
@@ -89,7 +91,7 @@ class CommitProtocol(Protocol):
         ...
 
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Discard what was sent, as far as the target can."""
+        """Discard the sent messages, as far as the target can."""
         ...
 
 
@@ -109,7 +111,9 @@ def choose_commit_protocol(transport: Transport, target: DeliveryTarget) -> Comm
 
 
 class LadingTransactionCommit:
-    """To a Lading broker: one transaction per attempt; the driver commits the winning ones under the work's key."""
+    """Commits to a Lading broker: one transaction per attempt; the driver commits the winning ones under
+    the work's key.
+    """
 
     def __init__(self, transport: LadingTransport, target: DeliveryTarget) -> None:
         self._transport = transport
@@ -129,14 +133,14 @@ class LadingTransactionCommit:
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
         """Do nothing: the broker aborts open transactions when they time out.
 
-        If a commit succeeded but its response was lost, its messages stay: the retried batch finds its key.
+        If a commit succeeded but its response was lost, its messages stay: the retried batch finds the key committed.
         """
         with suppress(LadingError):
             self._transport.abort([one.transaction for one in sent if isinstance(one.transaction, int)])
 
 
 class KafkaTransactionCommit:
-    """To a Kafka cluster with a transactional id: one transaction per task, decided about together."""
+    """Commits to a Kafka cluster with a transactional id: one transaction per task, decided together."""
 
     def __init__(self, decision: TransactionDecision, target: DeliveryTarget) -> None:
         self._decision = decision
@@ -161,7 +165,7 @@ class KafkaTransactionCommit:
             raise
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Record the decision, then commit one transaction after the other."""
+        """Store the decision, then commit one transaction after the other."""
         self._decision.decide(
             work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
         )
@@ -174,12 +178,12 @@ class KafkaTransactionCommit:
 
 
 class AtLeastOnce:
-    """To all other targets: a retry sends messages again, with the same mark."""
+    """Commits to all other targets: a retry sends messages again, with the same mark."""
 
     def __init__(self, transport: Transport, target: DeliveryTarget) -> None:
         self._transport = transport
         self._topic = target.topic
-        # a mark that the target cannot hold would refuse everything
+        # a mark that the target cannot hold would make it refuse every message
         bare = isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(target.topic)
         self._header = None if bare else target.dedupe_header
 
@@ -195,7 +199,7 @@ class AtLeastOnce:
         """Do nothing: all messages are visible already."""
 
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Do nothing: what was sent stays."""
+        """Do nothing: sent messages stay."""
 
     def _all_marked(self, parts: Parts, task: Task) -> Parts:
         count = 0
@@ -206,8 +210,8 @@ class AtLeastOnce:
     def _mark_messages(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
         """Return the messages with their mark: the work, the task, the number of the message in it, and a digest.
 
-        The digest is that of key, headers and payload: if the next attempt has its messages in another order, no two
-        different messages have the same mark, of which a reader that keeps one of each would drop one.
+        The digest covers key, headers and payload: even if the next attempt has its messages in another order,
+        different messages have different marks, and a reader that keeps one message of each mark loses none.
         """
         work = hashlib.blake2b(task.work.encode(), digest_size=_WORK_BYTES).hexdigest()
         numbers: Any = pa.array(np.arange(before, before + batch.num_rows)).cast(pa.string())
@@ -233,7 +237,7 @@ def _digest_messages(batch: pa.RecordBatch) -> pa.Array[Any]:
 
 
 def _join_with_sizes(*columns: Any) -> Any:
-    """Return each row's values joined, each after its size, so that rows with different values differ."""
+    """Return the joined values of each row, each after its size, so that rows with different values differ."""
     sizes = [pc.binary_length(column).cast(pa.string()).cast(pa.binary()).fill_null(b"") for column in columns]
     return pc.binary_join_element_wise(*sizes, *(column.fill_null(b"") for column in columns), b" ")
 
@@ -241,8 +245,8 @@ def _join_with_sizes(*columns: Any) -> Any:
 def send_once(transport: Transport, target: DeliveryTarget, key: str, parts: Parts) -> int:
     """Send from this process alone, under the name ``key``; return how many messages.
 
-    Over ``lading://`` they are visible once however often this is repeated; so they are in a Kafka cluster with the
-    target's transactional id, as long as nothing else was sent under that since.
+    Over ``lading://`` they become visible once, however often this is repeated. The same holds for a Kafka cluster with
+    a transactional id, if nothing else was sent under that id since.
     """
     if isinstance(transport, LadingTransport):
         transaction, count = _send_in_transaction(transport, target.topic, key, parts)
@@ -262,17 +266,19 @@ def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
 
 
 def refuses_message(error: LimitExceeded | Refusal) -> bool:
-    """Return whether the target refused a message for what it is, and not the sender, the topic or the moment."""
+    """Return whether the target refused a message because of its content, and not because of the sender, the topic or
+    the moment.
+    """
     return isinstance(error, LimitExceeded) or error.reason in CONTENT_REASONS
 
 
 def send_accepted(
     send: Callable[[int, pa.RecordBatch], object], parts: Parts, on_refused: OnRefused, *, names_rows: bool
 ) -> int:
-    """Send what the target takes; return how many messages.
+    """Send the messages that the target accepts; return their number.
 
-    ``names_rows`` says that a refusal names its message, and that those before it were taken and those after it were
-    not. Otherwise each message goes alone, so that nobody has to guess what a refused batch has brought.
+    ``names_rows`` means that a refusal names its message, and that earlier messages were accepted and later ones not.
+    Otherwise each message is sent alone, so that it is certain which ones were accepted.
     """
     count = 0
     for number, batch in parts:
@@ -300,9 +306,9 @@ def send_accepted(
 def _send_in_transaction(
     transport: LadingTransport, topic: str, scope: str, parts: Parts, on_refused: OnRefused | None = None
 ) -> tuple[int, int]:
-    """Append in a transaction that stays open; return its id and how many messages. An error aborts it.
+    """Append in a transaction that stays open; return its id and the number of messages. An error aborts it.
 
-    The writer is a new one: no other attempt can continue this transaction, in this process or in a later one.
+    The writer is new: no other attempt can continue this transaction, in this process or in a later one.
     """
     transaction = transport.begin(scope)
     try:
@@ -315,7 +321,7 @@ def _send_in_transaction(
                 writer.send(topic, number, batch)
                 count += batch.num_rows
     except BaseException:
-        # what stays open the broker aborts when its time is over
+        # if it stays open, the broker aborts it when its time is over
         with suppress(Exception):
             transport.abort([transaction])
         raise

@@ -16,8 +16,8 @@ def spread(
 ) -> None:
     """Copy the values of one column into a target in which the values of ``width`` columns are stored row by row.
 
-    Value ``row`` starts at ``data[ends[row]]``; in ``target`` it is number ``row * width + place`` of those that
-    ``places`` bounds, which reserves no bytes for a null.
+    Value ``row`` starts at ``data[ends[row]]``; in ``target`` it is number ``row * width + place`` among the values
+    whose bounds are in ``places``. A null takes no bytes there.
     """
     for row in range(len(ends) - 1):
         to, end = places[row * width + place : row * width + place + 2].tolist()

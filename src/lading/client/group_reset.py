@@ -1,4 +1,4 @@
-"""Where a group is to go on: from what a user specifies to one offset per partition."""
+"""New positions of a group: from a user's specification to one offset per partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .read_bounds import OffsetSpec, resolve_offset
 
 
 class PlannedPosition(NamedTuple):
-    """A partition, the group's position there (None if it has none), and the one that it is to get."""
+    """A partition, the group's present position in it (None without one), and its new one."""
 
     topic: str
     partition: int
@@ -30,8 +30,8 @@ def plan_group_reset(
 ) -> list[PlannedPosition]:
     """Return the positions that a group would get; nothing is changed.
 
-    ``group`` is the group's description from the admin endpoint. ``to`` is a bound as of a ``Consumer``; without one
-    the position is moved by ``shift``, and a partition without a position is left out. An offset before the first
+    ``group`` is the group's description from the admin endpoint. ``to`` is a bound as for a ``Consumer``; without it
+    the position is moved by ``shift``, and partitions without a position are left out. An offset before the first
     message of a partition becomes its first offset, one after the last message its next offset. Without ``topics``, all
     partitions with a position of the group are planned. Raises LocalError if that leaves none.
     """

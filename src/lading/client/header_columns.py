@@ -24,7 +24,7 @@ VALUES_BYTES_MAX = (1 << 31) - 1
 """The bytes that one Arrow column of binary values can hold."""
 
 NO_KINDS: Final[Mapping[str, Kind]] = MappingProxyType({})
-"""The types of all columns choose the kinds."""
+"""No kinds are given: the types of the columns choose them."""
 Nulls = Literal["null", "absent"]
 """Meaning of a null in a column: a header whose value is null, or no header."""
 
@@ -44,7 +44,7 @@ def _validity(column: Any) -> pa.Buffer | None:
 
 
 def _convert_fixed_width(width_bytes: int) -> Callable[[Any], Any]:
-    """Return the conversion of values of fixed width: Arrow's buffer unchanged, little-endian as header values are."""
+    """Return the conversion of values of fixed width: Arrow's buffer unchanged, little-endian like header values."""
 
     def binary(column: Any) -> Any:
         rows = len(column)
@@ -121,12 +121,12 @@ def is_header_map(type_: pa.DataType) -> bool:
 
 
 def headers_of_map(column: Any) -> Any:
-    """Return maps of headers as the headers of messages: in order of key, since a map has none; a null has none."""
+    """Return maps as the headers of messages, sorted by key, since maps have no order; a null map has no headers."""
     held: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     bounds = np.asarray(held.offsets)
     lengths = np.where(np.asarray(held.is_valid()), np.diff(bounds), 0)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    # the place of each entry: a null, and rows that were sliced off, have none
+    # the place of each entry: nulls, and rows that were sliced off, have no entries
     places = pa.array(np.arange(ends[-1]) + np.repeat(bounds[:-1] - ends[:-1], lengths))
     keys, items = held.keys.take(places).cast(pa.string()), held.items.take(places)
     by_key = {"row": pa.array(np.repeat(np.arange(len(held)), lengths)), "key": keys}
@@ -228,7 +228,7 @@ def _cast_to_kind(name: str, column: Any, kind: Kind) -> Any:
 
 
 def _encode_as(name: str, column: Any, kind: Kind) -> Any:
-    """Return the values of a column as those of headers of this kind. Raises LocalError for a value out of range."""
+    """Return the values of a column in this kind of header. Raises LocalError for a value out of range."""
     try:
         cast = _cast_to_kind(name, column, kind)
     except pa.ArrowInvalid as error:
@@ -305,7 +305,9 @@ def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
 
 @lru_cache(2)
 def _repeat_keys(texts: tuple[str, ...], kinds: tuple[int, ...], times: int) -> tuple[Any, Any]:
-    """Return keys and kinds, ``times`` times. The last result is cached: all batches of a table but one are alike."""
+    """Return keys and kinds, ``times`` times. The last result is cached, as all batches of a table but one
+    are alike.
+    """
     keys = [text.encode() for text in texts]
     ends = np.zeros(len(keys) * times + 1, np.int32)
     np.cumsum(np.tile([len(key) for key in keys], times), out=ends[1:])

@@ -31,7 +31,7 @@ class Outgoing:
     timestamp_us: int | None = None
     id: bytes | None = None
     trace: TraceReceipt | None = None
-    """When it is acknowledged: the receipt, if it has a ``##trace_id`` and the server gives one."""
+    """The receipt after the acknowledgement, if the message has a ``##trace_id`` and the server returns one."""
 
 
 class ProducerInterceptor:

@@ -1,14 +1,15 @@
 """The thread that sends a producer's waiting messages, and what happens to them when the interpreter ends or forks.
 
-This module references producers with waiting messages, so that one that its owner dropped still sends them. Threads
-are daemons that run until the interpreter shuts down: they exist at exit, when no new thread can be started.
+This module keeps references to producers with waiting messages, so that they are sent even if their owner drops the
+producer. Threads are daemons that run until the interpreter shuts down: they exist at exit, when no new thread can be
+started.
 """
 
 from __future__ import annotations
 
 import atexit
 
-# what a first batch imports may use thread pools, whose module cannot be imported once the interpreter ends
+# imported early: the first batch may need thread pools, whose module cannot be imported while the interpreter ends
 import concurrent.futures.thread  # noqa: F401
 import os
 import sys
@@ -50,7 +51,7 @@ class Linger:
         self._stopped = False
 
     def begin(self, producer: Lingering, *, timed: bool = True) -> None:
-        """Messages of ``producer`` wait: flush them when it is time, or with ``timed`` False only at exit."""
+        """Flush the waiting messages of ``producer`` when it is time, or with ``timed`` False only at exit."""
         with self._changed:
             if self._waiting is None:
                 self._waiting = producer
@@ -63,13 +64,13 @@ class Linger:
                 self._thread.start()
 
     def end(self) -> None:
-        """No message waits any more: release the producer for garbage collection."""
+        """Release the producer for garbage collection: it has no waiting messages any more."""
         with self._changed:
             self._waiting = self._due_s = None
             _WAITING.discard(self)
 
     def stop(self) -> None:
-        """End the thread without sending what waits."""
+        """End the thread without sending waiting messages."""
         with self._changed:
             self._stopped = True
             self._waiting = None
@@ -83,7 +84,9 @@ class Linger:
             self._changed.notify_all()
 
     def wait_flushed(self, deadline_s: float) -> Lingering | None:
-        """Wait until the thread flushed, up to the monotonic ``deadline_s``; return the producer if any are left."""
+        """Wait until the thread has flushed, up to the monotonic ``deadline_s``; return the producer if messages are
+        left.
+        """
         with self._changed:
             while self._waiting is not None and (self._due_s is not None or self._flushing):
                 if not self._changed.wait(max(deadline_s - time.monotonic(), 0.0)):

@@ -15,15 +15,14 @@ from ..model.message import Message
 from ..model.value_parsing import PARSERS
 
 SENT: Final = ("key", "headers", "payload")
-"""Fields that make the message. The other fields of a polled message name the place that it came from and are
-ignored."""
+"""Fields that make the message. The other fields of a polled message name its origin and are ignored."""
 OF_PLACE: Final = ("stream", "topic", "partition", "offset", "state", "timestamp_us", "id", "checksum")
 HEADER_FIELDS: Final = ("key", "kind", "value")
 TEXTS: Final = (Kind.RAW, Kind.STRING)
 
 
 class MessageToSend(NamedTuple):
-    """A line of JSON as ``Producer.send`` takes it."""
+    """A line of JSON in the form of ``Producer.send``."""
 
     key: bytes | None
     headers: Headers
@@ -31,7 +30,7 @@ class MessageToSend(NamedTuple):
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Return a message as a JSON object, without loss: bytes that text cannot give back become ``{"base64": …}``."""
+    """Return a message as a JSON object, without loss: bytes that are not text become ``{"base64": …}``."""
     return {
         "stream": message.stream, "topic": message.topic, "partition": message.partition, "offset": message.offset,
         "state": message.state.word, "timestamp_us": message.timestamp_us,
@@ -63,7 +62,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[MessageToSend]:
 
 
 def parse_document(document: Any) -> MessageToSend:
-    """Return the message that a JSON object describes. Raises LocalError, which names what is wrong in it."""
+    """Return the message that a JSON object describes. Raises LocalError, which names the problem."""
     if not isinstance(document, dict):
         raise LocalError("a message is an object, such as what message poll --output json writes")
     _require_known(document, (*SENT, *OF_PLACE))
@@ -85,7 +84,7 @@ def _parse_header(header: Any) -> Header:
     key.encode()
     named = header.get("kind", "raw" if value is None else "string")
     kind = KIND_BY_WORD.get(named) if isinstance(named, str) else named
-    # a number is a kind that this version has no word for
+    # a number stands for a kind that this version does not know
     if not isinstance(kind, int) or isinstance(kind, bool) or not 0 < kind < 256:
         hint = _did_you_mean(str(named), KIND_BY_WORD)
         raise LocalError(f"header {key!r}: {named!r} is not a header kind{hint}; kinds are {', '.join(KIND_BY_WORD)}")
@@ -124,7 +123,7 @@ def _value_to_json(kind: int, data: bytes | None) -> Any:
     except CorruptError:
         return _in_base64(data)
     shown = str(value) if isinstance(value, float) and value - value != 0 else value
-    # what cannot come back as these bytes, such as a NaN with a payload, is written as the bytes
+    # values that could not be read back exactly, such as a NaN with a payload, are written as bytes
     if kind not in Kind._value2member_map_ or PARSERS[Kind(kind)](str(value)).data != data:
         return _in_base64(data)
     return shown

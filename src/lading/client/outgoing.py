@@ -19,9 +19,9 @@ OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp
 OUT_SCHEMA_WITH_ORIGIN: Final = OUT_SCHEMA.append(SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP))
 """The schema of outgoing messages of which some have an origin time."""
 ENVELOPE_BYTES = 48
-"""About how many bytes a message takes in a batch besides its key, headers and payload."""
+"""Approximate bytes of a message in a batch besides its key, headers and payload."""
 PLACES = frozenset({"stream", "topic", "partition"})
-"""Columns with the place that messages were read from; sending a batch ignores them."""
+"""Columns that say which messages were read; sending a batch ignores them."""
 
 
 class BatchBuilder:
@@ -44,7 +44,7 @@ class BatchBuilder:
     def __init__(self) -> None:
         self.count = 0
         self.is_adding = False
-        """Whether a message was added to some columns only: an interrupt may come between any two instructions."""
+        """Whether a message was added to only some columns: an interrupt may come between any two instructions."""
         self.size_bytes = 0
         self.times_us: list[int | None] = []
         self.keys: list[bytes | None] = []
@@ -64,7 +64,7 @@ class BatchBuilder:
         size_bytes: int,
         id: bytes | None = None,
     ) -> None:
-        """Add one message, which ``weigh`` has accepted; after an interrupt all of it is there, or nothing."""
+        """Add one message, which ``weigh`` has accepted; after an interrupt either all of it is added, or nothing."""
         if self.is_adding:
             self._drop_rest()
         self.is_adding = True
@@ -83,7 +83,7 @@ class BatchBuilder:
         self.is_adding = False
 
     def _drop_rest(self) -> None:
-        """Remove the part of a message that was added to some columns before an error ended its adding."""
+        """Remove the columns of a message whose adding an error ended."""
         count = self.count
         for column in (self.keys, self.payloads, self.times_us):
             del column[count:]
@@ -144,7 +144,7 @@ def complete(rows: int, columns: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
 
 
 def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-    """Return a user's batch or table in OUT_SCHEMA; some of the Batch columns are enough.
+    """Return a user's batch or table in OUT_SCHEMA; it need not have all of the Batch columns.
 
     Raises LocalError for a column that is not a message field, or whose type cannot be cast.
     """

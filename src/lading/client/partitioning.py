@@ -50,7 +50,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def choose_key_partitioner(transport: Transport) -> KeyPartitioner:
-    """Return the choice of the protocol's own clients."""
+    """Return the function by which the protocol's own clients choose."""
     return transport.partition_of_key if isinstance(transport, KeyPartitioningTransport) else partition_of
 
 
@@ -59,7 +59,7 @@ def partitions_of(
 ) -> NDArray[np.int64]:
     """Return the partition of each key of a column, -1 for a null key.
 
-    Hashes the distinct keys; murmur2 without a Python object per key, four bytes of all of them at a time.
+    Only distinct keys are hashed; murmur2 works without a Python object per key, on four bytes of all keys at a time.
     """
     import pyarrow.compute as pc
 
@@ -81,7 +81,9 @@ class PartitionChooser:
     """Chooses partitions for the messages of one producer; callable from any thread."""
 
     def __init__(self, batch_count: int, partitioner: KeyPartitioner = partition_of, first_turn: int = 0) -> None:
-        """``first_turn``, modulo their number, is the partition of a topic's first message without a key."""
+        """``first_turn``, modulo the number of partitions, is the partition of a topic's first message
+        without a key.
+        """
         self._batch_count = batch_count
         self._partitioner = partitioner
         self._first_turn = first_turn
@@ -89,7 +91,7 @@ class PartitionChooser:
         self._lock = threading.Lock()
 
     def choose(self, topic: str, partition: int | None, key: bytes | None, count: int) -> int:
-        """Return ``partition`` if given, else by key, else round robin among ``count`` partitions.
+        """Return ``partition`` if given, else choose by key, else round robin among ``count`` partitions.
 
         Raises LocalError if the topic does not have the partition.
         """
@@ -125,7 +127,7 @@ class PartitionChooser:
 def _murmur2_all(keys: Any) -> NDArray[np.uint32]:
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     held = keys.buffers()[2]
-    # ten zero bytes of room let every key be read in whole words
+    # ten zero bytes at the end, so that every key can be read in whole words
     data = np.append(
         np.frombuffer(held, np.uint8) if held is not None else np.empty(0, np.uint8), np.zeros(8, np.uint8)
     )

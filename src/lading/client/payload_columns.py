@@ -1,4 +1,4 @@
-"""Typed Arrow columns become JSON payloads: one object a row, which columns of the payload read back as it was."""
+"""Typed Arrow columns as JSON payloads: one object per row, from which payload columns read the same values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_payload_columns(columns: Sequence[str] | Mapping[str, str]) -> dict[Pa
     """Return the column of each path.
 
     ``columns`` maps paths to columns, or lists ``NAME`` and ``PATH from COLUMN``; a path may begin with ``payload.``,
-    and a name alone is a member of that name. Raises SettingError.
+    and a name alone is the member with that name. Raises SettingError.
     """
     pairs = list(columns.items()) if isinstance(columns, Mapping) else [_split_source(text) for text in columns]
     paths: dict[Path, str] = {}
@@ -63,8 +63,8 @@ def check_payload_columns(schema: pa.Schema, columns: Mapping[Path, str]) -> Non
 def encode_json_payloads(batch: pa.RecordBatch, columns: Mapping[Path, str], nulls: Nulls = "null") -> pa.Array[Any]:
     """Return the payload of each row: a JSON object with the values of ``columns`` at their paths, in this order.
 
-    Numbers are exact: decimals and integers of any size have all their digits, doubles the fewest that read back. A
-    null is written, or with ``absent`` left out. Raises LocalError for a value that JSON has no form for.
+    Numbers are exact: decimals and integers of any size have all their digits, doubles the fewest that give the same
+    value. A null is written, or left out with ``absent``. Raises LocalError for a value that JSON cannot express.
     """
     tree: dict[str, Any] = {}
     for path, column in columns.items():
@@ -83,7 +83,7 @@ def encode_payloads(
     format_: str,
     encode: Callable[[bytes], bytes] | None,
 ) -> pa.Array[Any]:
-    """Return the payload of each row in a format; ``encode`` makes it of a JSON text, by a schema.
+    """Return the payload of each row in a format; ``encode`` makes it from a JSON text, by a schema.
 
     Raises LocalError, which names the row whose values do not fit the schema.
     """
@@ -106,7 +106,7 @@ def encode_payloads(
 
 
 def _find_text_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type with texts in the places of bytes, also inside of lists, maps and structs."""
+    """Return a type with texts in place of bytes, also inside lists, maps and structs."""
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return pa.string()
     if isinstance(type_, pa.DictionaryType):
@@ -123,7 +123,7 @@ def _find_text_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _replace_bytes(value: Any, write: Callable[[bytes], str]) -> Any:
-    """Return a value of Python with texts in the places of bytes; keys of maps stay as they are."""
+    """Return a Python value with texts in place of bytes; keys of maps stay unchanged."""
     if isinstance(value, bytes):
         return write(value)
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def _write_base64(held: bytes) -> str:
 
 
 _BYTES: Final[Mapping[str, Callable[[bytes], str]]] = {"avro": _write_latin, "protobuf": _write_base64}
-"""By format, how the JSON that is encoded by a schema has bytes."""
+"""How bytes are written in the JSON that a schema then encodes, by format."""
 
 
 def _write_object(batch: pa.RecordBatch, tree: Mapping[str, Any], nulls: Nulls) -> Any:
@@ -162,7 +162,7 @@ def _write_object(batch: pa.RecordBatch, tree: Mapping[str, Any], nulls: Nulls) 
 
 
 def _enclose(opener: str, members: Any, closer: str) -> Any:
-    """Return each text in brackets, without its first character, the comma before the first member."""
+    """Return each text in brackets, without its first character, which is the comma before the first member."""
     return _join(opener, pc.utf8_slice_codeunits(members, 1), closer)
 
 
@@ -175,7 +175,7 @@ def _scalar(text: str) -> Any:
 
 
 def _write_json(name: str, column: Any) -> Any:
-    """Return the JSON text of each value; null for a null. ``name`` is the column that errors name."""
+    """Return the JSON text of each value; null for a null. Errors use ``name`` for the column."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         return _write_json(name, column.cast(type_.value_type))
@@ -222,7 +222,7 @@ def _write_date(name: str, column: Any) -> Any:
 def _write_instant(name: str, column: Any) -> Any:
     zone = "Z" if column.type.tz else ""
     try:
-        # parts of a microsecond are left out
+        # parts of a microsecond are dropped
         exact = column.cast(pa.timestamp("us", "UTC" if zone else None), safe=column.type.unit != "ns")
     except pa.ArrowInvalid:
         raise LocalError(f"column {name!r} has a time that microseconds cannot hold; write null instead") from None
@@ -235,7 +235,7 @@ def _write_list(name: str, column: Any) -> Any:
 
 
 def _write_map(name: str, column: Any) -> Any:
-    # a copy begins at its first entry, and null maps have none
+    # a copy begins at its first entry, and null maps have no entries
     whole = column.take(pa.array(np.arange(len(column))))
     first, end = whole.offsets[0].as_py(), whole.offsets[-1].as_py()
     keys = _write_text(name, whole.keys[first:end])
@@ -286,4 +286,4 @@ _WRITERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[str, Any], 
     (pa.types.is_struct, _write_struct),
     (pa.types.is_null, lambda name, column: pa.nulls(len(column), pa.string())),
 )
-"""How values of each family of types are written; the first that fits is used."""
+"""Functions that write values of each family of types; the first that fits is used."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIABLE_REASONS = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
-"""Refusals after which the same messages may be sent again; after others they are dropped, with the error."""
+"""Refusals after which the same messages may be sent again; after others they are dropped with the error."""
 Place = tuple[str, int]
 
 
@@ -39,11 +39,11 @@ class Producer:
 
     Threads may share a producer. After a fork it belongs to the parent: the child must create its own.
 
-    Header types that the target cannot hold go by carrier, or are refused if ``strict``. Over ``lading://`` batches
+    Header types that the target cannot hold are sent by carrier, or refused if ``strict``. Over ``lading://`` batches
     have a sequence number per partition, so that a batch that is sent again after a broken connection is not
     duplicated. ``retries`` and ``timeout_s`` go to the transport. A missing topic is created with ``partitions``
-    partitions unless ``create_topics`` is False. Messages without a key go to the partitions of their topic in
-    turn, the first to number ``first_turn``, modulo how many there are.
+    partitions unless ``create_topics`` is False. Messages without a key go to the partitions of their topic in turn,
+    the first to number ``first_turn``, modulo how many there are.
 
     If sending fails for a reason that may pass (unreachable, disk full, KeyboardInterrupt), the batch is kept:
     ``flush`` retries, ``unsent`` counts; over ``lading://`` and ``kafka://`` nothing is doubled. If ``send`` raises,
@@ -94,7 +94,7 @@ class Producer:
         self._outboxes: dict[Place, Outbox] = {}
         self._partitions: dict[str, int] = {}
         self.created_topics: list[TopicMeta] = []
-        """Topics that did not exist when the first message went there, and that this producer created."""
+        """Topics that did not exist when the first message was sent to them, and that this producer created."""
         self._chooser = PartitionChooser(batch_count, choose_key_partitioner(self.transport), first_turn)
         self._late: Exception | None = None
         self._late_lost = 0
@@ -155,7 +155,7 @@ class Producer:
                     gathering.count < self._batch_count and gathering.size_bytes + size <= self._batch_bytes
                 ):
                     if self._on_send:
-                        # what an interrupt left of a message that was not added
+                        # remove a part of a message that an interrupt prevented from being added
                         del outbox.messages[gathering.count :]
                         outbox.messages.append(message)
                     gathering.add(key_bytes, own, data, message.timestamp_us, size, message.id)
@@ -169,9 +169,9 @@ class Producer:
     def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
         """Send messages that are in Arrow form; all are acknowledged when this returns.
 
-        Some of the Batch columns are enough (``payload``, ``headers``, ``key``, ``timestamp``, ``id``). They follow
-        what ``send`` collected; interceptors and serialisers are not called. If it raises for a reason that may pass,
-        the batch is kept for ``flush``.
+        The batch need not have all of the Batch columns (``payload``, ``headers``, ``key``, ``timestamp``, ``id``). Its
+        messages follow those that ``send`` collected; interceptors and serialisers are not called. If it raises for a
+        reason that may pass, the batch is kept for ``flush``.
         """
         self._usable()
         parts = normal(batch)
@@ -187,7 +187,7 @@ class Producer:
     def send_batches(
         self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
     ) -> int:
-        """Send many batches, each as ``send_batch`` does; return how many messages, after all are acknowledged.
+        """Send many batches, each as ``send_batch`` does; return the number of messages once all are acknowledged.
 
         Over ``kafka://`` several are in flight at a time. If it raises, no batch is kept, and some may have been sent.
         """
@@ -209,7 +209,7 @@ class Producer:
     def flush(self) -> None:
         """Send all waiting messages; every message accepted so far is acknowledged when this returns."""
         self._belongs_here()
-        # the thread that sends by time has a batch, and its error, to itself until it has kept the error
+        # wait for the thread that sends by time: it may have a batch whose error it has not stored yet
         with self._wire:
             late, lost = self._take_late()
             try:
@@ -217,13 +217,13 @@ class Producer:
             except Exception:
                 self._keep_late(late, lost)
                 raise
-        # batches that were kept went out just now; messages that were given up have still to be reported
+        # kept batches were sent just now; messages that were given up still have to be reported
         if late is not None and lost:
             raise late
 
     @property
     def unsent(self) -> int:
-        """The number of messages that wait: collected, or kept after a failure."""
+        """The number of waiting messages: collected, or kept after a failure."""
         return sum(outbox.count for outbox in list(self._outboxes.values()))
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class Producer:
         except LadingError as unsent_error:
             if error is None:
                 raise
-            # the error that ended the block is the one to show: a second traceback on a terminal would hide it
+            # show the error that ended the block: a second traceback on a terminal would hide it
             LOG.warning("%d messages were not sent: %s", self.unsent, unsent_error)
 
     def _usable(self) -> None:
@@ -288,7 +288,7 @@ class Producer:
             self.created_topics.append(meta)
             return meta
         except Refusal as error:
-            # another thread was faster
+            # another thread has done it meanwhile
             if error.reason is not Reason.TOPIC_NAME_EXISTS:
                 raise
             return self.transport.topic(topic)
@@ -316,7 +316,7 @@ class Producer:
             if self._closed or (self._late is None and not self.unsent):
                 self._linger.end()
             else:
-                # what failed waits for the next call, or for the end of the program
+                # failed batches wait for the next call, or for the end of the program
                 self._linger.begin(self, timed=any(outbox.gathering.count for outbox in self._outboxes.values()))
 
     def _send_outbox(self, place: Place, outbox: Outbox) -> None:
@@ -400,9 +400,9 @@ def _is_fatal(error: Exception) -> bool:
 class Outbox:
     """Closed batches in order, each with its messages if interceptors need them, and the batch still being filled.
 
-    ``is_under_way``: the first waiting batch was given to the transport before, so that the server may have it.
-    ``taken``: the messages of the batch that was removed last. One thread fills and closes batches while another one
-    sends and removes them.
+    ``is_under_way``: the transport got the first waiting batch before, so that the server may have it. ``taken``: the
+    messages of the batch that was removed last. One thread fills and closes batches while another one sends and removes
+    them.
     """
 
     __slots__ = ("gathering", "is_under_way", "messages", "taken", "waiting")
@@ -419,14 +419,16 @@ class Outbox:
         if self.is_closing:
             self._begin_batch()
         if self.gathering.count:
-            # an interrupt before this left a message that was not accepted
+            # an earlier interrupt left a message that was not accepted
             del self.messages[self.gathering.count :]
             self.waiting.append((self.gathering.batch(), self.messages))
             self._begin_batch()
 
     @property
     def is_closing(self) -> bool:
-        """Whether an interrupt, which may come between any two instructions, left the closed batch to be filled."""
+        """Whether an interrupt, which may come between any two instructions, left the closed batch in place of the open
+        one.
+        """
         if self.taken is self.messages:
             return True
         if not self.waiting:
@@ -438,19 +440,19 @@ class Outbox:
             return self.taken is self.messages
 
     def remove_first(self) -> None:
-        """Remove the first waiting batch: it was sent, or is given up."""
-        # before it is gone from ``waiting``: a closed batch is found in one of the two at any time
+        """Remove the first waiting batch: it was sent, or given up."""
+        # before it is removed from ``waiting``: other threads find a closed batch in one of the two at any time
         self.taken = self.waiting[0][1]
         self.waiting.popleft()
         self.is_under_way = False
 
     def _begin_batch(self) -> None:
-        # in this order: other threads see from the messages that the batch is closed
+        # in this order: the messages show other threads that the batch is closed
         self.gathering = BatchBuilder()
         self.messages = []
 
     @property
     def count(self) -> int:
-        """The number of messages that wait."""
+        """The number of waiting messages."""
         gathered_count = 0 if self.is_closing else self.gathering.count
         return gathered_count + sum(batch.num_rows for batch, _ in self.waiting)

@@ -1,4 +1,4 @@
-"""Start and end of reading: from what a user specifies to one offset per partition."""
+"""Start and end of reading: from a user's specification to one offset per partition."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ TopicPartition = tuple[str, int]
 """Flat topic name and partition."""
 OffsetSpec = str | int | datetime
 Bound = OffsetSpec | Mapping[int, OffsetSpec] | Mapping[TopicPartition, OffsetSpec]
-"""A text for ``parse_place``, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
+"""A bound: text for ``parse_place``, an offset, -N (the last N), a datetime; or these by partition or (topic,
+partition).
+"""
 PLACES = "earliest, latest, an offset, -N for the last N, or a time like 2026-01-31T12:00 (UTC unless it has a zone)"
 
 
 def parse_place(name: str, text: str) -> OffsetSpec:
-    """Return the place in a topic that ``text`` means: ``earliest``, ``latest``, a number, or a time, in UTC.
+    """Return the place in a topic that ``text`` stands for: ``earliest``, ``latest``, a number, or a time in UTC.
 
-    ``now`` is ``latest``: the end as it is when it is asked for. Raises SettingError, which begins with ``name``.
+    ``now`` is the same as ``latest``, the end at the time of the request. Raises SettingError, which begins with
+    ``name``.
     """
     word = text.strip()
     if word.lower() in ("earliest", "latest", "now"):
@@ -36,7 +39,7 @@ def parse_place(name: str, text: str) -> OffsetSpec:
 
 
 class ReadBounds(NamedTuple):
-    """The range to read of one partition: ``end`` is None for no end, ``sure`` is true if the user named the offset."""
+    """The range to read of one partition: ``end`` is None for no end; ``sure`` means that the user gave the offset."""
 
     meta: TopicMeta
     partition: int
@@ -83,7 +86,7 @@ def _missing_partition_error(metas: Sequence[TopicMeta], missing: Sequence[int |
 
 
 def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: OffsetSpec) -> int:
-    """Return the offset that ``where`` means in a partition. Raises SettingError for an unknown word."""
+    """Return the offset that ``where`` stands for in a partition. Raises SettingError for an unknown word."""
     if isinstance(where, str):
         where = parse_place("start or end", where)
     if isinstance(where, str):
@@ -101,12 +104,12 @@ _PLACES = "use 'earliest', 'latest', an offset, -N for the last N, a datetime, o
 
 
 def _is_named(place: object) -> bool:
-    """Return whether a place is an offset or a time, and not a word that moves with the topic."""
+    """Return whether a place is an offset or a time, and not a word whose meaning changes with the topic."""
     return isinstance(place, datetime) or (isinstance(place, int) and place >= 0)
 
 
 def require_order(meta: TopicMeta, part: PartitionMeta, start: int, end: int, *, is_named: bool) -> None:
-    """Raise SettingError if a range begins after its end, and both were named by the user (``is_named``)."""
+    """Raise SettingError if a range begins after its end, and the user gave both (``is_named``)."""
     if is_named and start > end:
         raise SettingError(
             f"topic {meta.name!r}, partition {part.number}: the range begins at offset {start} and ends before it, at "

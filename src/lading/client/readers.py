@@ -1,4 +1,4 @@
-"""Several partition readers, round robin: which reads next, and how to wait if none has new messages."""
+"""Several partition readers, round robin: which one reads next, and the wait if none has new messages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LONG_POLL_MS = 500
-"""The longest that one request waits for new messages; an idle consumer does its maintenance this often."""
+"""The longest wait of one request for new messages; an idle consumer does its maintenance at this interval."""
 IDLE_LOOK_S = 0.05
-"""With several partitions: how often an idle reader checks whether one has new messages."""
+"""With several partitions: the interval at which an idle reader checks them for new messages."""
 
 
 class PartitionBatches(NamedTuple):
@@ -92,11 +92,11 @@ class Readers:
         return {place: self.position(place) for place in self._readers}
 
     def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """Return the damaged ranges that were passed over, for each partition that has some."""
+        """Return the damaged ranges that were skipped, for each partition that has some."""
         return {place: list(reader.damaged) for place, reader in self._readers.items() if reader.damaged}
 
     def spans(self) -> list[ReadBounds]:
-        """Return what is still to be read of each partition."""
+        """Return the range that is still to be read of each partition."""
         return [
             ReadBounds(reader.meta, place[1], reader.position, False, reader.end if reader.end != MAX_OFFSET else None)
             for place, reader in self._readers.items()

@@ -58,7 +58,7 @@ class Selection:
     verify: bool = True
     on_loss: OnLoss = "fail"
     skip_remedy: str = "read with on_loss='skip'"
-    """Remedy for errors: how to go on with what exists."""
+    """Remedy for errors: how to continue with the existing messages."""
     origin_times: bool = False
     """Whether whole Batches have the column of origin times too."""
 
@@ -215,7 +215,7 @@ class PartitionReader:
                 self.meta.name, self.partition, begun, max_bytes=self._max_bytes, wait_ms=wait_ms
             )
             self._look_for_loss(fetched, selection)
-            # after a loss the place to go on from may lie before what was asked for; that happens once
+            # after a loss, the offset to continue from may be before the one requested; that happens once
             if self.position >= begun:
                 return fetched
 
