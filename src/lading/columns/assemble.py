@@ -39,7 +39,7 @@ class Assembled(NamedTuple):
     batch: pa.RecordBatch
     bad: dict[str, pa.BooleanArray]
     walked: WalkedPayloads | None = None
-    """The payloads as they were walked, if a column is from there. In a malformed one no column can be read."""
+    """The walked payloads, if a column comes from them. A malformed payload has no readable columns."""
 
     @property
     def bad_count(self) -> int:
@@ -48,7 +48,7 @@ class Assembled(NamedTuple):
 
     @property
     def unreadable_times(self) -> int:
-        """Return how many messages have a time outside the years 1 to 9999, in a column that is asked for."""
+        """Return how many messages have a time outside the years 1 to 9999, in a requested column."""
         flags: list[Any] = [self.bad[name] for name in TIME_FIELDS & self.bad.keys()]
         return int(reduce(pc.or_, flags).true_count) if flags else 0
 
@@ -68,8 +68,8 @@ def assemble(
 ) -> Assembled:
     """Build the record batch of ``projection``.
 
-    ``place`` has stream, topic and partition if these are columns. In another ``form`` than PLAIN columns may be
-    dictionaries of their type. Raises LocalError with the field or header that was not decoded.
+    ``place`` has stream, topic and partition if these are columns. With another ``form`` than PLAIN, columns may be
+    dictionaries of their type. Raises LocalError, which names a field or header that was not decoded.
     """
     made: dict[str, pa.Array[Any]] = {}
     bad: dict[str, pa.BooleanArray] = {}

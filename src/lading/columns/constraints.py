@@ -1,4 +1,4 @@
-"""Constraints of a contract on values, beside their type: one of a list, within a range, of a pattern."""
+"""Constraints of a contract on values, beside their type: allowed values, a range, or a pattern."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PATTERN_SHOWN: Final = 100
 class ValueConstraint:
     """Constraint on the values of one column; null values satisfy everything.
 
-    ``values`` are the only ones allowed, ``minimum`` and ``maximum`` are allowed themselves, ``pattern`` is a regular
-    expression of RE2 that the whole text matches. In lists they hold for each value. Each is in the column's type.
+    ``values`` lists the allowed values; ``minimum`` and ``maximum`` are inclusive; the whole text has to match
+    ``pattern``, a regular expression of RE2. In lists they apply to each value. Their constants have the column's type.
     """
 
     values: pa.Array[Any] | None = None
@@ -84,7 +84,7 @@ class ValueConstraint:
 
     @property
     def rules(self) -> list[tuple[str, str]]:
-        """The reason of each breach there can be, in the order of ``find_breaches``, with what it asks in words."""
+        """The reason for each possible violation, in the order of ``find_breaches``, with the rule in words."""
         found = []
         if self.values is not None:
             words = [str(value) for value in self.values[:VALUES_SHOWN].to_pylist()]
@@ -99,9 +99,9 @@ class ValueConstraint:
         return found
 
     def find_breaches(self, column: pa.Array[Any]) -> Iterator[NDArray[np.bool_] | None]:
-        """Yield for each of ``rules`` which rows break it, or None if no row does.
+        """Yield for each of ``rules`` which rows violate it, or None if no row does.
 
-        The column has the constraint's type, or is a dictionary of it, whose distinct values alone are looked at.
+        The column has the constraint's type, or is a dictionary of it, of which only the distinct values are checked.
         """
         held: Any = column
         values: Any = held.dictionary if pa.types.is_dictionary(held.type) else held

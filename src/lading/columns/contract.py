@@ -83,7 +83,7 @@ class ColumnConstraint(Protocol):
         ...
 
     def find_breaches(self, column: pa.Array[Any]) -> Iterator[NDArray[np.bool_] | None]:
-        """Yield for each of ``rules`` which rows break it, or None if no row does."""
+        """Yield for each of ``rules`` which rows violate it, or None if no row does."""
         ...
 
 
@@ -171,7 +171,7 @@ class Projection:
     texts: tuple[str, ...] = ()
     payload: tuple[PayloadColumn, ...] = ()
     form: PayloadForm = JSON_FORM
-    """How payloads are read."""
+    """The form in which payloads are read."""
 
     def __post_init__(self) -> None:
         for field in self.fields:
@@ -203,14 +203,14 @@ class Projection:
 
     @property
     def typed(self) -> tuple[HeaderColumn | PayloadColumn, ...]:
-        """The columns that have a type of their choice: of headers, then of the payload."""
+        """The columns with declared types: those of headers, then those of the payload."""
         return (*self.headers, *self.payload)
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of what ``assemble`` makes of this projection."""
+        """The Arrow schema of the result of ``assemble`` for this projection."""
         fields = {name: SCHEMA_WITH_ORIGIN.field(name) for name in self.fields if name not in PLACE_FIELDS}
-        # outside the years 1 to 9999 it is null
+        # times outside the years 1 to 9999 are null
         fields |= {name: fields[name].with_nullable(True) for name in fields.keys() & {"timestamp"}}
         fields |= {name: pa.field(name, pa.string()) for name in fields.keys() & set(self.texts)}
         fields |= {name: pa.field(name, PLACE_FIELDS[name]) for name in self.fields if name in PLACE_FIELDS}
@@ -221,7 +221,7 @@ class Projection:
     def message_fields(self) -> tuple[str, ...]:
         """The fields to decode from messages: those of the Batch schema, without the place that they were read from.
 
-        The headers are among them if a column has every value of a header, the payload if a column is from there.
+        They include the headers if a column has every value of a header, and the payload if a column comes from it.
         """
         wanted = {*self.fields, *(("headers",) if any(column.type == ARRAY for column in self.headers) else ())}
         wanted |= {*find_fields(column.path for column in self.payload)}
@@ -235,7 +235,7 @@ class Projection:
 
     @property
     def requires_values(self) -> bool:
-        """Whether a column is required."""
+        """Whether any column is required."""
         return any(column.required for column in self.typed)
 
     def require_values(
@@ -243,8 +243,8 @@ class Projection:
     ) -> None:
         """Raise LocalError at the first null of a required column; ``describe_place`` names the place of a row.
 
-        ``payloads`` are those of the rows if a column is from there: a message with a null payload has no such values.
-        For readers without a quarantine, into which a pipeline takes such messages.
+        ``payloads`` are the rows' payloads if a column comes from them: a message with a null payload has no such
+        values. It is for readers without a quarantine; a pipeline puts such messages there.
         """
         for member in self.payload:
             if member.required and (values := batch.column(member.name)).null_count:
@@ -279,7 +279,7 @@ class Projection:
 
 
 def type_word(type_: pa.DataType) -> str:
-    """Spark's word for a column type; SettingError for a type that no header column can have."""
+    """Return Spark's word for a column type. Raises SettingError for a type that no header column can have."""
     for word, known in TYPES.items():
         if known == type_:
             return word
@@ -478,7 +478,7 @@ _TOKEN = re.compile(
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """Words and quoted names of ``text``; a comma outside quotes is a token ``,``."""
+    """Return words and quoted names of ``text``; a comma outside quotes is a token ``,``."""
     at, text = 0, text.rstrip()
     while match := _TOKEN.match(text, at):
         at = match.end()
@@ -573,8 +573,7 @@ def write_header_source(header: str) -> str:
 def write_column_name(name: str) -> str:
     """Return a name as ``parse_columns`` reads it back, as a column or after ``from``.
 
-    It is in double quotes if it has other characters than a plain word, or would be read as a place in the key or
-    payload.
+    It is quoted if it has other characters than a plain word, or would be read as a place in the key or payload.
     """
     return name if _PLAIN_NAME.fullmatch(name) else _quote(name)
 
@@ -588,9 +587,10 @@ def _is_quoted(source: str) -> bool:
 
 
 def parse_payload_source(name: str, source: str) -> Path | None:
-    """Return the path of a column ``name`` that is from ``source``, or None if that is a header.
+    """Return the path of a column ``name`` with this ``source``, or None if that is a header.
 
-    ``payload`` alone is the member of the column's name. ``key`` alone is a header: producers have one of this name.
+    ``payload`` alone is the member with the column's name. ``key`` alone is a header, since producers use one of this
+    name.
     """
     return (parse_path(f"{PAYLOAD}.{name}") or (name,)) if source == PAYLOAD else parse_path(source)
 
@@ -601,7 +601,7 @@ def parse_payload_type(word: str) -> tuple[pa.DataType, bool]:
 
 
 def _find_path(name: _Token, words: list[_Token]) -> Path | None:
-    """Return the path of a column that is from the payload, by its source or else its name; None for another one."""
+    """Return the path of a payload column, by its source or else its name; None for another column."""
     for word, source in pairwise(words):
         if word.is_word("from"):
             is_header = source.quoted or (name.text in TEXT_FIELDS and source.text == PAYLOAD)

@@ -1,4 +1,6 @@
-"""Columns whose values repeat, as Arrow dictionaries: what a writer of Parquet would find out value by value."""
+"""Columns with repeated values, as Arrow dictionaries, so that a writer of Parquet need not build them
+value by value.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .rules import BAD
 from .typed import buffer, convert_column, kernels, normalize_layout, valid_bits
 
 ROWS_MIN: Final = 256
-"""Fewer rows are not worth a dictionary of their own."""
+"""With fewer rows a dictionary is not worth while."""
 SHARE: Final = 4
 """A column counts as repeating if at most one in this many of its values is new."""
 BYTES_MAX: Final = 1 << 20
@@ -41,7 +43,7 @@ def _constant(text: str, rows: int) -> pa.Array[Any]:
 
 
 REPEATING: Final = ColumnBuilders(dictionary_encode, _constant)
-"""Form in which tables are written."""
+"""The form in which tables are written."""
 
 
 def _dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa.BooleanArray | None] | None:
@@ -56,7 +58,7 @@ def _dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa
     )  # fmt: skip
     if distinct < 0:
         return None
-    # the buffer is reused for the next batch
+    # copied, as the buffer is reused for the next batch
     values = out[: offsets[distinct]].copy()
     held = pa.Array.from_buffers(type_, distinct, [None, buffer(offsets[: distinct + 1]), buffer(values)], null_count=0)
     valid = None if good == rows else valid_bits(status)

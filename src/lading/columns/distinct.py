@@ -10,7 +10,7 @@ import xxhash
 from numpy.typing import NDArray
 
 HASHES_KEPT: Final = 1024
-"""Up to this many the count is exact; above it the relative standard error is about 1 / sqrt(K), 3 %."""
+"""Up to this number the count is exact; above it the relative standard error is about 1 / sqrt(K), 3 %."""
 
 
 class DistinctCount:
@@ -22,12 +22,12 @@ class DistinctCount:
         self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
 
     def add(self, values: Iterable[bytes], *, seed: int = 0) -> None:
-        """Count these; equal bytes under different seeds are different values."""
+        """Count these values; equal bytes under different seeds are different values."""
         hashes = np.fromiter((xxhash.xxh3_64_intdigest(value, seed) for value in values), np.uint64)
         self._keep(hashes)
 
     def merge(self, other: DistinctCount) -> None:
-        """Count what ``other`` counted as well."""
+        """Add the values that ``other`` counted."""
         self._keep(other._smallest)
 
     @property

@@ -16,10 +16,10 @@ _NULL, _ABSENT = -2, -1
 
 
 def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
-    """Return the rows with JSON undone, and a mask of the rows that hold no JSON.
+    """Return the rows with JSON values unwrapped, and a mask of the rows that are not JSON.
 
     A JSON string becomes its text, a number, true, false, object or array its JSON text, JSON null a null value; with
-    ``whole_numbers`` 1.0 and 1e3 become 1 and 1000. Values of number kinds stay as they are.
+    ``whole_numbers`` 1.0 and 1e3 become 1 and 1000. Values of number kinds stay unchanged.
     """
     pieces: list[bytes] = []
     length = located.length.copy()

@@ -15,7 +15,7 @@ from .rules import ABSENT, BAD, LEFT, OK, Raw, Text, read_float, read_integer
 
 _DIGITS: Final = re.compile(rb"([+-]?)([0-9]+)(?:\.([0-9]+))?")
 _DIGITS_EXACT: Final = 18
-"""As many decimal digits always fit an int64."""
+"""Numbers with this many decimal digits always fit an int64."""
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -66,7 +66,7 @@ def take_decimals(
     data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], raw: int, scale: int, limit: int, words: Longs,
     status: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Read texts of digits, with a point inside maybe, as numbers times 10 ** ``scale``, of two words each.
+    """Read texts of digits, perhaps with a point inside, as numbers times 10 ** ``scale``, of two words each.
 
     Texts of more than 18 digits with ``scale``, of other forms or from ``limit`` on are LEFT, and so are values that
     are not texts. Returns how many rows are OK and how many LEFT.
@@ -97,7 +97,7 @@ def take_bytes(
     data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: bool,
     offsets: NDArray[np.int32], out: Bytes, status: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Copy every value to ``out`` one after the other, their ends to ``offsets[1:]``.
+    """Copy every value to ``out`` one after the other, and their ends to ``offsets[1:]``.
 
     With ``text`` only UTF-8 is OK, and values of a number kind are LEFT. Returns how many rows are OK, how many LEFT.
     """
@@ -148,11 +148,12 @@ def take_places(
     slots: NDArray[np.int32], hashes: NDArray[np.uint64], offsets: NDArray[np.int32], out: Bytes,
     places: NDArray[np.int32], status: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Copy every distinct value once to ``out``, their ends to ``offsets[1:]``, which of them a row has to ``places``.
+    """Copy every distinct value once to ``out``, its end to ``offsets[1:]``, and the index of each row's value to
+    ``places``.
 
-    ``slots``, all -1, and ``hashes`` are room to work in; as many distinct values fit as there are hashes. Returns how
-    many rows are OK and how many values are distinct. The second number is -1 if room is lacking, or if with ``text`` a
-    value is of a number kind, which cannot be compared by its bytes.
+    ``slots``, filled with -1, and ``hashes`` are working memory; as many distinct values fit as there are hashes.
+    Returns how many rows are OK and how many values are distinct. The second number is -1 if the memory is too small,
+    or if with ``text`` a value is of a number kind, which cannot be compared by its bytes.
     """
     good, end = 0, 0
     known: dict[bytes, int] = {}

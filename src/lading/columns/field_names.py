@@ -14,11 +14,11 @@ _ALIASES: Final = {"value": "payload"}
 _EMPTY_KEY_COLUMN: Final = "header_"
 """The column of a header whose key is empty, which Kafka allows (KIP-82)."""
 _TYPO_LENGTH_MIN: Final = 3
-"""Shorter names differ by one letter from too many others."""
+"""Shorter names have too many others that differ by one letter."""
 
 
 def field_meant(name: str, fields: Iterable[str]) -> str | None:
-    """Return the field of ``fields`` that ``name`` nearly names, or None if it is a field or no near miss.
+    """Return the field of ``fields`` that ``name`` is probably meant to be; None if it is a field, or unlike all.
 
     A near miss differs in upper case, ``_`` or ``-``, or by one letter after the first: added, left out, replaced or
     swapped with its neighbour. ``value`` means ``payload``.

@@ -43,7 +43,7 @@ KIND_BY_TYPE: dict[pa.DataType, Kind] = {
 
 
 def to_located(array: pa.Array[Any]) -> Located:
-    """Return the rows of a column as header values, so that keys, payloads and casts are typed as headers are."""
+    """Return the rows of a column as header values, so that keys, payloads and casts are converted like headers."""
     if array.type not in KIND_BY_TYPE:
         # decimals with a scale, and dates
         array = array.cast(pa.string())

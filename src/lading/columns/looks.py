@@ -31,14 +31,14 @@ Integers have no leading zeros, so that reading and writing one keeps its text; 
 zeros, or may not fit 64 bits. Trace ids are in the forms of W3C Trace Context and B3.
 """
 SCHEMA_ID_SIZES: Final = {5: 0, 17: 1}
-"""Size of a schema id in a header to its first byte: 0 and an int32, or 1 and a GUID (Confluent)."""
+"""Size of a schema id in a header, by its first byte: 0 and an int32, or 1 and a GUID (Confluent)."""
 _BIG_ENDIAN_SIZES: Final = (2, 4, 8)
 
 
 def count_looks(key: str, kind: int, values: pa.Array[Any]) -> Counter[str]:
-    """Return how many of ``values``, which are binary, of one kind and may be null, look like what.
+    """Return how many of ``values``, which are binary, of one kind and may be null, have each look.
 
-    Nulls are not counted. Each distinct value is looked at once.
+    Nulls are not counted. Each distinct value is examined once.
     """
     held: Any = pc.drop_null(values)
     if not len(held):
@@ -50,7 +50,7 @@ def count_looks(key: str, kind: int, values: pa.Array[Any]) -> Counter[str]:
     distinct, counts = counted.field("values"), counted.field("counts")
     try:
         texts: Any = distinct.cast(pa.string())
-        # control characters are text for UTF-8 and for nobody else
+        # control characters are valid UTF-8, but not text for people
         readable = pc.invert(pc.match_substring_regex(texts, r"[\x00-\x08\x0e-\x1f]"))
         if not pc.all(readable).as_py():
             raise pa.ArrowInvalid("control characters")
@@ -63,7 +63,7 @@ def count_looks(key: str, kind: int, values: pa.Array[Any]) -> Counter[str]:
 
 
 def _count_texts(texts: Any, counts: Any) -> Counter[str]:
-    """Return how often each look occurs among distinct texts; ``counts`` says how often each text occurs."""
+    """Return how often each look occurs among distinct texts; ``counts`` has the frequency of each text."""
     found: Counter[str] = Counter()
     for look, pattern in TEXT_LOOKS.items():
         fits = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
@@ -90,7 +90,7 @@ def _look_of_any(key: str, value: bytes) -> str:
 
 
 def look_of_bytes(key: str, value: bytes) -> str:
-    """Return what bytes that are not text look like. Sizes alone say little, so names and first bytes count too."""
+    """Return the look of bytes that are not text. Sizes alone say little, so names and first bytes count too."""
     size, name = len(value), key.lower()
     if SCHEMA_ID_SIZES.get(size) == value[0] and (size == 17 or "schema" in name):
         return "schema id"

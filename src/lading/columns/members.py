@@ -17,11 +17,11 @@ from .typed import WHOLE_TARGETS, buffer, convert_column
 
 Convert = Callable[[Located, pa.DataType, Encoding], tuple[Any, Any]]
 Built = tuple[Any, NDArray[np.bool_]]
-"""A column, and which of its values are there and cannot be read, which are null in it."""
+"""A column, and which of its values could not be read and are null in it."""
 
 
 def build_column(values: FoundValues, column: PayloadColumn, convert: Convert = convert_column) -> Built:
-    """Return the values as the column wants them; ``convert`` types scalars."""
+    """Return the values in the type of the column; ``convert`` converts scalars."""
     if column.json:
         located = values.locate_text()
         array, _ = convert(located, pa.string(), Encoding.AUTO)
@@ -92,7 +92,7 @@ def _build_map(values: FoundValues, type_: Any) -> Built:
 
 
 def is_last_of_name(parents: NDArray[np.int64], keys: pa.Array[Any]) -> NDArray[np.bool_]:
-    """Return which members are the last of their name in their object, as the last of several counts."""
+    """Return which members are the last of their name in their object, as only the last one counts."""
     encoded: Any = keys.dictionary_encode()
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     names = parents * (len(encoded.dictionary) + 1) + codes
@@ -117,7 +117,7 @@ def _build_struct(values: FoundValues, type_: pa.DataType) -> Built:
 def _keep_items(
     ends: NDArray[np.int32], parents: NDArray[np.int64], wrong: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], pa.BooleanArray]:
-    """Return the ends of the items of each row, and which are kept: a null list may hold no values."""
+    """Return the end of each row's items, and which items are kept: a null list may contain values."""
     counts = np.where(wrong, 0, np.diff(ends))
     offsets = np.zeros(len(ends), np.int32)
     np.cumsum(counts, out=offsets[1:])

@@ -1,4 +1,4 @@
-"""Other headers for many messages at once: some keys taken away, one header of each new key added at the end."""
+"""New headers for many messages at once: some keys removed, one header of each new key added at the end."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _ABSENT: Final = -1
 
 
 class SeenHeaders:
-    """The declared header keys, those that some message had, and the header names of messages that were looked at.
+    """The declared header keys, those that some message had, and the header names of the messages read.
 
     Parts of a run keep one each, which ``merge`` joins; it can be pickled.
     """
@@ -37,7 +37,7 @@ class SeenHeaders:
         self._present.update(set(names) & set(self.declared))
 
     def merge(self, other: SeenHeaders) -> None:
-        """Take over what another part of the run saw."""
+        """Add the headers that another part of the run saw."""
         self.messages += other.messages
         self._present |= other._present
         self._names.update(other._names)
@@ -53,9 +53,10 @@ class SeenHeaders:
         return tuple(self._names)
 
     def sentences(self, among: str, unquoted: Collection[str] = ()) -> list[str]:
-        """Return one sentence for each unseen key; ``among`` says of what, e.g. ``the 12 messages of 'flights'``.
+        """Return one sentence for each unseen key; ``among`` names the messages, such as ``the 12 messages of
+        'flights'``.
 
-        ``unquoted`` are the keys that a filter compares with unquoted, although a text may be meant
+        ``unquoted`` are the keys that a filter compares with without quotes, although a text may be meant
         (``Filter.unquoted``).
         """
         return [unseen_sentence(key, self.names, among, quote=key in unquoted) for key in self.unseen]

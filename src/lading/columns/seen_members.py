@@ -1,6 +1,6 @@
-"""The members of JSON payloads: which paths there are, how often, of which types, with examples, and columns for them.
+"""The members of JSON payloads: their paths, frequencies, types and examples, and columns for them.
 
-Payloads are sampled, and what is kept of them is bounded: PAYLOADS_MAX, BYTES_MAX, DEPTH_MAX and PATHS_MAX.
+Payloads are sampled, and the statistics are bounded: PAYLOADS_MAX, BYTES_MAX, DEPTH_MAX and PATHS_MAX.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from .typed import convert_column
 
 PAYLOADS_MAX: Final = 20_000
 BYTES_MAX: Final = 64 << 20
-"""The first payloads of a topic are looked at, up to this many and this many bytes."""
+"""Limit in bytes of the first payloads of a topic that are read; PAYLOADS_MAX limits their number."""
 DEPTH_MAX: Final = 5
-"""Depth of nested objects and arrays that are looked into; deeper ones are left as JSON text."""
+"""Depth of nested objects and arrays that are read; deeper ones are left as JSON text."""
 PATHS_MAX: Final = 200
-"""More paths are counted together, so that payloads with made-up names cannot fill the memory."""
+"""Further paths are counted together, so that payloads with made-up names cannot fill the memory."""
 MAP_NAMES_MIN: Final = 50
 MAP_SHARE_MAX: Final = 0.5
 """An object with more names than the first, which on average have less than this share of the objects, is a map."""
 EXAMPLES_MAX: Final = 3
 EXAMPLE_CHARACTERS: Final = 40
 _DECIMALS_MAX: Final = 2
-"""Numbers with at most these decimals, as sums of money have, are decimals and not doubles."""
+"""Numbers with at most this many decimals, as sums of money have, become decimals and not doubles."""
 _BIGINT_DIGITS: Final = 19
 _INT64_CHARACTERS: Final = 20
 """Digits and sign of the longest number of 64 bits."""
@@ -73,7 +73,7 @@ class MemberStatistics:
     """Objects that have the member, also as null; of items, how many there are."""
     nulls: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    """By JSON's word for it: string, number, boolean, object, array."""
+    """Number of values by JSON's word for their type: string, number, boolean, object, array."""
     looks: Counter[str] = field(default_factory=Counter)
     whole_digits: int = 0
     decimals: int = 0
@@ -109,7 +109,7 @@ class MemberStatistics:
                 return text if kinds & {"object", "array"} else "string"
 
     def merge(self, other: MemberStatistics) -> None:
-        """Add what ``other`` counted."""
+        """Add the counts of ``other``."""
         self.present += other.present
         self.nulls += other.nulls
         self.kinds += other.kinds
@@ -149,9 +149,9 @@ class PayloadStatistics:
         """Messages whose payload is a JSON object."""
         self.size_bytes = 0
         self.is_cut = False
-        """Whether the limits have left payloads out."""
+        """Whether payloads were left out because of the limits."""
         self.other_members = 0
-        """The number of values whose paths are not kept, since there are more than PATHS_MAX."""
+        """The number of values whose paths are not kept, as there are more than PATHS_MAX."""
         self.first_malformed = ""
         self.root = MemberStatistics()
         self._paths = 0
@@ -209,7 +209,7 @@ class PayloadStatistics:
         ]
 
     def leaves(self) -> Iterator[tuple[Path, MemberStatistics]]:
-        """Yield each path that leads to values which are not objects with members of their own, and its statistics."""
+        """Yield each path to values that are not objects with members of their own, and its statistics."""
         todo: list[tuple[Path, MemberStatistics]] = [((), self.root)]
         while todo:
             path, one = todo.pop()
@@ -219,7 +219,7 @@ class PayloadStatistics:
                 yield path, one
 
     def propose_columns(self, taken: set[str]) -> list[PayloadColumn]:
-        """Return a column for each of ``rows``; names in lower case are noted in ``taken``, and are not given twice."""
+        """Return a column for each of ``rows``; its name in lower case is added to ``taken``, and not used twice."""
         columns = []
         for path, one in self.leaves():
             name = _choose_name(path, taken)
@@ -229,7 +229,9 @@ class PayloadStatistics:
         return columns
 
     def describe(self) -> list[str]:
-        """Return a sentence on payloads that are not JSON objects, if there are any, and one on what was left out."""
+        """Return a sentence on payloads that are not JSON objects, if there are any, and one on payloads that were left
+        out.
+        """
         sentences = []
         if self.malformed:
             verb = "is not a JSON object" if self.malformed == 1 else "are not JSON objects"
@@ -252,7 +254,7 @@ class PayloadStatistics:
         }  # fmt: skip
 
     def _count(self, one: MemberStatistics, values: JsonValues, depth: int) -> None:
-        """Count values that are there, or null."""
+        """Count present values, or nulls."""
         one.present += len(values.length)
         one.nulls += int(values.null.sum())
         words = np.unique(values.kind[~values.null], return_counts=True)
@@ -339,9 +341,9 @@ def _count_numbers(one: MemberStatistics, literals: Any) -> None:
         decimals: Any = pc.replace_substring_regex(plain, r"^[^.]*\.?", "")
         one.whole_digits = max(one.whole_digits, pc.max(pc.utf8_length(whole)).as_py())
         one.decimals = max(one.decimals, pc.max(pc.utf8_length(decimals)).as_py())
-        # shorter ones fit 64 bits
+        # shorter numbers fit 64 bits
         long = plain.filter(pc.match_substring_regex(plain, f"[0-9]{{{_BIGINT_DIGITS}}}"))
-        # literals are validated: what has no decimals is an integer
+        # the literals are valid: without decimals it is an integer
         one.exceeds_bigint |= any(
             len(whole := text.partition(".")[0]) > _INT64_CHARACTERS or not -(1 << 63) <= int(whole) < 1 << 63
             for text in long.to_pylist()
@@ -365,7 +367,9 @@ def _shorten(text: str) -> str:
 
 
 def _choose_name(path: Path, taken: set[str]) -> str:
-    """Return the name of a column: the last of the path, all of them, or these with ``payload_``, if not ``taken``."""
+    """Return the first name that is not ``taken``: the last of the path, all of its names, or these after
+    ``payload_``.
+    """
     name = path[-1] or "member"
     if name.lower() in taken:
         name = "_".join(path)

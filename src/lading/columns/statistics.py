@@ -64,14 +64,14 @@ class KeyStatistics:
     """Messages that hold the key more than once."""
     size_bytes: int = 0
     value_sizes: set[int] = field(default_factory=set)
-    """Sizes of values in bytes, as long as they are few: SIZES_MAX of them mean many."""
+    """Sizes of values in bytes, while they are few: SIZES_MAX of them stand for many."""
     not_text: int = 0
     """Values without a number kind that are not UTF-8."""
     distinct: DistinctCount = field(default_factory=DistinctCount)
     examples: list[tuple[int, bytes]] = field(default_factory=list)
 
     def merge(self, other: KeyStatistics) -> None:
-        """Add what ``other`` knows of the same key."""
+        """Add the statistics of ``other`` for the same key."""
         self.messages += other.messages
         self.occurrences += other.occurrences
         self.kinds += other.kinds
@@ -90,7 +90,7 @@ class KeyStatistics:
 
     @property
     def type(self) -> str:
-        """The column type that holds all its values: binary if some are not text, string if kinds do not agree."""
+        """The column type that can have all its values: binary if some are not text, string if their kinds differ."""
         types = {_TYPE_OF_KIND.get(kind, "string") for kind in self.kinds}
         if self.not_text:
             return "binary"
@@ -131,7 +131,7 @@ class HeaderStatistics:
                 self.other_occurrences += len(held)
 
     def merge(self, other: HeaderStatistics) -> None:
-        """Add what ``other`` counted."""
+        """Add the counts of ``other``."""
         self.messages += other.messages
         self.other_occurrences += other.other_occurrences
         for name, statistics in other.keys.items():
@@ -158,7 +158,7 @@ class HeaderStatistics:
         return columns
 
     def name_columns(self) -> dict[str, str]:
-        """Return the name of each key's column: no two are equal but for case, and none is a field's."""
+        """Return the name of each key's column: all differ in more than case, and none is a field's name."""
         taken = {name.lower() for name in FIELD_TYPES}
         return {key: choose_column_name(key, taken) for key in self.keys}
 
@@ -175,7 +175,7 @@ class HeaderStatistics:
             "nulls": one.nulls,
             "empty": one.empty,
             "duplicates": one.duplicates,
-            # an estimate may be above what there is
+            # the estimate may be above the number of values
             "distinct": min(one.distinct.count, one.occurrences - one.nulls),
             "distinct_exact": one.distinct.exact,
             "size_bytes": one.size_bytes,
@@ -220,14 +220,14 @@ def _kind_word(kind: int) -> str:
 
 
 def _readable(kind: int, data: bytes) -> Any:
-    """Return the value as JSON can hold it: text and numbers as they are, other bytes as 0x and hex."""
+    """Return the value in a form for JSON: text and numbers unchanged, other bytes as 0x and hexadecimal digits."""
     try:
         value = decode_value(kind, data)
     except CorruptError:
         value = data
     if isinstance(value, bytes):
         try:
-            # a long text was cut, maybe inside a character
+            # a long text may have been cut inside a character
             value = value.decode(errors="ignore" if len(value) == EXAMPLE_BYTES_MAX else "strict")
         except UnicodeDecodeError:
             return f"0x{data.hex()}"

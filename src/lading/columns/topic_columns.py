@@ -15,10 +15,10 @@ LENGTH_MAX: Final = 65_536
 
 
 def parse_topic_columns(words: str) -> Sequence[pa.Field[Any]]:
-    """Return the fields of a topic's typed columns, ``carrier string, delay int``; of none if ``words`` is empty.
+    """Return the fields of a topic's typed columns, ``carrier string, delay int``; none if ``words`` is empty.
 
-    Raises SettingError for words that cannot be columns, for a message field, which every table has anyway, and for a
-    type that tables of topics do not have.
+    Raises SettingError for invalid columns, for a message field, which every table has anyway, and for a type that
+    tables of topics do not have.
     """
     if len(words) > LENGTH_MAX:
         raise SettingError(f"columns have {len(words):,} characters; a topic keeps at most {LENGTH_MAX:,}")

@@ -44,7 +44,7 @@ _ROW_BYTES = 64
 
 @lazy_dataclass(frozen=True, slots=True)
 class WholeTarget:
-    """A column type that holds whole numbers: how texts are read, the size of its binary form, its range."""
+    """A column type of whole numbers: how texts are read, the size of its binary form, its range."""
 
     text: Text
     width_bytes: int
@@ -73,7 +73,7 @@ _DAYS = WholeTarget(Text.NUMBER, 4, INSTANT_MIN_US // _DAY_US, INSTANT_MAX_US //
 _DATE_CHARACTERS = len("2024-05-01")
 _FIRST_DASH = 4
 _DIGITS_EXACT = 18
-"""As many decimal digits always fit an int64."""
+"""Numbers with this many decimal digits always fit an int64."""
 _RAW = {Encoding.LE: Raw.LE, Encoding.BE: Raw.BE}
 
 
@@ -191,7 +191,9 @@ def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
 
 
 def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
-    """Whole numbers are days since 1970, as in Kafka Connect; texts are ISO dates, without a time of day."""
+    """Return dates: whole numbers are days since 1970, as in Kafka Connect; texts are ISO dates without a
+    time of day.
+    """
     days, status = _integers(located, _DAYS, raw)[:2]
     status[status == LEFT] = BAD
     texts = (status == BAD) & (located.length == _DATE_CHARACTERS)
@@ -207,7 +209,7 @@ def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.
 
 
 def _decimal_column(located: Located, type_: pa.Decimal128Type, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
-    """Decimals by their texts; binary ones are the unscaled number, as in Kafka Connect."""
+    """Return decimals from their texts; binary ones are the unscaled number, as in Kafka Connect."""
     if type_.scale < 0:
         return _convert_left(located, type_, raw)
     rows = len(located.length)
@@ -280,7 +282,9 @@ def _bytes_column(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], 
 
 
 def _with_numbers(located: Located, array: pa.Array[Any], status: NDArray[np.uint8]) -> pa.Array[Any]:
-    """``array`` of texts with the rows LEFT, which are of number kinds, as texts of their numbers."""
+    """Return ``array``, of texts, with the rows LEFT replaced: these are of number kinds, and become the texts of their
+    numbers.
+    """
     chosen = np.flatnonzero(status == LEFT)
     numbers = subset(located, chosen)
     texts: pa.Array[Any] = pa.nulls(len(chosen), pa.string())
@@ -300,7 +304,7 @@ def _boolean_texts(located: Located) -> pa.Array[Any]:
 def _integer_texts(located: Located) -> pa.Array[Any]:
     values, status, good, left = _integers(located, _INT64, Raw.TEXT)
     texts = _array(values, status, good).cast(pa.string())
-    # what int64 cannot hold came from an integer kind, so that its text always exists
+    # a number beyond int64 came from an integer kind, so that its text always exists
     large = {
         row: read_integer(int(located.kind[row]), data, Text.NUMBER, Raw.TEXT, 8)
         for row, data in _list_left(located, status)
@@ -322,7 +326,7 @@ assert set(FLOATS) == {Kind.FLOAT32, Kind.FLOAT64}
 
 
 def _list_left(located: Located, status: NDArray[np.uint8]) -> list[tuple[int, bytes]]:
-    """Row and bytes of every value that the kernel left."""
+    """Return row and bytes of every value that the kernel did not convert."""
     rows: list[int] = np.flatnonzero(status == LEFT).tolist()
     return [
         (row, located.data[located.start[row] : located.start[row] + located.length[row]].tobytes()) for row in rows
@@ -345,7 +349,7 @@ def _array(values: NDArray[Any], status: NDArray[np.uint8], good: int) -> pa.Arr
 
 
 def _replace_values(array: pa.Array[Any], values: dict[int, Any], make: Callable[[Any], Any]) -> pa.Array[Any]:
-    """``array`` with the values of some rows put in, in rising order of rows."""
+    """Return ``array`` with the values of some rows replaced, in rising order of rows."""
     if not values:
         return array
     return _scatter_values(
@@ -354,7 +358,7 @@ def _replace_values(array: pa.Array[Any], values: dict[int, Any], make: Callable
 
 
 def _scatter_values(array: pa.Array[Any], rows: NDArray[Any], values: pa.Array[Any]) -> pa.Array[Any]:
-    """``array`` with ``values`` at ``rows``, which rise."""
+    """Return ``array`` with ``values`` at ``rows``, which are in rising order."""
     mask = np.zeros(len(array), bool)
     mask[rows] = True
     result: pa.Array[Any] = pc.replace_with_mask(array, pa.array(mask), values)

@@ -1,4 +1,4 @@
-"""Users and rights of all gateways: one record of the catalog topic, as a data directory has one file."""
+"""Users and rights of all gateways: one record of the catalog topic, in place of the file of a data directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GatewayAccessFile(AccessFile):
-    """The record, in place of the file. Threads: workers save, the event loop takes over."""
+    """The record, in place of the file. Workers save it; the event loop applies it."""
 
     def __init__(self, data: Path, disk: Disk, cluster: ClusterTopics) -> None:
         super().__init__(data, disk)
@@ -31,7 +31,9 @@ class GatewayAccessFile(AccessFile):
         return dict(record.document)
 
     def save(self, document: Mapping[str, Any]) -> None:
-        """Replace the document in the cluster. Refusal if another gateway did so, or the cluster does not respond."""
+        """Replace the document in the cluster. Raises Refusal if another gateway did so, or the cluster does not
+        respond.
+        """
         record = AccessTableRecord(self.serial + 1, document)
         try:
             self._cluster.put_access(record)
@@ -44,8 +46,8 @@ class GatewayAccessFile(AccessFile):
         self.serial = record.serial
 
     def mark(self) -> None:
-        """Do nothing: the record has its number."""
+        """Do nothing: the record contains its number."""
 
     def find_difference(self, document: Mapping[str, Any]) -> str | None:
-        """Return None: other gateways may change the record at any time, and it is taken over."""
+        """Return None: other gateways may change the record at any time, and changes are applied."""
         return None

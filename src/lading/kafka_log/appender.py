@@ -109,7 +109,7 @@ class ClusterAppender(Appender):
             line = self._lines[partition] = _Line(self, partition)
         return line
 
-    # -- what the cluster said
+    # -- responses of the cluster
 
     def acknowledge(self, line: _Line, end: int) -> None:
         """Complete the appends up to a number."""
@@ -125,8 +125,8 @@ class ClusterAppender(Appender):
             self._relieve()
 
     def refuse(self, line: _Line, first: int, end: int, error: LadingError) -> None:
-        """Fail the appends of a range that the cluster does not take."""
-        # writers of later blocks send them again: they must not pass for blocks that are there
+        """Fail the appends of a range that the cluster refuses."""
+        # writers send later blocks again: these must not be taken for stored ones
         self.on_lost(line.partition, first)
         lost = [one for one in line.partition.pending if first < one.end_offset and one.base_offset < end]
         self._fail_appends(line.partition, lost, _to_refusal(line, error))
@@ -168,7 +168,7 @@ class _Line:
         self._offsets.append(base_offset)
         self.acknowledged = max(self.acknowledged, end)
         if base_offset >= 0:
-            # the leader has it on all replicas in sync: readers need not wait until the ends are looked at
+            # the leader has it on all replicas in sync: readers need not wait for the next check of the ends
             self.log.advance(base_offset + end - first)
         self._appender.acknowledge(self, end)
 
@@ -177,7 +177,7 @@ class _Line:
         self._appender.refuse(self, first, end, error)
 
     def fail(self, first: int, error: LadingError) -> None:
-        """Fail the appends of which it is unknown whether the cluster has them."""
+        """Fail the appends whose outcome at the cluster is unknown."""
         self._appender.fail(self, first, error)
 
 

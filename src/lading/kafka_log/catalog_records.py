@@ -85,7 +85,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord:
-    """A channel of NSQ: that it exists, and what an operator set. Its messages are those of its share group."""
+    """A channel of NSQ and an operator's settings for it. Its messages are those of its share group."""
 
     topic: str
     """The flat name."""
@@ -93,7 +93,7 @@ class ChannelRecord:
     created_us: int
     is_paused: bool = False
     topic_id: str = ""
-    """The cluster's id of the topic of which ``emptied`` are the ends, in hexadecimal."""
+    """The cluster's id of the topic that ``emptied`` is about, in hexadecimal."""
     emptied: tuple[int, ...] = ()
     """The end of each partition at the time at which the channel was emptied: messages before it are finished."""
 
@@ -117,7 +117,7 @@ class QueueRecord:
     topic_id: str
     is_paused: bool = False
     emptied: tuple[int, ...] = ()
-    """As of a channel."""
+    """The ends at which the queue was emptied, as in ``ChannelRecord``."""
 
     @property
     def key(self) -> str:
@@ -137,12 +137,12 @@ class GroupRecord:
     topic: str
     """The flat name."""
     topic_id: str
-    """The cluster's id of the topic, in hexadecimal: a topic that is created again has none of the groups before."""
+    """The cluster's id of the topic, in hexadecimal: a topic that is created again has no groups of the earlier one."""
     name: str
     id: int
     created_us: int
     is_deleted: bool = False
-    """Whether it exists no more, but the cluster may still have its members and positions."""
+    """Whether it was deleted, but the cluster may still have its members and positions."""
 
     @property
     def key(self) -> str:
@@ -205,9 +205,9 @@ class CatalogRecords:
     channels: dict[str, dict[str, ChannelRecord]] = field(default_factory=dict)
     """Groups by the topic's flat name and their own; each inner dictionary is replaced as a whole."""
     queues: dict[str, QueueRecord] = field(default_factory=dict)
-    """By flat name of the topic."""
+    """Queues by flat name of the topic."""
     groups: dict[str, dict[str, GroupRecord]] = field(default_factory=dict)
-    """As ``channels``."""
+    """Groups, kept like ``channels``."""
     access: AccessTableRecord | None = None
     """Users and rights; None before the first change."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class CatalogRecords:
     """Flat names by stream and id."""
 
     def copy(self) -> CatalogRecords:
-        """Return the same streams and topics, for a reader in another thread; it takes no more records."""
+        """Return a copy of the streams and topics, for a reader in another thread; no records are applied to it."""
         return CatalogRecords(
             dict(self.streams),
             dict(self.topics),
@@ -233,7 +233,7 @@ class CatalogRecords:
         return self._topics_of_stream.get(stream, {})
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record; one that is not of this kind is logged and left out."""
+        """Apply the next record; one of another kind is logged and left out."""
         name = "" if key is None else key.decode(errors="replace")
         try:
             if name.startswith(STREAM):
@@ -343,7 +343,7 @@ class CatalogRecords:
 
     def _apply_access(self, value: bytes | None) -> None:
         if value is None:
-            # users that are deleted all at once would let everybody in
+            # deleting all users at once would let everybody in
             raise ValueError("users and rights are never deleted")
         parsed = _parse(value)
         document = dict(parsed["document"])
@@ -364,7 +364,8 @@ class CatalogRecords:
         ports = [_require_number("port", port, PORT_MAX) for port in (tcp_port, http_port)]
         address = SiblingAddress(str(hostname), str(host), *ports)
         is_old = time.time() - _read_number(document, "written_us") / 1e6 > GATEWAY_S
-        # clocks may be apart: by the first record it may be over, by the next ones, which come as they are written, not
+        # clocks may differ: the first record read of a gateway may look expired, later ones are read as they are
+        # written
         read_s = -math.inf if is_old and ident not in self.gateways else time.monotonic()
         self.gateways[ident] = address, read_s
 
@@ -386,7 +387,7 @@ def _read_number(document: Mapping[str, Any], name: str, number_max: int = NUMBE
 
 
 def _require_number(name: str, value: Any, number_max: int) -> int:
-    """Return a number that Iggy's clients, and the files of a gateway, have room for."""
+    """Return a number that fits the fields of Iggy's clients, and the files of a gateway."""
     if type(value) is not int or not 0 <= value <= number_max:
         raise ValueError(f"its {name} is not a number from 0 to {number_max}")
     return value

@@ -51,7 +51,7 @@ class ClusterChanges(TopologyChanges):
     look_again: Callable[[], None]
     """Loads the present state of the cluster. For a worker thread."""
     known: Mapping[str, bytes]
-    """Bytes for each topic that would differ if it was created again, or had grown."""
+    """Facts of each topic, as bytes that differ if it was created again or has grown."""
     logs: Mapping[tuple[str, int], ClusterLog]
     """The logs by topic and partition."""
     _unfollowed: set[str]
@@ -71,7 +71,7 @@ class ClusterChanges(TopologyChanges):
         self.on_taken_over, self.records = ignore, CatalogRecords()
         self.known, self.logs = {}, {}
 
-    # -- what clients ask for
+    # -- requests of clients
 
     def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Change[Stream]:
         """Create a stream; without an id it takes the lowest that is free."""
@@ -110,7 +110,7 @@ class ClusterChanges(TopologyChanges):
                 results.append(self._namespace.topic(spec.stream.id, spec.name))
             except LadingError as error:
                 if isinstance(error, Refusal) and error.reason is Reason.TOPIC_NAME_EXISTS:
-                    # another client was sooner, perhaps at another gateway: its topic is found after this
+                    # another client created it sooner, perhaps at another gateway: it is found below
                     yield partial(self._wait_for_topic, flat_name(spec.stream.name, spec.name))
                 results.append(error)
         return results
@@ -126,7 +126,7 @@ class ClusterChanges(TopologyChanges):
     def _draft(
         self, spec: TopicSpec, now_us: int
     ) -> tuple[Callable[[int], TopicRecord], int | None, int, Mapping[str, str]]:
-        """Return what creates a topic. Raises Refusal for what this store cannot give it."""
+        """Return the function that creates a topic. Raises Refusal for settings that this store does not support."""
         stream, ident, name, count, settings = spec
         draft = self._namespace.make_topic(stream, ident, name, count, now_us=now_us, settings=settings)
         if not count:
@@ -170,10 +170,10 @@ class ClusterChanges(TopologyChanges):
         yield None
         refuse("settings")
 
-    # -- what the cluster has
+    # -- the state of the cluster
 
     def take_over(self, view: ClusterView, now_us: int) -> None:
-        """Make streams and topics those of the cluster. On the event loop."""
+        """Make streams and topics the same as in the cluster. On the event loop."""
         names = {stream.name for stream in self._namespace.streams()}
         for stream_record in view.records.streams.values():
             if stream_record.name not in names:
@@ -192,7 +192,7 @@ class ClusterChanges(TopologyChanges):
         for stream in self._namespace.streams():
             if not stream.topics and view.records.stream_id(stream.name) is None:
                 self._namespace.remove_stream(stream)
-        # replaced as a whole: other threads read them
+        # replaced as a whole, as other threads read them
         topics = self._namespace.list_topics()
         self.known = {topic.flat_name: identify(topic.uuid, len(topic.partitions)) for topic in topics}
         logs = [partition.log for topic in topics for partition in topic.partitions]
@@ -201,7 +201,7 @@ class ClusterChanges(TopologyChanges):
         self.on_taken_over(view)
 
     def _attempt(self, key: str, change: Callable[[], object]) -> None:
-        """Make a change that a record wants; one that cannot be keeps no other from being made."""
+        """Make a change that a record requires; if it fails, others are still made."""
         try:
             change()
         except (Refusal, SettingError) as error:

@@ -43,14 +43,17 @@ _TOPIC_RESOURCE: Final = 2
 _COUNT_BYTES: Final = 4
 LEAVE_LOOK_S: Final = 0.2
 LEAVE_LOOKS_MAX: Final = 25
-"""Checks at most whether the members of a deleted group have left: gateways learn of the deletion within a second or
-two."""
+"""Limit of the checks whether the members of a deleted group have left: gateways learn of the deletion within a second
+or two.
+"""
 NameGroup = Callable[[str], str]
 """Returns the Kafka group of a group of Iggy."""
 
 
 CATALOG_CONFIGS: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
-"""Segments last an hour: only closed ones are compacted, and each gateway writes a record every few seconds."""
+"""Configs of the catalog topic. Segments last an hour, since only closed ones are compacted, and each gateway writes a
+record every few seconds.
+"""
 
 
 class FoundTopic(NamedTuple):
@@ -69,7 +72,7 @@ class ClusterView(NamedTuple):
 
 
 class ClusterTopics:
-    """The topics of one cluster. Threads: any but the event loop; a lock lets one after the other in."""
+    """The topics of one cluster. For any thread but the event loop; a lock admits one at a time."""
 
     def __init__(self, transport: KafkaTransport) -> None:
         self._transport = transport
@@ -103,8 +106,7 @@ class ClusterTopics:
                 )
 
     def look(self, known: Mapping[str, bytes]) -> ClusterView:
-        """Return the cluster as it is now; offsets are requested of topics alone that ``known`` does not have as they
-        are.
+        """Return the cluster as it is now; offsets are only requested for topics that differ from ``known``.
 
         A gateway that finds topics without a record writes one for each, so that all of them show the same ids.
         """
@@ -116,7 +118,7 @@ class ClusterTopics:
                 if not row.is_internal
                 and not row.error_code
                 and not row.name.startswith("__")
-                # a new topic that has no leaders yet waits for a later look and holds up no other
+                # a new topic without leaders waits for a later check, and does not delay others
                 and (_is_same(row, known) or _has_leaders(row))
             }
             self._write_missing(rows)
@@ -127,7 +129,7 @@ class ClusterTopics:
             topics = {}
             for row in rows.values():
                 at = (row.name, 0)
-                # partitions that were added and have no leaders yet wait as a new topic does
+                # added partitions without leaders wait as a new topic does
                 count = len(row.partitions) if at in first else _count_partitions(known[row.name])
                 ends = tuple(
                     (first[row.name, one].offset, end[row.name, one].offset) if at in first else (0, 0)
@@ -193,8 +195,11 @@ class ClusterTopics:
     def put_channel(
         self, topic: str, name: str, group: str, now_us: int, find_configs: Callable[[bool], Mapping[str, str]]
     ) -> None:
-        """Create a channel: configs of its share group first, then its record. ``find_configs`` is called with whether
-        it is the topic's first channel. Refusal if the cluster has no share groups."""
+        """Create a channel: configs of its share group first, then its record.
+
+        ``find_configs`` is called with whether it is the topic's first channel. Raises Refusal if the cluster has no
+        share groups.
+        """
         with self._lock:
             self._read_catalog()
             names = self._records.channels.get(topic, {})
@@ -206,7 +211,7 @@ class ClusterTopics:
                 self._read_catalog()
 
     def change_channel(self, topic: str, name: str, change: Callable[[ChannelRecord], ChannelRecord]) -> None:
-        """Have a channel with other settings; does nothing if it was deleted meanwhile."""
+        """Change the settings of a channel; does nothing if it was deleted meanwhile."""
         with self._lock:
             self._read_catalog()
             record = self._records.channels.get(topic, {}).get(name)
@@ -214,7 +219,7 @@ class ClusterTopics:
                 self._write(record.key, change(record).pack())
 
     def change_queue(self, topic: str, topic_id: str, change: Callable[[QueueRecord], QueueRecord]) -> None:
-        """Have the queue of a topic with other settings."""
+        """Change the settings of a topic's queue."""
         with self._lock:
             self._read_catalog()
             record = self._records.queues.get(topic)
@@ -223,12 +228,14 @@ class ClusterTopics:
             self._write(record.key, change(record).pack())
 
     def delete_channel(self, topic: str, name: str) -> None:
-        """Have a channel exist no more, so that its readers leave its share group."""
+        """Mark a channel as deleted, so that its readers leave its share group."""
         with self._lock:
             self._write(ChannelRecord(topic, name, 0).key, None)
 
     def finish_channel_deletion(self, topic: str, name: str, group: str) -> None:
-        """Delete the share group of a deleted channel when its members have left. Refusal if they do not leave."""
+        """Delete the share group of a deleted channel when its members have left. Raises Refusal if they do
+        not leave.
+        """
         for _ in range(LEAVE_LOOKS_MAX):
             with self._lock:
                 self._read_catalog()
@@ -283,7 +290,7 @@ class ClusterTopics:
                     return
 
     def mark_group_deleted(self, topic: str, topic_id: bytes, name: str) -> None:
-        """Have a group of Iggy exist no more, so that its members leave."""
+        """Mark a group of Iggy as deleted, so that its members leave."""
         with self._lock:
             self._read_catalog()
             record = self._find_groups(topic, topic_id).get(name)
@@ -342,7 +349,7 @@ class ClusterTopics:
                 if first == record:
                     return
                 if first is not None:
-                    # compaction keeps the last record of a key: let it be one that counts
+                    # compaction keeps the last record of a key, so the last one has to be valid
                     self._write(first.key, replace(first, serial=first.serial + 1).pack())
                     self._read_catalog()
         raise Refusal(
@@ -350,7 +357,7 @@ class ClusterTopics:
         )
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Have a topic grow to ``count`` partitions."""
+        """Increase the partitions of a topic to ``count``."""
         with self._lock:
             answer = self._cluster.at_controller(
                 "CreatePartitions", topics=[{"name": name, "count": count, "assignments": None}],
@@ -370,7 +377,7 @@ class ClusterTopics:
         with self._lock:
             self._write(GATEWAY + ident, None)
 
-    # -- the parts; the lock is held
+    # -- implementation; the lock is held
 
     def _create(self, name: str, partitions_count: int, configs: Mapping[str, str]) -> None:
         rows = [{"name": key, "value": value} for key, value in configs.items()]
@@ -389,7 +396,7 @@ class ClusterTopics:
         raise_for_code(f"topic {name!r}", errors.LEADER_NOT_AVAILABLE if leaderless else row.error_code)
 
     def _write_topic(self, make: Callable[[int], TopicRecord], ident: int | None = None) -> None:
-        """Write the record of a topic, again with another id while one of the same id was first."""
+        """Write the record of a topic; with another id as long as an earlier record has the same id."""
         while True:
             draft = make(1)
             taken = {
@@ -409,7 +416,9 @@ class ClusterTopics:
                 return
 
     def _write_missing(self, names: Iterable[str]) -> None:
-        """Write records of topics that a program of Kafka created, together; again while others had their ids first."""
+        """Write records of topics that a Kafka program created, together; again while other records had
+        their ids first.
+        """
         while missing := sorted(name for name in names if name not in self._records.topics):
             taken = self._records.list_topic_ids(DEFAULT_STREAM)
             free = (ident for ident in itertools.count(1) if ident not in taken)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ClusterDelayedMessages(DelayedMessages):
-    """Delayed messages of a gateway: none wait here, each goes to the cluster with its date."""
+    """Delayed messages of a gateway: they do not wait here, but are sent to the cluster with their date."""
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load nothing."""
@@ -24,12 +24,12 @@ class ClusterDelayedMessages(DelayedMessages):
     def append(
         self, partition: Partition, due_us: int, dialect: int, flags: int, room_bytes: int, write: Write
     ) -> Append:
-        """Send messages with a header that says when they are due."""
+        """Send messages with a header that has their due date."""
         assert isinstance(self._appender, ClusterAppender), "made for the same store"
         due_date_us = self._catalog.dates.of(due_us)
         return self._appender.append(partition, dialect, flags, room_bytes, write, due_date_us=due_date_us)
 
     @property
     def due_us(self) -> int:
-        """Never: nothing waits here."""
+        """Never: no messages wait here."""
         return NEVER_US

@@ -1,7 +1,7 @@
-"""The header that says until when channels keep a message back, since Kafka knows no such time.
+"""The header with the time until which channels keep a message back, as Kafka has no such field.
 
-The message is in its topic at once. A gateway that acquires it for a channel keeps it by renewing, and delivers it when
-its time has come; if the gateway dies meanwhile, the next one that acquires it does so.
+The message is in its topic at once. A gateway that acquires it for a channel keeps renewing it, and delivers it when it
+is due; if the gateway dies meanwhile, the next one that acquires it does so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DueDates = dict[tuple[int, int], int]
 
 
 def add_due_date(batch: pa.RecordBatch, due_date_us: int) -> pa.RecordBatch:
-    """Return messages with the header that says when they are due."""
+    """Return messages with the header that has their due date."""
     # raw: another kind would need a carrier
     header = {"key": DEFERRED_UNTIL, "kind": Kind.RAW.value, "value": b"%d" % due_date_us}
     rows = [[*(headers or ()), header] for headers in batch["headers"].to_pylist()]
@@ -36,11 +36,11 @@ def add_due_date(batch: pa.RecordBatch, due_date_us: int) -> pa.RecordBatch:
 
 
 def find_due_dates(found: Iterable[AcquiredMessages]) -> DueDates:
-    """Return the dates of acquired messages that have one; in the thread that acquired them."""
+    """Return the dates of acquired messages that have one; runs in the thread that acquired them."""
     dues: DueDates = {}
     key = DEFERRED_UNTIL.encode()
     for acquired in found:
-        # gateways send without compression, so that most batches need no second look
+        # gateways send without compression, so that most batches are not searched again
         if key not in bytes(np.asarray(acquired.run.region)):
             continue
         for part in registry.decode(acquired.run, ScanRequest(fields=frozenset(SCHEMA.names))):

@@ -1,6 +1,6 @@
-"""The ends of partitions, watched with one request a leader: readers are called back when there is more.
+"""The ends of partitions, watched with one request for each leader: readers are called back when messages arrive.
 
-Partitions that have readers are watched all the time, the others are looked at once in ``SWEEP_S``.
+Partitions with readers are watched all the time, the others are checked once in ``SWEEP_S``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 WAIT_MS: Final = 200
-"""The longest watch: a partition that is new is watched from the next one on."""
+"""The longest watch: a new partition is included in the next one."""
 IDLE_S: Final = 0.02
 """The pause after a watch that ended early and found nothing, as happens before an open transaction."""
 SWEEP_S: Final = 1.0
-"""The interval of the looks at all partitions."""
+"""The interval of checks of all partitions."""
 FIRST_EVERY: Final = 5
-"""First offsets, which retention moves, are asked for at every fifth look."""
+"""First offsets, which retention moves, are requested at every fifth check."""
 AWAITED_S: Final = 10.0
 """How long a partition is watched after a reader asked for its end."""
 RETRY_S: Final = 0.5
 Places = Mapping[tuple[str, int], int]
-"""Partitions with the ends that are known."""
+"""Partitions with their known ends."""
 Ends = Mapping[tuple[str, int], OffsetAndEpoch]
 
 
@@ -76,10 +76,13 @@ class EndsWatcher:
         post: Callable[[Callable[[], None]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``list_places`` is called in the thread; ``take`` on the event loop, with the ends that are higher than they
-        were, those that are lower, and at times the first offsets."""
+        """``list_places`` is called in the thread.
+
+        ``take`` is called on the event loop, with the ends that are higher than before, those that are lower, and
+        sometimes the first offsets.
+        """
         self.problem: str | None = None
-        """Why the cluster could not be looked at the last time, or None."""
+        """Why the last check of the cluster failed, or None."""
         self._transport = transport
         self._list_places = list_places
         self._awaited = awaited
@@ -96,7 +99,7 @@ class EndsWatcher:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread after the watch that it is in."""
+        """End the thread after its present watch."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -105,7 +108,7 @@ class EndsWatcher:
                 if not self.look():
                     self._stopped.wait(IDLE_S)
             except Exception as error:
-                # a topic that was deleted is listed no more the next time
+                # a deleted topic is not listed the next time
                 if self.problem is None:
                     fault = None if isinstance(error, (LadingError, OSError)) else error
                     LOG.warning("the ends of partitions cannot be looked at: %s", error, exc_info=fault)
@@ -114,9 +117,9 @@ class EndsWatcher:
         self._transport.close()
 
     def look(self) -> bool:
-        """Look at the partitions whose turn it is, waiting for news of those that are awaited.
+        """Check the partitions whose turn it is, waiting for messages in those that readers wait for.
 
-        Returns whether some have more. Raises what the cluster does.
+        Returns whether some have more. Raises the errors of the cluster.
         """
         known = self._list_places()
         is_sweep = self._clock() >= self._sweep_at_s

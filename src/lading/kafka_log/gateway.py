@@ -52,7 +52,7 @@ PRODUCERS_COUNT: Final = 4
 OFFSETS_COUNT: Final = 2
 MEMBERS_COUNT: Final = 2
 LOOK_S: Final = 1.0
-"""The interval of the looks at the cluster's topics, for changes by others."""
+"""The interval of checks of the cluster's topics, for changes by others."""
 RETRIES: Final = 1000
 """Retries of a request after a broken connection or if the cluster asks for it; ``PATIENCE_S`` may end them."""
 SILENCE_S: Final = 3.0
@@ -154,7 +154,7 @@ class Gateway:
         self._groups = groups
         groups.bind(self._cluster, self._members, self._look_and_wait)
         changes.on_taken_over = self._take_records
-        # it looks again by itself, and reports what it found
+        # it checks again by itself, and reports the result
         watching = self._open_transport()
         watching.limit_patience(SILENCE_S, SILENCE_S)
         self._ends = EndsWatcher(watching, self._list_places, awaited, self._take_ends, self._post)
@@ -180,7 +180,7 @@ class Gateway:
         self._stopped.set()
         self._ends.close()
         if self._beat_at_s:
-            # a cluster that does not respond holds nothing up: lookups forget this gateway after a while
+            # a cluster that does not respond must not delay the end: lookups forget this gateway after a while
             deleting = Thread(target=self._delete_record, name="lading-goodbye", daemon=True)
             deleting.start()
             deleting.join(GOODBYE_S)
@@ -216,7 +216,7 @@ class Gateway:
             finally:
                 done.set()
 
-        # an older view that is taken after a newer one would take its new topics away
+        # an older view must not be applied after a newer one, whose new topics it would remove
         with self._looking:
             view = self._cluster.look(self._changes.known)
             self._post(take)
@@ -238,7 +238,7 @@ class Gateway:
 
     def _open_members_transport(self) -> KafkaTransport:
         transport = self._open_transport()
-        # the other members of the thread wait no longer than that for a coordinator that does not respond
+        # a coordinator that does not respond must not delay the other members of the thread for longer
         transport.limit_patience(SILENCE_S, SILENCE_S)
         return transport
 
@@ -255,7 +255,7 @@ class Gateway:
             )
 
     def _beat(self) -> None:
-        """Write the record that this gateway runs, with its address for clients of NSQ."""
+        """Write the record of this running gateway, with its address for clients of NSQ."""
         address = self.broker.siblings.find_own()
         if address is not None and not self._stopped.is_set() and time.monotonic() >= self._beat_at_s:
             self._cluster.put_gateway(GatewayRecord(self._id, address, now_us()))
@@ -268,7 +268,7 @@ class Gateway:
     # -- ends
 
     def _list_places(self) -> Places:
-        """Return the ends that are known; in the thread of the watcher."""
+        """Return the known ends; in the thread of the watcher."""
         return {place: log.cluster_end for place, log in self._changes.logs.items()}
 
     def _take_ends(self, higher: Ends, lower: Ends, firsts: Ends) -> None:

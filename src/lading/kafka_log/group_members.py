@@ -1,7 +1,7 @@
 """Threads that keep members of Kafka's consumer groups: one Kafka member for each Iggy client in a group.
 
 The coordinator of the cluster assigns partitions. A member that loses some confirms it after its gateway has stored the
-positions, and only then does another member get them; members that keep theirs read on meanwhile.
+positions, and only then does another member get them; members that keep their partitions continue to read meanwhile.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ RETRY_S: Final = 1.0
 JOIN_WAIT_S: Final = 3.0
 """How long a client that joins waits for a first partition: Iggy's server assigns some before it responds."""
 ASSIGNMENT_S: Final = 0.1
-"""Between two heartbeats of a member that waits for it."""
+"""The interval of heartbeats of a member that waits for its assignment."""
 ID_SEPARATOR: Final = "."
 """The separator between the number of an Iggy client and the rest of its member id."""
 
 Assigned = Callable[[frozenset[int], Callable[[], None]], None]
-"""Takes the partitions of a member, and what is called when those that it lost are released."""
+"""Takes the partitions of a member, and the function to call when the lost ones are released."""
 Joined = Callable[[LadingError | None], None]
 
 
@@ -55,11 +55,11 @@ class GroupMember:
         self.id = f"{client}{ID_SEPARATOR}{uuid4()}"
         self.on_assigned = on_assigned
         self.on_joined: Joined | None = on_joined
-        # of the thread, and under its condition
+        # used by the thread, under its condition
         self.epoch = JOIN
         self.assigned: frozenset[int] = frozenset()
         self.is_released = False
-        """Whether the partitions that it lost are released, which the next heartbeat confirms."""
+        """Whether its lost partitions are released, which the next heartbeat confirms."""
         self.is_leaving = False
         self.due_s = 0.0
         self.heard_s = time.monotonic()
@@ -96,9 +96,9 @@ class GroupMembers:
         self._thread_of(member).remove(member)
 
     def find_identity(self, group: str) -> tuple[str, int]:
-        """Return id and epoch of a member here, by which offsets of a group are committed; from any thread.
+        """Return id and epoch of a member here, with which offsets of a group are committed; from any thread.
 
-        ("", -1) if none has joined: Kafka takes that for a group without members.
+        It is ("", -1) if none has joined, which Kafka accepts for a group without members.
         """
         with self._lock:
             for member in self._members.get(group, ()):
@@ -112,14 +112,14 @@ class GroupMembers:
             return group in self._members
 
     def close(self, timeout_s: float) -> None:
-        """Leave all groups, so that members at other gateways have the partitions at once."""
+        """Leave all groups, so that members at other gateways get the partitions at once."""
         for thread in self._threads:
             thread.end()
         for thread in self._threads:
             thread.join(timeout_s)
 
     def _thread_of(self, member: GroupMember) -> _MemberThread:
-        # all members of a group are in one thread: a change that one of them causes is heard by the others at once
+        # one thread has all members of a group, so that a change caused by one of them reaches the others at once
         return self._threads[zlib.crc32(member.group.encode()) % len(self._threads)]
 
 
@@ -156,7 +156,7 @@ class _MemberThread(Thread):
             self._changed.notify()
 
     def _release(self, member: GroupMember) -> None:
-        """Note that the partitions that a member lost are read no more."""
+        """Note that the lost partitions of a member are not read any more."""
         with self._changed:
             member.is_released, member.due_s = True, 0.0
             self._changed.notify()
@@ -190,7 +190,7 @@ class _MemberThread(Thread):
         with self._changed:
             self._members.pop(member, None)
         if member.epoch != JOIN:
-            # the coordinator drops a silent member by itself, only later
+            # the coordinator removes a silent member by itself, only later
             with suppress(LadingError, OSError):
                 leave_group(cluster, member.group, member.id)
             self._hurry(member.group)
@@ -199,7 +199,7 @@ class _MemberThread(Thread):
         with self._changed:
             confirmed = member.assigned if member.is_released else None
             member.is_released = False
-            # a response that makes it due sooner comes later than this
+            # a response that makes the member due sooner arrives later than this
             member.due_s = time.monotonic() + max(HEARTBEAT_S, len(self._members) / MEMBERS_A_SECOND)
         error: LadingError | None = None
         try:
@@ -231,7 +231,7 @@ class _MemberThread(Thread):
         if partitions is not None and partitions != member.assigned:
             self._assign(member, partitions)
         elif partitions is not None:
-            # the coordinator waits to hear that the member has them
+            # the coordinator waits for the confirmation that the member has them
             self._release(member)
         if is_changed:
             self._hurry(member.group)
@@ -262,7 +262,7 @@ class _MemberThread(Thread):
         self._problem = str(failure)
 
     def _hurry(self, group: str) -> None:
-        """Have the other members of a group here look at once."""
+        """Have the other members of a group here send a heartbeat at once."""
         with self._changed:
             for one in self._members:
                 if one.group == group and one.epoch != JOIN:

@@ -1,7 +1,7 @@
-"""Threads that commit, look up and delete the offsets of Kafka groups, in the name of a member if one is here.
+"""Threads that commit, look up and delete the offsets of Kafka groups, as a member if the gateway has one.
 
-A group belongs to one thread, so that its commits stay in order. Offsets of a group that wait while its last request is
-on the way go together, and of one partition only the last.
+A group belongs to one thread, so that its commits stay in order. Offsets of a group that wait during its last request
+are sent together, and for each partition only the last one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LOG: Final = logging.getLogger("lading.store")
 Place = tuple[str, int]
 Stored = Callable[[LadingError | None], None]
 FindIdentity = Callable[[str], tuple[str, int]]
-"""Returns id and epoch of a member of a group, ``NO_MEMBER`` for a group without members here."""
+"""Returns id and epoch of a member of a group, or ``NO_MEMBER`` if the gateway has none."""
 Fetched = Callable[[int | None, LadingError | None], None]
 """Takes the next offset, None if the group has none."""
 
 
 @dataclass(slots=True)
 class _GroupWork:
-    """The work that waits for one group: first changes, then lookups."""
+    """The waiting work of one group: first changes, then lookups."""
 
     changes: dict[Place, int | None] = field(default_factory=dict)
     """The next offset of each partition, None to delete it."""
@@ -118,7 +118,7 @@ class _OffsetThread(Thread):
         transport.close()
 
     def _take(self) -> tuple[str, _GroupWork] | None:
-        """Return the work of the group that waits longest, or None at the end."""
+        """Return the work of the group that has waited longest, or None at the end."""
         with self._changed:
             while not self._waiting:
                 if self._is_ending:

@@ -1,8 +1,8 @@
 """Iggy's consumer groups over a cluster: each client in one is a member of a Kafka group, and the cluster assigns
 partitions to the members of all gateways.
 
-The catalog topic has the groups with their numbers. A gateway knows its own members; others are looked up for a client
-that wants to see the group.
+The catalog topic has the groups with their numbers. A gateway knows its own members; others are looked up when a client
+requests the group.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ClusterIggyGroups(IggyGroups):
     def load(self, topics: Iterable[Topic]) -> None:
         """Load nothing: groups come with the catalog topic."""
 
-    # -- what clients ask for
+    # -- requests of clients
 
     def begin_create(self, topic: Topic, ident: int | None, name: str | None = None) -> Change[IggyGroup]:
         """Create a group in the catalog topic."""
@@ -76,7 +76,7 @@ class ClusterIggyGroups(IggyGroups):
         yield self.look_again
         if wanted is not None:
             return self.get(topic, wanted)
-        # without either, it is the one of the lowest number that is new and called by it
+        # without either, take the lowest unused number, which is also the name
         found = [group for group in self.of_topic(topic) if group.id not in before and group.name == str(group.id)]
         if not found:
             raise Refusal(Reason.GROUP_NOT_FOUND, "the new group was deleted meanwhile; create it again")
@@ -112,7 +112,7 @@ class ClusterIggyGroups(IggyGroups):
         return pending
 
     def list_members(self, group: IggyGroup) -> Change[list[IggyGroupMember]]:
-        """Return the members of a group at all gateways; those of others with what the cluster knows of them."""
+        """Return the members of a group at all gateways; those of other gateways as the cluster describes them."""
         found: list[Mapping[str, list[int]]] = []
         yield lambda: found.append(self.cluster.describe_members(name_kafka_group(group.topic, group.name)))
         mine = {self._handles[one].id for one in group.members}
@@ -132,10 +132,10 @@ class ClusterIggyGroups(IggyGroups):
         self._assigned.pop(one, None)
         self.members.leave(self._handles.pop(one))
 
-    # -- what the cluster does
+    # -- changes in the cluster
 
     def take_over(self, topic: Topic, records: Mapping[str, GroupRecord]) -> None:
-        """Make the groups of a topic those of the catalog topic."""
+        """Make the groups of a topic the same as in the catalog topic."""
         wanted = {
             record.id: record
             for record in records.values()
@@ -157,7 +157,7 @@ class ClusterIggyGroups(IggyGroups):
             self._let_go(one)
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """Let members read partitions that they were given before this gateway saw them."""
+        """Let members read partitions that were assigned before this gateway knew them."""
         for group in self.of_topic(topic):
             for one in group.members:
                 self._assign(group, one, self._assigned.get(one, frozenset()))
@@ -183,7 +183,7 @@ class ClusterIggyGroups(IggyGroups):
     def _on_assigned(
         self, group: IggyGroup, one: IggyGroupMember, partitions: frozenset[int], release: Callable[[], None]
     ) -> None:
-        """Read other partitions from now on; those that are lost are released when their positions are stored."""
+        """Read the assigned partitions from now on; lost ones are released when their positions are stored."""
         if one not in self._handles:
             return
         lost = self._assigned.get(one, frozenset()) - partitions
@@ -222,7 +222,7 @@ class ClusterIggyGroups(IggyGroups):
     # -- positions
 
     def find_kafka_group(self, topic: Topic, key: PositionKey) -> str | None:
-        """Return the Kafka group that has the positions of a group of Iggy, None for other consumers."""
+        """Return the Kafka group with the positions of an Iggy group; None for other consumers."""
         if key.protocol != IGGY or not key.consumer.startswith(_GROUP_PREFIX):
             return None
         group = self._groups.get(topic, {}).get(int(key.consumer.removeprefix(_GROUP_PREFIX)))

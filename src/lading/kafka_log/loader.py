@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 LOAD_BYTES_MIN: Final = 1 << 20
-"""Bytes of one load at least: readers read on, and most of their next reads find their messages in memory."""
+"""Smallest size of a load, so that most of a reader's next reads find their messages in memory."""
 
 
 class Loader:
-    """Loads ranges of logs, each once however many readers wait for it. Threads: methods on the event loop alone."""
+    """Loads ranges of logs, each once for all readers that wait for it. Methods are for the event loop."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Loader:
         post: Callable[[Callable[[], None]], None],
         threads_count: int,
     ) -> None:
-        """``post`` has the event loop call something soon, from any thread."""
+        """``post`` has the event loop call a function soon, from any thread."""
         self._open_transport = open_transport
         self._post = post
         self._work: SimpleQueue[Callable[[KafkaTransport], None] | None] = SimpleQueue()
@@ -116,7 +116,7 @@ class Loader:
             stretch = to_stretch(found.runs[0], max(offset, found.first_offset), found.end_offset)
             take = partial(_take, log, stretch, found.first_offset)
         else:
-            # control records alone, or messages of an open transaction: readers see nothing from here on, for now
+            # control records only, or messages of an open transaction: for now readers see nothing from here on
             take = partial(log.withhold, found.first_offset, offset)
         self._post(partial(self._finish, key, take, None))
 
@@ -154,7 +154,7 @@ def to_refusal(log: ClusterLog, error: Exception) -> LadingError:
 
 
 def to_stretch(run: Run, first: int, end_offset: int) -> CachedStretch:
-    """Return the batches of a fetch as chunks with envelopes, which begin at ``first`` and cover up to ``end_offset``.
+    """Return the batches of a fetch as chunks with envelopes, from ``first`` up to ``end_offset``.
 
     Offsets without a message, such as those of control records, belong to the chunk before or after them.
     """

@@ -1,7 +1,7 @@
-"""A partition of the cluster as the broker reads it: Kafka's own offsets, and a cache of what was read lately.
+"""A partition of the cluster as the broker reads it: Kafka's own offsets, and a cache of the messages read last.
 
-Nothing is appended here (``appender``). The ends of the log come from ``ends``; what is not in the cache is loaded, and
-the reader tries again afterwards (``NotLoaded``).
+Nothing is appended here (``appender``). The ends of the log come from ``ends``; messages that are not in the cache are
+loaded, and the reader tries again afterwards (``NotLoaded``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CachedStretch(NamedTuple):
 
 
 class StretchCache:
-    """The stretches of all logs that are in memory: the least recently read goes first."""
+    """The stretches of all logs that are in memory; the least recently read one is dropped first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -71,7 +71,7 @@ class StretchCache:
         self._used: OrderedDict[tuple[ClusterLog, int], int] = OrderedDict()
 
     def add(self, log: ClusterLog, stretch: CachedStretch) -> None:
-        """Count a stretch of a log, and have others forgotten to make room; this one stays."""
+        """Add a stretch of a log, and drop others to make room for it."""
         self._used[log, stretch.base_offset] = stretch.region.nbytes
         self._size_bytes += stretch.region.nbytes
         while self._size_bytes > self._bytes_max and len(self._used) > 1:
@@ -83,7 +83,7 @@ class StretchCache:
         self._used.move_to_end((log, base_offset))
 
     def remove(self, log: ClusterLog, base_offset: int) -> None:
-        """Count a stretch no more."""
+        """Remove a stretch from the count."""
         self._size_bytes -= self._used.pop((log, base_offset))
 
 
@@ -123,7 +123,7 @@ class ClusterLog(EmptyLog):
         self._states: StateTable | None = None
 
     def show_states(self, states: StateTable) -> None:
-        """Have readers see the states of messages that a table has."""
+        """Have readers see the states of messages in a table."""
         self._states = states
 
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
@@ -152,7 +152,7 @@ class ClusterLog(EmptyLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for readers. Every reader gets it first, so that the partition is watched from then on."""
+        """The end for readers. A reader requests it first, so that the partition is watched from then on."""
         self._on_end_asked(self.place)
         return self._stable_end
 
@@ -160,10 +160,10 @@ class ClusterLog(EmptyLog):
     def last_stable_offset(self, offset: int) -> None:
         self._stable_end = offset
 
-    # -- what the cluster reports
+    # -- reports of the cluster
 
     def advance(self, end_offset: int) -> None:
-        """Let readers see up to ``end_offset``, and call back those that wait; does nothing if it is known."""
+        """Let readers see up to ``end_offset``, and call back waiting ones; does nothing if it is known already."""
         if end_offset > self.cluster_end:
             self.cluster_end = end_offset
             self._set_end(end_offset)
@@ -171,24 +171,28 @@ class ClusterLog(EmptyLog):
                 self.on_synced()
 
     def withhold(self, first_offset: int, offset: int) -> None:
-        """Show readers no more than ``offset`` until there is more: offsets up to ``cluster_end`` have no message."""
+        """Let readers see only up to ``offset`` until messages arrive: offsets up to ``cluster_end`` have
+        no message.
+        """
         self.first_offset = max(self.first_offset, first_offset)
         self._set_end(offset)
 
     def cut_back(self, end_offset: int) -> None:
-        """Accept an end below the known one: a new leader has fewer messages. The stretches in memory are dropped."""
+        """Accept an end below the known one, since a new leader has fewer messages. The stretches in memory
+        are dropped.
+        """
         self.cluster_end = end_offset
         self._set_end(end_offset)
         self.close()
 
     def _set_end(self, end_offset: int) -> None:
         for timestamp_us in [one for one, offset in self._times.items() if offset >= self.high_watermark]:
-            # a message of that time may be there now
+            # forget offsets by time: there may be a message of that time now
             del self._times[timestamp_us]
         self.next_offset = self.high_watermark = self.last_stable_offset = end_offset
 
     def add(self, stretch: CachedStretch) -> None:
-        """Keep a loaded stretch, in place of those that it overlaps."""
+        """Keep a loaded stretch; it replaces those that it overlaps."""
         for base_offset in [one for one in self._bases if stretch.base_offset <= one < stretch.end_offset]:
             self.forget(base_offset)
         self._stretches[stretch.base_offset] = stretch
@@ -197,7 +201,7 @@ class ClusterLog(EmptyLog):
             self._cache.add(self, stretch)
 
     def add_time(self, timestamp_us: int, offset: int) -> None:
-        """Remember which offset is the first at a time."""
+        """Remember the first offset at a time."""
         self._times[timestamp_us] = offset
         if len(self._times) > TIMES_MAX:
             self._times.popitem(last=False)
@@ -243,7 +247,7 @@ class ClusterLog(EmptyLog):
         """Return one segment, which the broker's retention never deletes: the cluster has its own retention."""
         return [SegmentInfo(self.first_offset, self.high_watermark, 0, 0)]
 
-    # -- writers: all of it is refused or has nothing to do, since messages go to the cluster
+    # -- for writers: everything is refused or does nothing, as messages go to the cluster
 
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> NoReturn:
         """Refuse: appends go through ``appender`` only."""
@@ -258,7 +262,7 @@ class ClusterLog(EmptyLog):
         """Do nothing: chunks are sent, not kept open."""
 
     def begin_sync(self) -> Sequence[File]:
-        """Return nothing: files are the cluster's."""
+        """Return no files: they are the cluster's."""
         return ()
 
     def complete_sync(self) -> None:
@@ -268,7 +272,7 @@ class ClusterLog(EmptyLog):
         """Do nothing."""
 
     def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
-        """Refuse: ``ClusterStates`` is the one way, and only dead letters need another."""
+        """Refuse: states are set by ``ClusterStates``, and this way is only used for dead letters."""
         refuse("dead letters")
 
     def sync_states(self) -> None:

@@ -1,7 +1,7 @@
 """Positions of consumers as offsets of Kafka groups: the cluster has them, for all gateways and for Kafka's own tools.
 
-A position that was committed or looked up in the last ``CURRENT_S`` is used as it is, for the next poll of a consumer
-that polls on; an older one is looked up again (``NotLoaded``), as another gateway may have moved it.
+A position that was committed or looked up in the last ``CURRENT_S`` is used without a lookup, for consumers that keep
+polling; an older one is looked up again (``NotLoaded``), as another gateway may have moved it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 CURRENT_S: Final = 0.1
-"""How long a position is used without asking the cluster."""
+"""How long a position is used before the cluster is asked again."""
 CONSUMER_PREFIX: Final = f"{IggyConsumerKind.CONSUMER.value}/"
 """Prefix of the names of Iggy's consumers that are not in a group."""
 KNOWN_MAX: Final = 1 << 14
-"""Positions in memory; beyond that those that would be looked up again are forgotten."""
+"""Limit of positions in memory; beyond it those that would be looked up again are dropped."""
 LOOKS_MAX: Final = 4
-"""Positions that each change of one looks at, for one that can be forgotten."""
+"""At each change, at most this many positions are checked for one that can be dropped."""
 
 
 class _KafkaForm(NamedTuple):
@@ -48,11 +48,11 @@ class _KafkaForm(NamedTuple):
     group: str
     """The group's name, a format with the topic and the consumer."""
     next_after: int
-    """How far the next message, which is Kafka's position, is after the one that the protocol stores."""
+    """How far the next message, which is Kafka's position, is after the position of the protocol."""
 
 
 _FORMS: Final[Mapping[str, _KafkaForm]] = {
-    # Iggy's consumers are numbered within a topic, and it stores the offset that was consumed last
+    # Iggy's consumers are numbered within a topic, and Iggy stores the offset that was consumed last
     IGGY: _KafkaForm("iggy.{topic.stream.name}.{topic.name}.{consumer}", next_after=1),
     NATIVE: _KafkaForm("lading.{consumer}", next_after=0),
 }
@@ -64,10 +64,10 @@ class _Known:
 
     current_until_s: float = 0.0
     changes_left: int = 0
-    """Changes that the cluster has not acknowledged; until then the value here counts."""
+    """Number of changes that the cluster has not acknowledged; until then the value here counts."""
     confirmations: list[PendingResult[None]] = field(default_factory=list)
     loads: list[Loaded] | None = None
-    """Callbacks of a lookup that is under way."""
+    """Callbacks of a lookup in progress."""
 
 
 Place = tuple["Partition", "PositionKey"]
@@ -130,17 +130,17 @@ class ClusterPositions(Positions):
         return pending
 
     def look_up_again(self, partition: Partition, key: PositionKey) -> None:
-        """Look a position up when it is needed next: a member at another gateway may have stored it until now."""
+        """Have a position looked up when it is needed next: a member at another gateway may have stored it."""
         known = self._known.get((partition, key))
         if known is not None:
             known.current_until_s = 0.0
 
     def on_partition_deleted(self, partition: Partition) -> None:
-        """Forget its positions; the cluster does so by itself."""
+        """Drop its positions; the cluster deletes them by itself."""
         partition.positions.clear()
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """Forget what is known of its positions."""
+        """Drop the positions of a deleted topic."""
         for place in [place for place in self._known if place[0].topic is topic]:
             del self._known[place]
 
@@ -154,7 +154,7 @@ class ClusterPositions(Positions):
     def _is_current(self, known: _Known) -> bool:
         return known.changes_left > 0 or self._clock() < known.current_until_s
 
-    # -- what the cluster does
+    # -- responses of the cluster
 
     def _begin_change(self, partition: Partition, key: PositionKey) -> Callable[[LadingError | None], None]:
         known = self._known.setdefault((partition, key), _Known())
@@ -212,13 +212,15 @@ class ClusterPositions(Positions):
         self._limit_known()
 
     def _limit_known(self) -> None:
-        """Forget some that have been known too long; each change looks at few, as 20,000 may be current at a time."""
+        """Drop some positions that have been known too long; each change checks few, as 20,000 may be
+        current at a time.
+        """
         for _ in range(LOOKS_MAX):
             if len(self._known) <= KNOWN_MAX:
                 return
             (partition, key), known = self._known.popitem(last=False)
             if self._is_current(known) or known.loads is not None:
-                # looked at again after all others
+                # checked again after all others
                 self._known[partition, key] = known
             else:
                 partition.positions.pop(key, None)

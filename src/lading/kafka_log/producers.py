@@ -1,7 +1,8 @@
-"""Threads that produce what clients send: one order a partition, acks=all, idempotent, acknowledged batch by batch.
+"""Threads that produce clients' messages: one order for each partition, acks=all, idempotent, acknowledged batch by
+batch.
 
-A partition belongs to one thread, so that its messages stay in order. Messages that wait for a partition while its last
-batch is on the way go together.
+A partition belongs to one thread, so that its messages stay in order. Messages of a partition that wait during its last
+batch are sent together.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
 
 TOGETHER_BYTES_MAX: Final = 1 << 20
-"""Bytes of messages that go together: with more, the first of them would wait longer."""
+"""Limit of the messages that are sent together: with more, the first of them would wait longer."""
 Place = tuple[str, int]
 
 
@@ -49,7 +50,7 @@ class OutgoingMessages(NamedTuple):
     min_timestamp_us: int
     max_timestamp_us: int
     due_date_us: int = 0
-    """Until when channels keep the messages back, microseconds since 1970; 0: not at all."""
+    """Time until which channels keep the messages back, in microseconds since 1970; 0 for none."""
 
 
 class ProduceOutcome(Protocol):
@@ -62,7 +63,7 @@ class ProduceOutcome(Protocol):
         """Note that the cluster refuses one of these messages; the others continue."""
 
     def fail(self, first: int, error: LadingError) -> None:
-        """Note that it is unknown whether the cluster has these messages; none after them is sent until ``resume``."""
+        """Note that the outcome of these messages is unknown; no later ones are sent until ``resume``."""
 
 
 class Producers:
@@ -81,7 +82,7 @@ class Producers:
         self._thread_of(place).submit(place, messages, outcome)
 
     def resume(self, place: Place, outcome: ProduceOutcome) -> None:
-        """Send messages that are submitted from now on: all earlier ones have failed."""
+        """Send messages again that are submitted from now on: all earlier ones have failed."""
         self._thread_of(place).resume(outcome)
 
     def close(self, timeout_s: float) -> None:
@@ -105,9 +106,9 @@ class _ProducerThread(Thread):
         self._post = post
         self._changed = Condition()
         self._waiting: OrderedDict[ProduceOutcome, tuple[Place, deque[OutgoingMessages]]] = OrderedDict()
-        """By partition, not by its name: that of a topic which was created again waits apart from the deleted one."""
+        """By partition object, not by name: a topic that was created again waits apart from the deleted one."""
         self._failed: set[ProduceOutcome] = set()
-        """Partitions of which nothing is sent until ``resume``."""
+        """Partitions for which nothing is sent until ``resume``."""
         self._is_ending = False
         self.start()
 
@@ -134,7 +135,7 @@ class _ProducerThread(Thread):
         transport.close()
 
     def _take(self) -> tuple[Place, list[OutgoingMessages], ProduceOutcome] | None:
-        """Return the next messages of the partition that waits longest, or None at the end."""
+        """Return the next messages of the partition that has waited longest, or None at the end."""
         with self._changed:
             while not self._waiting:
                 if self._is_ending:

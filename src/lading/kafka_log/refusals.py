@@ -1,7 +1,8 @@
-"""Features that this store does not have, by name: a request is refused with a sentence, so that nothing is half kept.
+"""Features that this store does not have, by name: a request is refused with a sentence, so that nothing is half
+stored.
 
-Everything durable that is not a message passes the catalog. A gateway's own catalog is a file that ends with it; so a
-kind of record that the cluster does not hold yet is refused instead of being written.
+Everything durable that is not a message is written to the catalog. A gateway's own catalog is a file that ends with it;
+so kinds of records that are not in the cluster yet are refused.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ REFUSED: Final[Mapping[str, str]] = {
 KEPT: Final = frozenset(
     {CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC, CatalogRecordKind.ACCESS, CatalogRecordKind.WRITER}
 )
-"""Kinds that a gateway's own catalog may hold: the cluster has all but the last, and a gateway that while it runs."""
+"""Kinds of records that a gateway's own catalog may have: all but the last are in the cluster too, and the last matters
+only while the gateway runs.
+"""
 _REFUSED_KINDS: Final[Mapping[CatalogRecordKind, str]] = {
     CatalogRecordKind.GROUP: "groups",
     CatalogRecordKind.COORDINATED_GROUP: "groups",
@@ -76,10 +79,10 @@ def refuse(feature: str) -> NoReturn:
 
 
 class GatewayCatalog(Catalog):
-    """The catalog of one gateway, from its start to its end: what the cluster does not hold is refused."""
+    """The catalog of one gateway, for as long as it runs: it refuses records that are not in the cluster."""
 
     is_guarded = False
-    """Whether the parts of the broker have made their tables, so that every write from now on is a client's."""
+    """Whether the components have created their tables, so that every write from now on is a client's."""
 
     def write(self, *kinds: CatalogRecordKind) -> AbstractContextManager[Connection]:
         """Open a transaction for kinds that are kept; Refusal for others."""
@@ -90,7 +93,7 @@ class GatewayCatalog(Catalog):
 
 
 class RefusedRenames(Renames):
-    """Other names for streams and topics: none."""
+    """Renames of streams and topics, which this store refuses."""
 
     def rename_topic(self, topic: Topic, name: str) -> Change[None]:
         """Refuse."""

@@ -1,6 +1,6 @@
 """Channels of NSQ as share groups of the cluster: FIN accepts, REQ releases, TOUCH and a delay renew.
 
-Each gateway is one member of the group of a channel that has subscribers there, and gives what it acquires to them.
+Each gateway is one member of a channel's group while it has subscribers, and delivers the acquired messages to them.
 The number of attempts is the cluster's count of deliveries.
 """
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 DELIVERIES_MAX: Final = 10
-"""As many as Kafka lets a group count (``group.share.max.delivery.count.limit``); after them it gives a message up."""
+"""The highest count that Kafka allows (``group.share.max.delivery.count.limit``); after it Kafka gives a message up."""
 LOCK_MS: Final = 60_000
-"""The longest that Kafka lets a member have a message without renewing it."""
+"""The longest time that Kafka lets a member have a message without renewing it."""
 CONFIGS: Final = {
     "share.delivery.count.limit": str(DELIVERIES_MAX),
     "share.record.lock.duration.ms": str(LOCK_MS),
@@ -60,15 +60,15 @@ class _Held:
     page: Page
     offset: int
     deliveries: int
-    """The cluster's count."""
+    """The cluster's count of deliveries."""
     again: int = 0
     """Deliveries here that the cluster does not count."""
     owner: Subscriber | None = None
     delivered_us: int = 0
     due_us: int = 0
-    """When the owner's time, or the delay, is over; 0 while it waits."""
+    """When the owner's time-out, or the delay, is over; 0 while it waits."""
     is_new: bool = False
-    """Whether its publisher has delayed it, and no subscriber had it here."""
+    """Whether its publisher has delayed it, and no subscriber here has had it."""
 
 
 def group_of(topic: str, channel: str) -> str:
@@ -90,7 +90,7 @@ class ClusterChannel(Channel):
         self._lock_us = LOCK_MS * 1000
         self._next = 0
         self._emptied: Sequence[int] = ()
-        """The offset of each partition before which messages are finished, and not delivered."""
+        """The offset in each partition before which messages are finished, and not delivered."""
 
     # -- subscribers
 
@@ -124,7 +124,7 @@ class ClusterChannel(Channel):
         self.wake()
 
     def _stop(self) -> None:
-        """Give everything back to the cluster."""
+        """Release all messages to the cluster."""
         reader, self._reader = self._reader, None
         self._held.clear()
         self._ready.clear()
@@ -132,15 +132,15 @@ class ClusterChannel(Channel):
             reader.end()
 
     def close(self) -> None:
-        """End, as the topic or the process does."""
+        """Close the channel with its topic or the process."""
         self._stop()
 
-    # -- what the cluster gives
+    # -- messages from the cluster
 
     def on_acquired(self, reader: ShareGroupReader, found: Sequence[AcquiredMessages], due_dates: DueDates) -> None:
-        """Take messages; those that have gone from their batches are acknowledged as gaps."""
+        """Take messages; those that are missing in their batches are acknowledged as gaps."""
         if reader is not self._reader:
-            # an earlier one, which gave back what it had
+            # an earlier reader, which released its messages
             return
         settled: list[Acknowledgement] = []
         for acquired in found:
@@ -177,7 +177,7 @@ class ClusterChannel(Channel):
         self.wake()
 
     def _keep_back(self, held: _Held, due_date_us: int) -> None:
-        """Keep a message that its publisher has delayed, as long as nsqd's longest delay at most."""
+        """Keep a message that its publisher has delayed, for at most nsqd's longest delay."""
         now_us = wall_us()
         left_us = min(due_date_us - self._channels.find_date(now_us), REQUEUE_MS_MAX * 1000)
         if left_us <= 0:
@@ -191,7 +191,7 @@ class ClusterChannel(Channel):
         return partition < len(self._emptied) and offset < self._emptied[partition]
 
     def on_lost(self, reader: ShareGroupReader, partitions: Sequence[int]) -> None:
-        """Forget messages that the cluster gives to others now; a FIN of one is refused as not in flight."""
+        """Drop messages that the cluster delivers to others now; a FIN of one is refused as not in flight."""
         if reader is not self._reader:
             return
         lost = set(partitions)
@@ -199,7 +199,7 @@ class ClusterChannel(Channel):
         self.wake()
 
     def _forget(self, keys: Collection[tuple[int, int]]) -> None:
-        """Have messages no more: a FIN of one is refused as not in flight."""
+        """Drop messages; a FIN of one is refused as not in flight."""
         gone = {id(self._held[key]) for key in keys}
         self._ready = deque(one for one in self._ready if id(one) not in gone)
         for key in keys:
@@ -209,7 +209,7 @@ class ClusterChannel(Channel):
         if self._reader is not None:
             self._reader.settle(settled)
 
-    # -- what subscribers say
+    # -- commands of subscribers
 
     def finish(self, subscriber: Subscriber, partition: int, offsets: NDArray[np.int64]) -> int:
         """Accept messages from the front as far as the subscriber has them; return how many."""
@@ -243,13 +243,13 @@ class ClusterChannel(Channel):
         self.wake()
 
     def touch(self, subscriber: Subscriber, partition: int, offset: int, *, now_us: int) -> None:
-        """Begin a message's time anew."""
+        """Restart a message's time-out."""
         one = self._require(subscriber, partition, offset)
         one.due_us = min(now_us + subscriber.timeout_us, one.delivered_us + subscriber.timeout_max_us)
         self._soonest_us = min(self._soonest_us, one.due_us)
 
     def is_in_flight(self, partition: int, offset: int) -> bool:
-        """Return whether a message is with a subscriber here."""
+        """Return whether a subscriber here has a message."""
         one = self._held.get((partition, offset))
         return one is not None and one.owner is not None
 
@@ -273,7 +273,7 @@ class ClusterChannel(Channel):
         one.due_us, one.is_new = 0, False
 
     def _give_back(self, one: _Held) -> None:
-        """Have a message delivered again: by the cluster, or here if the cluster would give it up after that."""
+        """Have a message delivered again: by the cluster, or here if the cluster would then give it up."""
         if one.deliveries < DELIVERIES_MAX - 1:
             del self._held[one.partition.number, one.offset]
             self._settle([Acknowledgement(one.partition.number, one.offset, one.offset, RELEASE)])
@@ -283,11 +283,11 @@ class ClusterChannel(Channel):
     # -- delivering
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver the messages that are here, and request as many more from the cluster as subscribers still take."""
+        """Deliver the messages that are here, and request as many more from the cluster as subscribers can take."""
         if self.deleted:
             return None
         if self.paused or self._channels.is_paused(self.topic):
-            # what is here stays here by renewing
+            # keep the messages here by renewing them
             if self._reader is not None:
                 self._reader.want(0)
             return None
@@ -309,7 +309,7 @@ class ClusterChannel(Channel):
         return None
 
     def _deliver(self, subscriber: Subscriber, now_us: int) -> None:
-        """Deliver the next messages of one page, as many as the subscriber takes; those of others wait for them."""
+        """Deliver the next messages of one page, as many as the subscriber takes; other subscribers' messages wait."""
         first = self._ready.popleft()
         given, others = [first], len(self.subscribers)
         count = max(subscriber.credit if others == 1 else min(subscriber.credit, -(-len(self._ready) // others)), 1)
@@ -334,11 +334,11 @@ class ClusterChannel(Channel):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether time may change something here."""
+        """Whether a time-out or delay may end here."""
         return bool(self.subscribers)
 
     def expire(self, now_us: int) -> None:
-        """Take back messages whose time or delay is over, and renew the others before the cluster takes them."""
+        """Take back messages whose time-out or delay is over, and renew the others before the cluster takes them."""
         if now_us >= self._soonest_us:
             self._soonest_us = now_us + self._lock_us
             for one in list(self._held.values()):
@@ -362,14 +362,14 @@ class ClusterChannel(Channel):
             self._settle([Acknowledgement(number, at, at, RENEW) for number, at in self._held])
 
     def statistics(self) -> ChannelStatistics:
-        """Return the counts at this gateway; ``depth`` is of messages that it has."""
+        """Return the counts at this gateway; ``depth`` counts its own messages."""
         self._counts.depth = len(self._ready)
         return self._counts
 
-    # -- what operators ask
+    # -- operators
 
     def take_over(self, record: ChannelRecord, queue: QueueRecord | None) -> None:
-        """Be as the catalog topic has the channel, and finish what it was emptied of."""
+        """Apply the settings in the catalog topic, and finish the messages that were emptied."""
         self.paused = record.is_paused
         topic_id = self.topic.uuid.hex()
         bounds = [one.emptied for one in (record, queue) if one is not None and one.topic_id == topic_id]
@@ -381,7 +381,7 @@ class ClusterChannel(Channel):
             self._counts.skipped += len(keys)
             self._settle([Acknowledgement(number, offset, offset, ACCEPT) for number, offset in keys])
         if self.subscribers:
-            # not at the start: a channel that waits before the endpoints pump would have none of them pumped later
+            # not at the start: a channel that waits before the endpoints pump would prevent later pumps
             self.wake()
 
     def _set(self, *, paused: bool | None = None, skipping: bool | None = None, ordered: bool | None = None) -> None:
@@ -390,7 +390,7 @@ class ClusterChannel(Channel):
         self._channels.change_channel(self, lambda record: replace(record, is_paused=paused))
 
     def empty(self) -> int:
-        """Finish all messages that the cluster has now, at all gateways; returns 0, as it is not known how many."""
+        """Finish all messages that the cluster has now, at all gateways; returns 0, as their number is unknown."""
         self._channels.empty_channel(self)
         return 0
 
@@ -417,7 +417,7 @@ class ClusterChannels(Channels):
         post: Callable[[Callable[[], None]], None],
         look_again: Callable[[], None],
     ) -> None:
-        """Take what channels need; called before the first."""
+        """Set the components that channels need; called before the first channel."""
         self.cluster, self.open_transport, self.post, self.look_again = cluster, open_transport, post, look_again
         self._readers = []
         self._paused, self._unconfirmed = set(), []
@@ -430,7 +430,7 @@ class ClusterChannels(Channels):
         """Load nothing: channels come with the catalog topic."""
 
     def prepare(self, topic: Topic, name: str, start: ChannelStart) -> Change[None] | None:
-        """Return what creates the share group of a channel that the cluster does not have."""
+        """Return the change that creates the share group of a channel that the cluster does not have."""
         if self.find(topic, name) is not None:
             return None
         return self._create(topic, name, start)
@@ -457,7 +457,7 @@ class ClusterChannels(Channels):
         return found
 
     def take_over(self, topic: Topic, records: Mapping[str, ChannelRecord], queue: QueueRecord | None = None) -> None:
-        """Have the channels of a topic as the catalog topic has them."""
+        """Make the channels of a topic the same as in the catalog topic."""
         if queue is not None and queue.is_paused and queue.topic_id == topic.uuid.hex():
             self._paused.add(topic)
         else:
@@ -484,18 +484,18 @@ class ClusterChannels(Channels):
         return reader
 
     def count_out(self, count: int) -> None:
-        """Count messages that go to subscribers."""
+        """Count messages sent to subscribers."""
         self._counters.messages_out += count
 
-    # -- what operators change: in the cluster, and here when it is taken over
+    # -- changes by operators: made in the cluster, and applied here afterwards
 
     def take_unconfirmed(self) -> list[PendingResult[None]]:
-        """Return the changes of which the cluster has not all, each once."""
+        """Return the changes that the cluster has not confirmed, each once."""
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         return unconfirmed
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Make a change of the cluster in a thread, and take it over."""
+        """Make a change in the cluster in a thread, then apply it here."""
         pending: PendingResult[None] = PendingResult()
         self._unconfirmed.append(pending)
 
@@ -515,11 +515,11 @@ class ClusterChannels(Channels):
         Thread(target=make, name="lading-channel", daemon=True).start()
 
     def change_channel(self, channel: Channel, change: Callable[[ChannelRecord], ChannelRecord]) -> None:
-        """Have the channel with other settings at all gateways."""
+        """Change the settings of a channel at all gateways."""
         self._change(partial(self.cluster.change_channel, channel.topic.flat_name, channel.name, change))
 
     def empty_channel(self, channel: Channel) -> None:
-        """Have all messages finished for a channel that its topic has now."""
+        """Finish for a channel all messages that its topic has now."""
         topic = channel.topic
 
         def empty() -> None:
@@ -557,18 +557,20 @@ class ClusterChannels(Channels):
         """Do nothing: the group's coordinator assigns the new partitions."""
 
     def is_paused(self, topic: Topic) -> bool:
-        """Return whether the channels of the topic deliver nothing."""
+        """Return whether the topic's channels are paused."""
         return topic in self._paused
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Have all channels of a topic deliver nothing, or go on."""
+        """Pause all channels of a topic, or let them deliver again."""
         self._change_queue(topic, lambda record: replace(record, is_paused=paused))
 
     def _change_queue(self, topic: Topic, change: Callable[[QueueRecord], QueueRecord]) -> None:
         self._change(partial(self.cluster.change_queue, topic.flat_name, topic.uuid.hex(), change))
 
     def empty_topic(self, topic: Topic) -> None:
-        """Have a topic's first channel pass over what the topic has now. With channels the topic itself has nothing."""
+        """Have a topic's first channel skip all present messages. If there are channels, the topic itself has no
+        messages.
+        """
         if self._channels.get(topic):
             if topic in self._paused:
                 refuse("paused queues")
@@ -581,11 +583,11 @@ class ClusterChannels(Channels):
         self._change(empty)
 
     def topic_depth(self, topic: Topic) -> int:
-        """Return 0: the cluster keeps messages for channels, however many there are."""
+        """Return 0: the cluster keeps messages for the channels, whatever their number."""
         return 0
 
     def store(self, now_us: int) -> None:
-        """Store nothing: the cluster has what is acknowledged."""
+        """Store nothing: the cluster has what was acknowledged."""
 
     def store_marked(self) -> bool:
         """Return False, as for ``store``."""
@@ -595,7 +597,7 @@ class ClusterChannels(Channels):
         """Do nothing, as for ``store``."""
 
     def end_readers(self, timeout_s: float) -> None:
-        """Give back what this gateway has, at its end."""
+        """Release the messages of this gateway, at its end."""
         for channels in self._channels.values():
             for channel in channels.values():
                 if isinstance(channel, ClusterChannel):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 WAIT_MS: Final = 100
-"""How long leaders hold their responses back, and an acknowledgement waits at most."""
+"""How long leaders hold back their responses; an acknowledgement waits at most as long."""
 ASSIGNMENT_S: Final = 0.1
-"""Between two heartbeats of a member that has no partitions: it joined just now, or others have them all."""
+"""The interval of heartbeats of a member without partitions: it has just joined, or others have them all."""
 RETRY_S: Final = 0.5
 
 
@@ -31,11 +31,11 @@ class ShareOutcome(Protocol):
         """Take messages that a reader has acquired, some of which are kept back until a date."""
 
     def on_lost(self, reader: ShareGroupReader, partitions: Sequence[int]) -> None:
-        """Forget messages of these that a reader had acquired before: the cluster delivers them again."""
+        """Drop those of these messages that the reader had acquired before: the cluster delivers them again."""
 
 
 class ShareGroupReader(Thread):
-    """Methods are for the event loop."""
+    """A reader of one channel. Methods are for the event loop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ShareGroupReader(Thread):
         self._problem: str | None = None
 
     def want(self, count: int) -> None:
-        """Acquire about ``count`` messages more, in place of what was wanted before."""
+        """Acquire about ``count`` more messages; this replaces earlier requests."""
         with self._changed:
             if count != self._wanted:
                 self._wanted = count
@@ -71,7 +71,7 @@ class ShareGroupReader(Thread):
             self._changed.notify()
 
     def end(self) -> None:
-        """Acknowledge what is settled, give the rest back, and end."""
+        """Acknowledge settled messages, release the others, and end."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -107,13 +107,13 @@ class ShareGroupReader(Thread):
     def _work(self, member: ShareMember, wanted: int, settled: list[Acknowledgement]) -> None:
         done = [one for one in settled if one.kind != RENEW]
         finished = {(one.partition, one.first) for one in done}
-        # one that is not held any more would have the leader refuse all renewals of its partition
+        # a message that the member no longer has would make the leader refuse all renewals of its partition
         renewed = [one for one in settled if one.kind == RENEW and (one.partition, one.first) not in finished]
         if wanted > 0 and member.has_partitions:
             found = member.fetch(wanted, WAIT_MS, done)
             if found:
                 with self._changed:
-                    # the event loop says how many more it takes once it has these
+                    # the event loop requests more once it has these
                     self._wanted = 0
                 self._post(partial(self._outcome.on_acquired, self, found, find_due_dates(found)))
         elif done:
@@ -122,7 +122,7 @@ class ShareGroupReader(Thread):
             member.renew(renewed)
 
     def _take(self, due_s: float) -> tuple[int, list[Acknowledgement], bool]:
-        """Return what is to be done, at the latest when the next heartbeat is due."""
+        """Return the work to do, at the latest when the next heartbeat is due."""
         with self._changed:
             while not (self._wanted > 0 or self._settled or self._is_ending):
                 left_s = due_s - time.monotonic()

@@ -1,7 +1,7 @@
 """Records of the topic ``__lading_states``: the states of messages, by partition and block of offsets.
 
-The topic is compacted. A record has all ranges of its block that are not available, and the next number of the block:
-of two records with one number the first counts, and the gateway that wrote the second writes again.
+The topic is compacted. A record has all ranges of its block that are not available, and the block's next number. If two
+records have the same number the first counts, and the gateway that wrote the second writes again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATES_TOPIC: Final = "__lading_states"
 VERSION: Final = 1
 BLOCK_OFFSETS: Final = 4096
 RANGES_MAX: Final = 200_000
-"""Ranges of all topics in memory, with which a gateway sets more: about 40 MB."""
+"""Limit of the ranges of all topics in memory, beyond which a gateway sets no states: about 40 MB."""
 Ranges = tuple[tuple[int, int, int], ...]
 """First offset, end and state."""
 
@@ -48,7 +48,7 @@ class BlockRecord:
     """The states of one block."""
 
     topic_id: str
-    """The cluster's id of the topic, in hexadecimal: one that is created again has no states."""
+    """The cluster's id of the topic, in hexadecimal: a topic that is created again has no states."""
     serial: int
     ranges: Ranges
 
@@ -70,14 +70,14 @@ NO_RECORD: Final = BlockRecord("", 0, ())
 
 
 class StateRecords:
-    """The blocks of all records up to one offset. Threads: the one that reads them."""
+    """The blocks of all records up to one offset; used by the thread that reads them."""
 
     def __init__(self) -> None:
         self.blocks: dict[BlockPlace, BlockRecord] = {}
         self.ranges_count = 0
 
     def apply(self, key: bytes | None, value: bytes | None) -> BlockPlace | None:
-        """Take the next record; return its block if it counts. One that is not of this kind is logged."""
+        """Apply the next record; return its block if it counts. A record of another kind is logged."""
         try:
             topic, partition, block = (key or b"").decode().split("/")
             place = BlockPlace(topic, int(partition), int(block))
@@ -134,11 +134,11 @@ class StateTable:
         self._partitions: dict[tuple[str, int], tuple[str, Intervals]] = {}
 
     def take(self, changes: Sequence[tuple[BlockPlace, BlockRecord]]) -> None:
-        """Take blocks as their records have them."""
+        """Apply blocks from their records."""
         for place, record in changes:
             topic_id, intervals = self._partitions.get((place.topic, place.partition), ("", Intervals()))
             if topic_id != record.topic_id:
-                # of a topic that was deleted, or had none before
+                # the topic was deleted, or had no states before
                 intervals = Intervals()
                 self._partitions[place.topic, place.partition] = record.topic_id, intervals
             intervals.set(place.first, place.first + BLOCK_OFFSETS, None)

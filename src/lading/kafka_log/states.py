@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.store")
 LOOK_S: Final = 0.3
-"""Between two looks for what other gateways wrote."""
+"""The interval of checks for states that other gateways wrote."""
 TRIES_MAX: Final = 20
 Done = Callable[[Refusal | None], None]
 
@@ -50,7 +50,7 @@ class ClusterStates(States):
     def set_soon(
         self, partition: Partition, ranges: Ranges, state: int, *, done: Done, reason: str | None = None, now_us: int
     ) -> int:
-        """Set states; ``done`` is called when the cluster has them and they count here."""
+        """Set states; ``done`` is called when the cluster has them and they are in effect here."""
         changed = changes(partition, ranges, state)
         if not changed:
             done(None)
@@ -62,7 +62,7 @@ class ClusterStates(States):
     def set(
         self, partition: Partition, ranges: Ranges, state: int, *, reason: str | None = None, now_us: int
     ) -> NoReturn:
-        """Refuse: the cluster takes a while."""
+        """Refuse: writing to the cluster takes a while."""
         refuse("dead letters")
 
 
@@ -96,7 +96,7 @@ class StateThread(Thread):
         self._problem: str | None = None
 
     def load(self) -> None:
-        """Take all states there are; before the thread starts, so that no reader sees what is hidden."""
+        """Read all states; before the thread starts, so that no reader sees hidden messages."""
         self._table.take([(place, self._records.blocks.get(place, NO_RECORD)) for place in self._read()])
 
     def submit(self, request: _Request) -> None:
@@ -106,7 +106,7 @@ class StateThread(Thread):
             self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
-        """Write what waits, and end."""
+        """Write the waiting states, and end."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -151,7 +151,7 @@ class StateThread(Thread):
             self._post(partial(self._table.take, found))
 
     def _write(self, request: _Request) -> None:
-        """Write all blocks of a request; again those of which another gateway wrote the same number first."""
+        """Write all blocks of a request; again if another gateway wrote the same number of a block first."""
         self._follow()
         parts = list(split_by_block(request.topic, request.partition, request.ranges))
         if self._records.ranges_count + len(parts) > RANGES_MAX:

@@ -99,7 +99,9 @@ class AccessFile:
         self.mark()
 
     def mark(self) -> None:
-        """Have ``rights.serial`` say which change was the last; a full disk leaves that to the next start or change."""
+        """Write the number of the last change into ``rights.serial``; on a full disk the next start or
+        change does it.
+        """
         if self.serial in (0, self._read_mark()):
             return
         try:
@@ -108,7 +110,8 @@ class AccessFile:
             LOG.warning("%s cannot be written: %s", self._mark, error.strerror or error)
 
     def start_anew(self, document: Mapping[str, Any], recorded_serial: int, aside: str) -> None:
-        """Write a document that counts as the last change, whatever is there; that is kept under the name ``aside``.
+        """Write a document that counts as the last change, whatever exists; the old file is kept under the name
+        ``aside``.
 
         Raises OSError.
         """
@@ -122,7 +125,9 @@ class AccessFile:
         self.save(document)
 
     def find_difference(self, document: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the file of a broker that runs with ``document``, or None if it is that."""
+        """Return what is wrong with the file of a broker that runs with ``document``, or None if it has
+        that content.
+        """
         serial = self.serial
         if not serial:
             return None

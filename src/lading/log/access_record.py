@@ -33,7 +33,7 @@ class AccessRecord:
         return int(rows[0][0]) if rows else 0
 
     def save(self, serial: int) -> None:
-        """Store the number; if the disk refuses it, the next change or start does it: the file is the newer one."""
+        """Store the number; if the disk refuses it, the next change or start does it, as the file is the newer one."""
         try:
             with self._catalog.write(CatalogRecordKind.ACCESS) as db:
                 db.execute(ACCESS_SCHEMA)

@@ -86,9 +86,9 @@ class ActiveSegment(Segment):
         self.written = LogPosition(end_offset, stop)
 
     def forget_partial_write(self) -> None:
-        """Release the space of what a failed ``append`` may have written."""
+        """Release the space that a failed ``append`` may have written to."""
         if self.resting:
-            # it was not even opened
+            # the file was not even opened
             return
         with contextlib.suppress(OSError):
             self.file.resize(self.written.position)

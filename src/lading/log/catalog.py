@@ -88,9 +88,9 @@ class Catalog:
         """Open the file. Raises DatabaseError if it is damaged, its subclass OperationalError for anything else."""
         # files of a later Lading, SQLite's log included, keep every byte
         with contextlib.suppress(sqlite3.OperationalError):
-            # on a full disk it cannot be looked at from here, but once it is open
+            # on a full disk it cannot be examined here, only once it is open
             require_known_catalog(self.path)
-        # SQLite gives its log the mode that this file has
+        # SQLite gives its log the mode of this file
         touch(self.path)
         self._connect()
         try:
@@ -100,7 +100,7 @@ class Catalog:
             raise
 
     def _open(self) -> None:
-        # a catalog that a full disk kept from being checked may be of a newer version of Lading
+        # a catalog that could not be checked because of a full disk may be of a newer version of Lading
         GATE.require_known(CATALOG, self._db.execute("PRAGMA user_version").fetchone()[0], self.path)
         damage = find_damage(self._db)
         if damage is not None:
@@ -135,7 +135,7 @@ class Catalog:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA foreign_keys = ON")
             db.execute("PRAGMA wal_autocheckpoint = 0")
-            # the first that opens SQLite's log and its index
+            # the first statement opens SQLite's log and its index
             db.execute("SELECT 1 FROM sqlite_master").fetchone()
         except BaseException:
             db.close()
@@ -144,7 +144,7 @@ class Catalog:
 
     @property
     def notes(self) -> list[str]:
-        """Messages about what is lost of the catalog that was used last."""
+        """Messages about lost parts of the catalog that was used last."""
         return self._opening.notes
 
     def _reopen(self) -> None:
@@ -170,7 +170,7 @@ class Catalog:
         if self._stopped is None and self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
             self._repair_due_us = now_us + REPAIR_US
             with self._transaction(Level.FULL) as db:
-                # the smallest write there is: what it says already
+                # the smallest possible write: the value that it already has
                 version = db.execute("PRAGMA user_version").fetchone()[0]
                 db.execute(f"PRAGMA user_version = {version}")
             LOG.warning("the catalog %s can be written again", self.path)
@@ -180,7 +180,7 @@ class Catalog:
         self._set_problem(f"the catalog {self.path.name} could not be synced: {error.strerror or error}")
 
     def stop_writing(self, problem: str) -> None:
-        """Refuse every change from now on with ``problem``: what is written would not be there at the next start."""
+        """Refuse every change from now on with ``problem``: changes would not exist at the next start."""
         self.problem = self._stopped = problem
 
     def _set_problem(self, problem: str) -> None:
@@ -214,10 +214,10 @@ class Catalog:
             yield self._db
             self._db.execute("COMMIT")
             self._commits += 1
-            # at level FULL SQLite has synced what was written before, too
+            # at level FULL SQLite has also synced what was written before
             self.wal.is_behind = level is Level.NORMAL
             if not self._is_exclusive:
-                # one that changed nothing, as those of a start, says nothing of a full disk
+                # a transaction without changes, as at a start, shows nothing about a full disk
                 self.problem = None
         except BaseException as error:
             self._roll_back()
@@ -231,11 +231,11 @@ class Catalog:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            # left open it would refuse every transaction after it
+            # if left open, it would make every later transaction fail
             self._is_broken = True
 
     def _refusal(self, error: sqlite3.DatabaseError) -> Refusal:
-        # an error that Python found itself, such as a closed connection, has no code
+        # an error that Python itself raises, such as for a closed connection, has no code
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         self._is_broken |= code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
         problem = f"the catalog {self.path.name} cannot be written: {error}"
@@ -261,7 +261,9 @@ class Catalog:
         return self._db.execute(question).fetchall()
 
     def select(self, question: str, values: Sequence[int | str | bytes]) -> list[tuple[Any, ...]]:
-        """Return the rows of a SELECT with ``values`` for its question marks. Raises Refusal if it cannot be read."""
+        """Return the rows of a SELECT with ``values`` for its question marks. Raises Refusal if the catalog cannot be
+        read.
+        """
         try:
             return self._db.execute(question, values).fetchall()
         except sqlite3.DatabaseError as error:
@@ -283,7 +285,8 @@ class Catalog:
         if self._checkpoint is not None:
             self._checkpoint.join()
         self.wal.reopen()
-        # said first: SQLite removes its log when it closes, and a kill in between must not look like a lost one
+        # stored first: SQLite removes its log when it closes, and after a kill in between that must not look like a
+        # lost log
         self._opening.end()
         with contextlib.suppress(sqlite3.OperationalError):
             self._db.close()
@@ -292,7 +295,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def _change_topology(self, *kinds: CatalogRecordKind) -> Iterator[sqlite3.Connection]:
-        """Open a transaction for streams and topics; first in it go the topics that a refused one has left."""
+        """Open a transaction for streams and topics; it first removes topics whose removal was refused before."""
         with self.write(*kinds) as db:
             for uuid in self._leaving:
                 _remove_topic(db, uuid)
@@ -314,7 +317,7 @@ class Catalog:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     def rename_stream(self, stream_id: int, name: str, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
-        """Give a stream another name, which is free, and topics that refer to its topics other ``settings``."""
+        """Rename a stream to a free name, and give topics that refer to its topics other ``settings``."""
         with self._change_topology(CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC) as db:
             db.execute("UPDATE streams SET name = ? WHERE id = ?", (name, stream_id))
             _set_settings(db, settings)
@@ -349,8 +352,8 @@ class Catalog:
             )
 
     def remove_topic(self, uuid: bytes) -> None:
-        """Remove a topic, its groups and positions; the next change of topics does it if this one is refused."""
-        # a deletion tries again once its messages are gone from the disk
+        """Remove a topic, its groups and positions; if that is refused, the next change of topics does it."""
+        # a deletion is tried again after its messages were deleted from the disk
         self._leaving[uuid] = None
         with self._change_topology(CatalogRecordKind.TOPIC):
             pass
@@ -361,7 +364,7 @@ class Catalog:
             _set_settings(db, {uuid: settings})
 
     def rename_topic(self, uuid: bytes, name: str, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
-        """Give a topic another name, free in its stream, and topics that refer to it other ``settings``."""
+        """Rename a topic to a free name of its stream, and give topics that refer to it other ``settings``."""
         with self._change_topology(CatalogRecordKind.TOPIC) as db:
             db.execute("UPDATE topics SET name = ? WHERE uuid = ?", (name, uuid))
             _set_settings(db, settings)
@@ -483,7 +486,9 @@ class Catalog:
             db.executemany(settle, [("aborted", now_us, one) for one in aborted])
 
     def forget_transactions(self, before_us: int) -> None:
-        """Delete transactions and keys settled before ``before_us``, which no partition may need any more."""
+        """Delete transactions and keys that were settled before ``before_us``, and that no partition may
+        need any more.
+        """
         before_us = self.dates.of(before_us)
         with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
@@ -505,7 +510,7 @@ def _set_settings(db: sqlite3.Connection, settings: Mapping[bytes, Mapping[str, 
 def _checkpoint(path: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path)) as db:
-            # PASSIVE keeps no writer waiting; what it leaves the next one moves
+            # PASSIVE makes no writer wait; frames that it leaves are moved the next time
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except sqlite3.Error as error:
         LOG.warning("the catalog %s: moving its log into the file failed, it is tried again: %s", path, error)

@@ -17,7 +17,7 @@ _DECISIONS: Final = {
     "transactions": "SELECT id, state FROM transactions ORDER BY id",
     "markings": "SELECT id, confirmed FROM markings ORDER BY id",
 }
-"""By table: what decides about messages in more than one partition. A table may not be there yet."""
+"""The columns that decide about messages in more than one partition, by table. A table may not exist yet."""
 
 
 class CatalogCopy(NamedTuple):
@@ -27,7 +27,7 @@ class CatalogCopy(NamedTuple):
     topics: list[tuple[bytes, int]]
     decisions: dict[str, list[tuple[object, ...]]]
     opening: int
-    """The number of the opening that it is of."""
+    """The number of the opening that the copy is of."""
 
 
 def copy_catalog(path: Path) -> CatalogCopy:
@@ -74,7 +74,7 @@ def _decisions(db: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
 @contextlib.contextmanager
 def connect_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """Give a connection that changes no byte of the catalog and its log."""
-    # without a log beside it a read-only connection would begin one
+    # without a log next to it, a read-only connection would create one
     how = "mode=ro" if wal_path(path).exists() else "immutable=1"
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=10)) as db:
         yield db

@@ -112,7 +112,7 @@ class CatalogOpening:
 
 
 def pack_restored(number: int) -> bytes:
-    """Return the file for a catalog of opening ``number`` that is put back: what it lacks is looked for in the logs."""
+    """Return the file for a restored catalog of opening ``number``: its missing rows are searched in the logs."""
     return _pack(min(number + 1, _NUMBER_MAX), _RESTORED)
 
 

@@ -45,5 +45,5 @@ class CatalogWal:
 
     def reopen(self) -> None:
         """Close the file, since SQLite may create another one."""
-        # a sync thread may still work on it: it is closed with its last reference
+        # a sync thread may still use it: it is closed with its last reference
         self._file = None

@@ -1,6 +1,6 @@
-"""Logs that are closed together: a stop waits for the disk twice, however many partitions were written to.
+"""Closing logs together, so that a stop waits for the disk twice, however many partitions were written to.
 
-Each log has files to make durable when it closes, one after the other: the last segment and what is known of writers,
+Each log has files to make durable when it closes, one after the other: the last segment and the snapshots of writers,
 then the watermark file, which says that the log was closed cleanly. One log after the other, 5,000 partitions waited at
 least 10,000 times, 100 s on a disk of 10 ms.
 """
@@ -41,13 +41,13 @@ def close_logs(logs: Iterable[ClosableLog]) -> None:
 def _continue(
     closings: list[tuple[ClosingSteps, WrittenFiles]], closing: ClosingSteps, failure: OSError | None
 ) -> None:
-    """Do the next step; add to ``closings`` a log that has files to make durable before the one after it."""
+    """Do the next step of a log; add it to ``closings`` if files have to be durable before the step after that."""
     with contextlib.suppress(StopIteration):
         closings.append((closing, next(closing) if failure is None else closing.throw(failure)))
 
 
 def _sync(written: Iterable[WrittenFiles]) -> dict[Path, OSError]:
-    """Make files durable, many together; return the errors of those that are not."""
+    """Make files durable, many together; return the errors of those that failed."""
     paths_by_disk: dict[int, tuple[Disk, list[Path]]] = {}
     for disk, paths in written:
         paths_by_disk.setdefault(id(disk), (disk, []))[1].extend(paths)

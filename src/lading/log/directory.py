@@ -114,7 +114,7 @@ class DataDirectory:
     def __init__(self, data: Path, disk: Disk | None = None, found: FoundFiles | None = None) -> None:
         """Create ``data`` if it is missing; its parent exists. ``disk`` is used for the files of partitions.
 
-        ``found`` is what the format gate has just found in it.
+        ``found`` are the files that the format gate has just found in it.
         """
         self.data = data
         self._found = found
@@ -123,7 +123,7 @@ class DataDirectory:
         """For directories and descriptions."""
         self.root = data / TOPICS
         self._paths: dict[bytes, Path] = {}
-        """Directories of topics, as long as what was found is kept: a start asks several times for each."""
+        """Directories of topics, kept during a start, which needs each several times."""
         self._unsettled: set[bytes] = set()
         """Topics with partitions whose delete began in this process and has not ended: a start settles all others."""
         make_private_directory(data)
@@ -216,7 +216,7 @@ class DataDirectory:
                 (directory / name).rename(directory / number)
             else:
                 shutil.rmtree(directory / name)
-        # each start comes here for each topic: nearly all have nothing that a sync would bring to the disk
+        # nearly all have no changes for a sync: each start comes here for each topic
         if marked:
             self.forget_found()
             sync_directory(self._own_disk, directory)
@@ -227,7 +227,7 @@ class DataDirectory:
         return uuid not in self._unsettled
 
     def remove_if_empty(self, uuid: bytes) -> bool:
-        """Remove what an interrupted create left, recognised by empty log files; return whether it was that."""
+        """Remove the remains of an interrupted create, recognised by empty log files; return whether there were any."""
         path = self.path(uuid)
         if not path.is_dir() or _holds_bytes(path):
             return False
@@ -253,7 +253,7 @@ class DataDirectory:
         return RealDisk().names(self.path(uuid)) if names is None else names
 
     def forget_found(self) -> None:
-        """Forget what was found: the start is complete, and everything changes from now on."""
+        """Forget the found files: the start is complete, and everything may change from now on."""
         self._found = None
         self._paths.clear()
 

@@ -48,7 +48,9 @@ class File(Protocol):
         """Return the size in bytes, holes included."""
 
     def data_end(self) -> int:
-        """Return the end of what was written; only a hole follows, whose map may not be touched (on a full disk)."""
+        """Return the end of the written bytes; after it there is only a hole, whose map must not be touched (on a full
+        disk).
+        """
 
     def write(self, data: Data, at: int) -> None:
         """Write all of ``data`` at byte ``at``. Raises OSError, and then an unknown part may have been written."""
@@ -63,7 +65,7 @@ class File(Protocol):
         """Truncate the file, or extend it with a hole that reads as zeros and takes no space."""
 
     def sync(self) -> None:
-        """Make everything written durable. After an error it is unknown what is."""
+        """Make everything written durable. After an error it is unknown how much is."""
 
     def fileno(self) -> int:
         """Return the descriptor, for a thread that syncs."""
@@ -80,7 +82,7 @@ class Disk(Protocol):
     """
 
     is_durable: bool
-    """Whether what was synced survives a power cut, so that others with files beside a log sync theirs."""
+    """Whether synced bytes survive a power cut, so that owners of files next to a log sync these too."""
 
     def open(self, path: Path | str, *, write: bool = False) -> File:
         """Open an existing file, or with ``write`` also a new one. A directory may be opened to sync its entries."""
@@ -122,7 +124,7 @@ class RealFile:
             while True:
                 end = os.lseek(self._fd, os.lseek(self._fd, end, os.SEEK_DATA), os.SEEK_HOLE)
         except OSError as error:
-            # no data after this hole: how the system says that it was the last one
+            # no data after this hole: the system's way to report the last one
             if error.errno != errno.ENXIO:
                 raise
         return end
@@ -132,7 +134,7 @@ class RealFile:
             self._write_again(memoryview(data), at)
 
     def _write_again(self, data: memoryview, at: int) -> None:
-        # a short write (nearly full disk) is repeated whole: whether its first part arrived is then of no matter
+        # a short write (nearly full disk) is repeated whole, so it does not matter whether its first part arrived
         for _ in range(2):
             if os.pwrite(self._fd, data, at) == len(data):
                 return
@@ -150,7 +152,7 @@ class RealFile:
         try:
             mapped = mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
         except ValueError:
-            # it looks at the size itself: a look before it may be outdated, of a segment that its broker closes
+            # it checks the size itself: an earlier check may be outdated, for a segment that its broker closes
             place = place_of(Path(self.path))
             raise CorruptLog(f"{place} has fewer bytes than were written to it; it was truncated") from None
         return np.frombuffer(mapped, np.uint8)
@@ -170,7 +172,7 @@ class RealFile:
             os.close(fd)
 
     def __del__(self) -> None:
-        # a file that a sync thread still works on is only dropped by its log, and closed when that is done
+        # a log only drops a file that a sync thread still uses; it is closed when that is done
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 
@@ -184,7 +186,7 @@ class RealDisk:
         return RealFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
 
     def names(self, directory: Path | str) -> list[str]:
-        # a start looks through thousands of directories: Path.iterdir makes an object of each name
+        # a start lists thousands of directories: Path.iterdir creates an object for each name
         return os.listdir(directory)  # noqa: PTH208
 
     def mtime_us(self, path: Path) -> int:
@@ -233,7 +235,7 @@ DISKS: Final[dict[str, type[RealDisk]]] = {"fsync": RealDisk, "os": RealDisk, "n
 
 
 def find_identity(file: File) -> tuple[int, ...]:
-    """Return the inode, the size and the time of change of a file: another one has others. () without a descriptor."""
+    """Return the inode, the size and the time of change of a file, which identify it; () without a descriptor."""
     try:
         status = os.fstat(file.fileno())
     except OSError:
@@ -252,7 +254,7 @@ def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
         try:
             mapped.madvise(_POPULATE_READ, first, end - first)
         except OSError as error:
-            # unknown to kernels before 5.14 and to other systems: there the signal remains
+            # missing in kernels before 5.14 and in other systems, for which the signal remains possible
             if error.errno != errno.EINVAL:
                 raise
 
@@ -288,7 +290,7 @@ def replace(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def write_temporary(disk: Disk, path: Path, data: bytes, *, is_synced: bool = False) -> Path:
-    """Write the content that ``path`` is about to get to a file next to it, which a start deletes. Return its path."""
+    """Write the new content of ``path`` to a file next to it, which a start deletes, and return that file's path."""
     temporary = path.with_name(path.name + ".tmp")
     file = disk.open(temporary, write=True)
     try:
@@ -333,7 +335,7 @@ def place_of(path: Path) -> str:
 
 
 def find_remedy(error: OSError) -> str:
-    """Return in words what ends an error of the disk: no rights help if files were deleted under a broker."""
+    """Return the remedy for an error of the disk in words: no rights help if files were deleted under a broker."""
     return next((remedy for numbers, remedy in _REMEDIES if error.errno in numbers), "check the disk")
 
 

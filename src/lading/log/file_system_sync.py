@@ -21,7 +21,7 @@ KNOWN_TYPES: Final = frozenset({0xEF53, 0x5846_5342, 0x9123_683E})
 """File systems that are known to make everything durable at ``syncfs``: ext4, xfs, btrfs (statfs(2)). A file system in
 user space, for instance, is not notified of it."""
 _STATFS_BYTES: Final = 256
-"""More than a ``struct statfs`` has; it begins with the type, a long."""
+"""More bytes than a ``struct statfs`` has; it begins with the type, a long."""
 
 Call = Callable[..., int]
 
@@ -34,7 +34,7 @@ def sync_file_systems(paths: Iterable[Path]) -> bool:
     if _CALLS is None:
         return False
     statfs, syncfs = _CALLS
-    # a path for each file system, nearly always one
+    # one path for each file system, nearly always only one
     places = {path.stat().st_dev: path for path in paths}.values()
     descriptors: list[int] = []
     try:

@@ -106,7 +106,7 @@ class FormatGate:
         document = json.loads(data)
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is int and version not in format_.reads:
-            # without a checksum, a digit of which one bit flipped may still be a digit
+            # without a checksum: if one bit of a digit flips, the result may still be a digit
             covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in format_.reads)
             self.require_known(format_, version, path, covered=covered or version > 9 or is_intact(data))
         if isinstance(document, dict) and is_checksum(document.get(CHECKSUM)) and not is_intact(data):
@@ -153,7 +153,7 @@ class FormatGate:
         disk = disk or RealDisk()
         for format_ in (ACCESS, ACCESS_MARK):
             path = data / format_.file
-            # one that cannot be read is for its reader to name
+            # a file that cannot be read is reported by its reader
             with suppress(OSError):
                 self.require_known_document(format_, _begin(disk, path, None), path)
         # text from here on: joining tens of thousands of paths takes longer than reading the files

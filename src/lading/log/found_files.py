@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class LogFiles(NamedTuple):
-    """The files in the directory of a log; with what was read of them so far."""
+    """The files in the directory of a log, with the contents that were read so far."""
 
     names: Sequence[str]
     watermark: bytes | None = None

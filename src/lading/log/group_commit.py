@@ -27,7 +27,7 @@ Done = Callable[[OSError | None], None]
 _KERNEL: Final = "lading.kernels.sync"
 _THREADS: Final = 8
 _FILES_PER_TURN: Final = 8
-"""After how many files a thread reports, so that few partitions do not wait for many."""
+"""A thread reports after this many files, so that few partitions do not wait for many."""
 _RESULTS_AT_ONCE: Final = 4
 """Results of a thread that are taken in one pass of the loop: each ends a sync, begins the next one of its log and has
 responses sent. The descriptor stays readable while more are left."""

@@ -30,7 +30,7 @@ class GroupFilterTable:
         """Create the table if an older Lading wrote the catalog."""
         self._catalog = catalog
         with suppress(Refusal):
-            # a broker starts on a full disk, for readers: the first filter that is set tries again
+            # a broker starts on a full disk, for readers: the next filter that is set tries again
             self._create()
 
     def _create(self) -> None:

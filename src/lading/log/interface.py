@@ -291,11 +291,11 @@ class OverlayLog(Protocol):
     def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
         """Record an aborted range; ``last_stable_offset`` does not pass it before it is on disk.
 
-        Where the disk refuses it now, it counts in memory, and ``maintain`` or ``sync_states`` brings it.
+        If the disk refuses it now, it counts in memory, and ``maintain`` or ``sync_states`` writes it.
         """
 
     def add_control(self, first: int, end: int, now_us: int = 0) -> None:
-        """Record a range of control records; as ``add_aborted``."""
+        """Record a range of control records in the same way as ``add_aborted``."""
 
     def sync_states(self) -> None:
         """Make states and ranges durable now. Raises Refusal if that fails."""
@@ -346,8 +346,8 @@ class KeptLog(Protocol):
     def forget_snapshot(self, name: str) -> None:
         """Delete the blob of that name, which covers messages that were never stored.
 
-        Gone from disk on return, so that their offsets can be given out again. Refusal if it cannot be deleted; the log
-        is read-only then.
+        It is deleted from disk on return, so that their offsets can be used again. Raises Refusal if it cannot be
+        deleted; the log is read-only then.
         """
 
     def load_snapshot(self, name: str) -> Snapshot | None:
@@ -401,7 +401,7 @@ class ClosedSegment(NamedTuple):
 
 
 class RewrittenSegment(NamedTuple):
-    """A synced file at ``path`` with what is kept of consecutive segments, ready to replace them."""
+    """A synced file at ``path`` with the kept messages of consecutive segments, ready to replace them."""
 
     sources: Sequence[ClosedSegment]
     path: Path
@@ -440,13 +440,13 @@ class CompactableLog(Protocol):
         """Return the segments that are not written to any more, in order, for readers in any thread."""
 
     def replace_segment(self, rewritten: RewrittenSegment) -> bool:
-        """Put the file of a rewritten segment into the place of the old one; return False if that has gone.
+        """Put the file of a rewritten segment into the place of the old one; return False if that was deleted.
 
         The caller then calls ``rewriting.settle``. Raises OSError if the file cannot be renamed.
         """
 
     def forget_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int]]) -> None:
-        """Drop states, aborted ranges or control ranges without a message that is left, once that is durable."""
+        """Drop states, aborted ranges or control ranges whose messages were all removed, once that is durable."""
 
 
 class PartitionLog(ReadableLog, AppendableLog, OverlayLog, KeptLog, CompactableLog, Syncable, Protocol):
@@ -457,7 +457,7 @@ class Commit(Protocol):
     """Makes flushed chunks durable: ``GroupCommit``, or inline for tests and ``durability = "os"``."""
 
     instant: bool
-    """Whether no one waits for the disk: what is written counts as synced."""
+    """Whether nothing waits for the disk: written messages count as synced."""
 
     def submit(self, log: Syncable, done: Callable[[OSError | None], None] | None = None) -> None:
         """Sync what was flushed so far, then call ``complete_sync`` or ``fail_sync`` of the log, and ``done``."""

@@ -60,7 +60,7 @@ class Intervals:
                 self._values = array("B", [value])
             return
         if value is not None and self._ends[-1] == first and self._values[-1] == value:
-            # what grows at its end is nearly all that is ever asked here
+            # nearly every change is at the end of the last range
             self._ends[-1] = end
             return
         low = bisect_left(self._ends, first)

@@ -25,7 +25,7 @@ class KafkaConfigTable:
         known = {name for (name,) in catalog.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self._exists = "kafka_configs" in known
         with suppress(Refusal):
-            # a broker starts on a full disk, for readers: the first config that is set tries again
+            # a broker starts on a full disk, for readers: the next config that is set tries again
             self._create()
 
     def _create(self) -> None:

@@ -92,7 +92,7 @@ class OpenChunk:
 
     def _enlarge(self, size: int) -> None:
         old = self.buffer
-        # what grows once will grow again: twice the room, as long as it stays below the limit of a chunk
+        # a chunk that grows once will grow again: double its space, up to the limit of a chunk
         new = _POOL.take(max(size, min(2 * old.size, _BYTES_MAX)))
         new.array[: self._used] = old.array[: self._used]
         _POOL.give(old)

@@ -22,9 +22,9 @@ COMPACT_AFTER_RECORDS = 4096
 _WRITTEN, _SYNCING = 0, 1
 _LAST = (1 << 63) - 1
 _KINDS: Final = tuple(RangeKind)
-"""Made once: a start makes thousands of overlays, and an enumeration takes a microsecond to list."""
+"""Created once: a start makes thousands of overlays, and listing an enumeration takes a microsecond."""
 _NOTHING: Final = StatesMark(google_crc32c.value(b""), 0)
-"""The mark of a file without a record, and of none."""
+"""The mark of a file without records, and of a missing file."""
 
 
 class Overlay:
@@ -33,7 +33,7 @@ class Overlay:
     def __init__(
         self, disk: Disk, directory: Path, mark: StatesMark | None = None, *, is_missing: bool = False
     ) -> None:
-        """Read ``states.log``, if it exists; what of it is unreadable is reported in ``notes``.
+        """Read ``states.log``, if it exists; unreadable parts are reported in ``notes``.
 
         ``mark`` is how far it was on disk according to the watermark. With ``is_missing`` the caller found no file.
         """
@@ -64,7 +64,7 @@ class Overlay:
     @property
     def path(self) -> Path:
         """The path of ``states.log``."""
-        # made when it is asked for: a start makes thousands of these, and most have no such file
+        # created when it is needed: a start makes thousands of overlays, and most have no such file
         return self._directory / FILE_NAME
 
     @property
@@ -132,7 +132,7 @@ class Overlay:
         if self._rewrite:
             self.compact(0)
         if not self._exists:
-            # its name must last before a record in it can
+            # the file's name must be durable before a record in it can be
             replace(self._disk, self.path, b"")
             self._exists = True
         if self._file is None:
@@ -145,7 +145,7 @@ class Overlay:
         self._count(record)
 
     def remember(self, record: OverlayRecord) -> None:
-        """Let a record count that could not be written; ``compact`` writes it."""
+        """Apply a record that could not be written; ``compact`` writes it."""
         self._rewrite = True
         self._count(record)
 
@@ -200,7 +200,7 @@ class Overlay:
         return self._records > 2 * live + COMPACT_AFTER_RECORDS and not self.unsynced
 
     def compact(self, first_offset: int) -> None:
-        """Replace the file by one with only what still applies, about offsets that are kept."""
+        """Replace the file by one with only the records that still apply, for offsets that are kept."""
         for ranges in self._sets.values():
             ranges.set(0, first_offset, None)
         records = [

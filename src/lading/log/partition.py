@@ -127,18 +127,18 @@ class DiskPartitionLog:
                 states_lost=self._overlay.lost,
             )
         self._is_loading = True
-        """Whether what the log's own messages say of others is still being read: nothing was held back yet."""
+        """Whether the log's messages about others are still being read: nothing was held back yet."""
         if has_states:
             self._overlay.forget_from(found.next_offset)
         self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
-        # looked up when they are called: they are set after this
+        # looked up at each call: they are set later
         self._segments.watch(lambda damage: self.on_damage(damage), lambda: self.on_opened())
 
         self._mark = WatermarkFile(disk, path, now_us)
         self._update_last_stable_offset()
         self._mark.stale = False
-        # what is lost of the states is found by the next reader of the log, before ``hold_stable``; until then the
-        # watermark goes on to say that something is missing, so that a crash in between is noticed too
+        # the next reader of the log finds which states are lost, before ``hold_stable``; until then the watermark still
+        # says that something is missing, so that a crash in between is noticed too
         if not self._overlay.lost and (not found.report.clean or self._overlay.needs_rewrite):
             with contextlib.suppress(Refusal):
                 self._mend()
@@ -213,7 +213,7 @@ class DiskPartitionLog:
             return
         base = chunk.base_offset
         if self.refusal is not None and self._read_only:
-            # it was open when the log refused: the appends of these messages fail
+            # the chunk was open when the log refused: the appends of its messages fail
             self.next_offset = base
             self._require_writable()
         try:
@@ -288,7 +288,8 @@ class DiskPartitionLog:
 
     def fail_sync(self, error: OSError) -> None:
         self._syncing, self._begins = None, False
-        # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
+        # after a failed sync, pages in memory may look written although they are not: whatever the error, another
+        # attempt proves nothing
         self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
         self.next_offset = max(self.high_watermark, self._segments.active.written.offset)
         if self._chunk is not None:
@@ -367,7 +368,7 @@ class DiskPartitionLog:
             self.complete_sync()
             active = self._segments.active
             active.finish()
-            # closed at once: thousands of logs close together, and a process has few open files
+            # closed at once: thousands of logs close together, and a process may have few open files
             active.close()
             self._mark.rest()
             first.append(active.path)
@@ -396,13 +397,13 @@ class DiskPartitionLog:
 
     def _let_go(self) -> None:
         if self._syncing is None:
-            # else they are closed when the sync that knows them lets go
+            # otherwise they are closed when the sync that has them releases them
             self._segments.active.close()
             self._mark.close()
         self._mark.leave_open()
         self._overlay.close()
         self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed; open it again")
-        # they refer to the owner of this log: with them both would stay until the garbage collector runs
+        # callbacks refer to the owner of this log: both would stay until the garbage collector runs
         self._unwatch()
 
     # ------------------------------------------------------------------------------------------ read
@@ -454,7 +455,7 @@ class DiskPartitionLog:
             if kind is RangeKind.STATE and not self._is_loading:
                 raise refused from error
             # the log's own messages have decided it, and a snapshot of their writers may not show it any more: readers
-            # stop before it until ``maintain`` or ``sync_states`` has it on disk
+            # stop before it until ``maintain`` or ``sync_states`` has written it to disk
             self._overlay.remember(record)
             self._mark.stale = True
         self._update_last_stable_offset()
@@ -600,7 +601,7 @@ class DiskPartitionLog:
         try:
             snapshots.remove(self._disk, self.path, name)
         except OSError as error:
-            # no offset that it covers may be given out again: nothing is appended any more
+            # its offsets must not be used again, so nothing is appended any more
             refused = OSError(errno.EIO, error.strerror or str(error))
             raise self._refuse(refused, f"could not delete the snapshot {name!r}") from error
 
@@ -634,7 +635,7 @@ class DiskPartitionLog:
             self._also_sync += self._segments.roll(self.next_offset)
         except OSError as error:
             raise self._refuse(error, "could not begin a segment") from error
-        # a sync makes the new file's name durable, and calls back those that keep something for each segment
+        # a sync makes the new file's name durable, and notifies those that keep something for each segment
         self._written = True
         return True
 
@@ -647,7 +648,7 @@ class DiskPartitionLog:
         if self._read_only or not self._segments.replace(rewritten):
             return False
         if self.tail is not None and self.tail.chunks[0, BASE_OFFSET] < rewritten.sources[-1].end_offset:
-            # the chunk that was written last has messages that the file no longer holds
+            # the last written chunk has messages that the file no longer contains
             self.tail = None
         return True
 

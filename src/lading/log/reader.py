@@ -79,7 +79,7 @@ class DirectoryReader:
             GATE.check_states(states or b"", self.path / STATES)
             if mark.states is None or mark.states.holds(states or b""):
                 return mark, states
-            # a broker at work may have written the states anew between the two looks
+            # a running broker may have rewritten the states between the two reads
             time.sleep(_LOOK_S)
         raise CorruptLog(
             f"{self.path / STATES} is not what was synced last (deleted, truncated or changed); start a broker on the "
@@ -93,7 +93,7 @@ class DirectoryReader:
         self._segments = []
         for base, following in pairwise(bases):
             segment = closed.get(base)
-            # one that ends elsewhere was merged with others since
+            # a segment with another end was merged with others meanwhile
             ends_elsewhere = segment is not None and segment.end is not None and segment.end.offset != following
             if segment is None or ends_elsewhere or segment.is_replaced():
                 segment = _Closed(self._disk, self.path, base)
@@ -119,12 +119,12 @@ class DirectoryReader:
             try:
                 return self._read(offset, max_bytes)
             except (FileNotFoundError, _ReplacedError):
-                # retention or compaction was faster; what is kept now is another list of segments
+                # retention or compaction was faster: list the segments again
                 self._forget_segments()
         return self._read(offset, max_bytes)
 
     def _forget_segments(self) -> None:
-        """Look at the directory anew; spans that were returned keep their bytes."""
+        """List the directory again; spans that were returned keep their bytes."""
         self._segments, self._tail = [], None
         self.refresh()
 
@@ -152,7 +152,7 @@ class DirectoryReader:
                 try:
                     segment.find_end(following)
                 except CorruptLog as error:
-                    # it has more offsets than its place: what follows was merged into it since the list was made
+                    # it has more offsets than expected: later segments were merged into it after the list was made
                     raise _ReplacedError(str(error)) from None
         assert segment.end is not None
         return segment.end
@@ -221,9 +221,9 @@ class _Closed(Segment):
         return self._map
 
     def is_replaced(self) -> bool:
-        """Whether the mapped file is another one than that of its name now.
+        """Whether another file now has the name of the mapped one.
 
-        Aborted messages that were removed from the new one are not listed any more, and the old one still has them.
+        Aborted messages that were removed from the new file are not listed any more, but the old one still has them.
         """
         if not self.loaded:
             return False
@@ -251,7 +251,7 @@ class _Closed(Segment):
             file.close()
 
     def _identify(self, file: File) -> tuple[int, ...]:
-        # a disk without descriptors
+        # a disk whose files have no descriptors
         return find_identity(file) or (file.size(),)
 
 
@@ -265,7 +265,7 @@ class _Tail(_Closed):
         self._reached: LogPosition | None = None
 
     def _identify(self, file: File) -> tuple[int, ...]:
-        """Return what stays while it grows, and when its broker closes it."""
+        """Return facts that stay while the file grows, and change when its broker closes it."""
         return find_identity(file)[:1]
 
     @property
@@ -274,7 +274,7 @@ class _Tail(_Closed):
         return self._reached.offset if self._reached else self.base_offset
 
     def limit(self, high_watermark: int) -> LogPosition:
-        """Return the chunk boundary at ``high_watermark``, or the last one before it if the bytes do not lead there."""
+        """Return the chunk boundary at ``high_watermark``, or the last one before it if the chunks do not reach it."""
         if self._reached is None:
             self._reached = self._begin(high_watermark)
         if self._reached.offset < high_watermark:
@@ -306,4 +306,4 @@ class _Tail(_Closed):
         return LogPosition(self.base_offset, 0)
 
     def unload(self) -> None:
-        """Do nothing: keep the segment, so that chunks are not walked again."""
+        """Do nothing: the segment is kept, so that its chunks are not walked again."""

@@ -156,7 +156,7 @@ def make_last(disk: Disk, repairs: Repairs) -> None:
 def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: bytes) -> None:
     """Apply the changes. Raises OSError, and can then be called again."""
     for path in repairs.forget:
-        # lasts with the directory, before anything is written anew
+        # durable together with the directory, before anything new is written
         disk.remove(path)
     if repairs.cut is not None:
         path, position, size_bytes = repairs.cut
@@ -211,7 +211,7 @@ class _Recovery:
         self.scanned_bytes = 0
 
     def run(self) -> RecoveredLog:
-        # first: a segment that others were merged into is kept by the end of these
+        # first: a segment that others were merged into is recognised by their ends
         merged = leave_out_merged(self.disk, self.directory, self.files.names, self.bases)
         self.unused += [Segment(self.disk, self.directory, base) for base in merged]
         self._leave_out_forgotten()
@@ -224,7 +224,7 @@ class _Recovery:
         if tail is not None:
             segments = [segment for segment in segments if segment.base_offset <= tail.base_offset]
             if tail.end.offset < next_offset:
-                # what was lost stays as it is; the log goes on in a segment of its own
+                # the lost part stays as it is; the log continues in a new segment
                 _leave_behind(segments[-1], tail, next_offset)
                 tail = None
             else:
@@ -236,7 +236,7 @@ class _Recovery:
         self._ends(segments, tail.base_offset if tail else next_offset)
         epochs, new_epoch = self._epochs(next_offset, clean)
         settled_end = self.mark.last_stable_offset if self.mark else 0
-        # the next start would find the damage settled, and trust them
+        # the next start would find the damage recorded, and trust these files
         wrong = snapshots.list_wrong(self.disk, self.directory, self.files.names, self.damage, settled_end)
         self.repairs.forget += wrong
         self._delete_unused()
@@ -340,7 +340,7 @@ class _Recovery:
             start = IndexEntry(segment.base_offset, 0, 0)
             found = segment.scan_to_end(start, hints)
         self.scanned_bytes += found.end_position - start.position
-        # as the next start asks for it, which may find nothing else in a damaged index
+        # the same question as at the next start, which may find nothing else in a damaged index
         found.told_end = index.end or segment.read_told_end()[0]
         index.cut(start.position)
         for i in range(len(found.index)):
@@ -375,7 +375,7 @@ class _Recovery:
 
     def _epochs(self, next_offset: int, clean: bool) -> tuple[list[tuple[int, int]], int | None]:
         if self.mark is None:
-            # no epoch that was ever given out may come again: seconds since 1970 are above any count
+            # an epoch must never be used twice: seconds since 1970 are above any count
             epoch = max(self.now_us // 1_000_000, self.first_epoch)
             return [(epoch, next_offset)], epoch
         epochs = list(self.mark.epochs)

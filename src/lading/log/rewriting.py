@@ -1,4 +1,5 @@
-"""Rewriting of closed segments: what is kept of them goes to a file beside them, which then replaces them by a rename.
+"""Rewriting of closed segments: their kept messages are written to a file next to them, which then replaces them by a
+rename.
 
 The new file covers the same offsets: chunks follow one another without a gap, and a chunk covers removed offsets after
 its last message. A power cut leaves the old file or the new one, in this order of steps:
@@ -45,7 +46,7 @@ def _merge_path(rewritten: RewrittenSegment) -> Path:
 
 
 class SegmentRewriter:
-    """Writes what is kept of consecutive segments to the file that will replace them; from any thread."""
+    """Writes the kept messages of consecutive segments to the file that will replace them; from any thread."""
 
     def __init__(self, sources: Sequence[ClosedSegment]) -> None:
         self._sources = sources
@@ -89,7 +90,7 @@ class SegmentRewriter:
         return rewritten
 
     def abandon(self) -> None:
-        """Delete what was written."""
+        """Delete the written file."""
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()

@@ -64,7 +64,7 @@ def walk(
 def follows(rows: NDArray[np.int64], offset: int) -> int:
     """Return how many of these chunks are consecutive without a gap, the first one at ``offset``."""
     if len(rows) <= _FEW:
-        # of large chunks a read holds a handful, and then each step of NumPy's costs more than the comparison
+        # a read has a handful of large chunks, and then each call of NumPy costs more than the comparison
         places = rows[:, BASE_OFFSET : LAST_OFFSET + 1].tolist()
         for number, (base, _, last) in enumerate(places):
             if base != offset:
@@ -134,8 +134,8 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[I
             return False
         behind = [Damage(offset, goes_on[1], path, at, goes_on[0])]
     if _base_offset(region, at, end) == offset:
-        # a backup reads while the broker writes: this chunk was half written when it was walked, and the broker has
-        # completed it and gone on since
+        # a backup reads while the broker writes: this chunk was half written when it was read, and the broker has
+        # completed it since
         return True
     found.damage += behind
     found.end_position, found.end_offset = behind[-1].stop, behind[-1].end

@@ -15,7 +15,7 @@ from .catalog import Catalog
 from .catalog_schema import REGISTRY_SCHEMA, CatalogRecordKind
 
 GLOBAL: Final = ""
-"""As the subject of settings: they hold for all that have none of their own."""
+"""As the subject of settings: for all subjects without settings of their own."""
 
 
 class SchemaRow(NamedTuple):
@@ -162,7 +162,7 @@ class SchemaTable:
         return ident
 
     def set_deleted(self, subject: str, versions: Sequence[int], *, deleted: bool) -> None:
-        """Delete versions softly, or take that back."""
+        """Delete versions softly, or undo that."""
         with self._catalog.write(CatalogRecordKind.SCHEMA) as db:
             rows = [(deleted, subject, version) for version in versions]
             db.executemany("UPDATE registry_versions SET deleted = ? WHERE subject = ? AND version = ?", rows)

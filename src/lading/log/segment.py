@@ -71,7 +71,7 @@ class Segment:
         """The name of its file."""
         return segment_name(self.base_offset)
 
-    # made when they are asked for: a start makes thousands of segments, and opens few of their files
+    # created when it is needed: a start makes thousands of segments, and opens few of their files
 
     @property
     def path(self) -> Path:

@@ -19,7 +19,7 @@ _LOADED_MAX: Final = 4
 
 
 Reached = tuple[int, LogPosition]
-"""End of a log: (base offset of its last segment, end in it). Made at every sync, so without a class."""
+"""End of a log: (base offset of its last segment, end in it); a tuple, as one is created at every sync."""
 
 
 class Segments:
@@ -159,7 +159,7 @@ class Segments:
         return self._all[number] if closed else None
 
     def replace(self, rewritten: RewrittenSegment) -> bool:
-        """Put the file of a rewritten segment into the place of the old ones; return False if one of these has gone.
+        """Put the file of a rewritten segment into the place of the old ones; return False if one of these was deleted.
 
         Spans of the old file that were returned keep it. Raises OSError if the file cannot be renamed.
         """

@@ -76,7 +76,7 @@ def _end_offset(data: bytes) -> int:
 
 
 def remove(disk: Disk, directory: Path, name: str) -> None:
-    """Delete the blob of that name, if there is one; gone from disk on return."""
+    """Delete the blob of that name, if it exists; deleted from disk on return."""
     disk.remove(find_path(directory, name))
     sync_directory(disk, directory)
 

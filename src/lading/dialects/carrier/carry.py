@@ -1,4 +1,4 @@
-"""Making a Batch fit a target: what it cannot hold goes into reserved headers, or is reported row by row."""
+"""Making a Batch fit a target: facts that it cannot hold go into reserved headers, or are reported row by row."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ from .targets import (
 from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
-"""The payload that a target which needs one gets for a null or empty one."""
+"""The payload in place of a null or empty one, for targets that need one."""
 
 STUB_KEY: Final = "lading-unholdable"
-"""Header of the message that replaces one which the target cannot hold at all; its value says why."""
+"""Header of a stub, which replaces a message that the target cannot hold; its value gives the reason."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Unholdable:
-    """A row that no carrier brings into the target: which, why, and a sentence that names part and limit."""
+    """A row that not even a carrier brings into the target: its number, the reason, and a sentence that names part and
+    limit.
+    """
 
     row: int
     reason: Reason
@@ -68,10 +70,10 @@ class Carried:
 
 
 def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
-    """Return the Batch as ``target`` can hold it; ``restore`` gives the original back.
+    """Return the Batch in a form that ``target`` can hold, from which ``restore`` makes the original.
 
-    The same object is returned if the target loses nothing, which is found without looking at single rows. Facts that
-    the target's server sets itself stay out of the carrier: offset, state, checksum, and an id or a timestamp if the
+    The same object is returned if the target loses nothing, which is found without reading single rows. Facts that the
+    target's server sets itself stay out of the carrier: offset, state, checksum, and an id or a timestamp if the
     message has none.
     """
     items = items_of(batch)
@@ -96,7 +98,7 @@ def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
 
 
 def without_carriers(carried: Carried) -> tuple[Carried, int]:
-    """Return the messages reduced to what the target shows of them, and how many lose something by that."""
+    """Return the messages reduced to the facts that the target shows, and how many of them lose something by that."""
     items = items_of(carried.batch)
     names = items.array.field("key")
     reserved = numpy_of(pc.starts_with(names, NAME)).astype(np.bool_)
@@ -112,7 +114,7 @@ def without_carriers(carried: Carried) -> tuple[Carried, int]:
 def _with_facts(
     batch: pa.RecordBatch, items: Items, lost: Losses, target: Capabilities
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-    """Return the Batch with carriers in those rows whose headers stay as they are, and the rows that are left to do."""
+    """Return the Batch with carriers in rows whose headers stay unchanged, and the rows that are still to be done."""
     light = lost.facts_only
     if not light.any():
         return batch, np.flatnonzero(lost.any)
@@ -142,7 +144,7 @@ def _with_facts(
         values_bytes = int(lost.values_bytes[at]) + size_bytes(parts, target)
         payload_bytes = len(STAND_IN) if lost.payload[at] else int(lost.payload_bytes[at])
         if not _has_room(values_bytes, payload_bytes, target):
-            # what headers take is a bound here: the row is looked at for itself
+            # the size of headers is an upper bound here: such a row is checked by itself
             light[at] = False
             continue
         rows += [at] * len(parts)
@@ -176,7 +178,7 @@ def _carrier_headers(facts: Facts, target: Capabilities) -> list[Header]:
 
 
 def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
-    """Return the row with its carrier, if it needs one, or why it cannot be."""
+    """Return the row with its carrier, if it needs one, or the reason why it cannot have one."""
     if row.payload is not None and len(row.payload) > target.payload_bytes_max:
         sentence = f"the payload has {len(row.payload)} bytes; the target accepts {target.payload_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
@@ -223,7 +225,7 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
 
 
 def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, int | None]:
-    """Return the payload as the target shows it, what it was, and its checksum, if the message has one."""
+    """Return the payload as the target shows it, the original one, and its checksum, if the message has one."""
     if row.payload or (target.null_payload if row.payload is None else target.empty_payload):
         return row.payload, PayloadWas.SHOWN, row.checksum
     was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY

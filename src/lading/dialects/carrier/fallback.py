@@ -1,7 +1,7 @@
 """The readable form of ``kernels.py``, function by function: the same arguments, the same bytes.
 
-Both work on messages whose headers a target shows all, as raw, with names that need no escape. The headers are as Arrow
-has them: ends of the lists, names, kinds, values, and one byte a value that says whether it is there.
+Both work on messages all of whose headers a target shows, as raw, with names that need no escape. The headers are in
+Arrow's form: ends of the lists, names, kinds, values, and one byte a value, 0 for null.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def undo(
 ) -> None:
     """Undo the carriers that ``make`` writes, for each of ``rows`` whose last header is one.
 
-    Where its entries are just the headers before it, their kinds go to ``found_kinds``, id and times to ``ids``,
-    ``times_us`` and ``origins_us`` with their flags in ``changed`` (by row), and ``done`` (by index) is 1;
-    others are left alone.
+    If its entries are exactly the headers before it, their kinds go to ``found_kinds``, id and times to ``ids``,
+    ``times_us`` and ``origins_us`` with their flags in ``changed`` (by row), and ``done`` (by index) is 1; others are
+    not changed.
     """
     headers = _Headers(list_ends, name_ends, names, value_ends, values, value_valid)
     for index, row in enumerate(rows.tolist()):

@@ -1,4 +1,4 @@
-"""Undoing a carrier: the Batch as it was before the target it came through."""
+"""Undoing a carrier: the Batch as it was before the target that it came through."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
 
 
 def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the Batch with every carrier undone and gone; the same object when no message has one.
+    """Return the Batch with every carrier undone and removed; the same object if no message has one.
 
-    Headers that others added or changed on the way stay as they are, after those that are rebuilt. A reserved header
-    that is not a carrier, or incomplete, or of an unknown version, stays an ordinary header.
+    Headers that others added or changed on the way stay unchanged, after the rebuilt ones. A reserved header that is
+    not a carrier, or incomplete, or of an unknown version, stays an ordinary header.
     """
     items = items_of(batch)
     keys = items.array.field("key")
@@ -40,7 +40,7 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if done_in_bulk.sum() == first.sum() else restore(batch)
     family = pc.starts_with(keys, pattern=NAME).to_numpy(zero_copy_only=False)
     rows = np.unique(items.rows[first])
-    # rows whose whole carrier is one header that holds nothing but message key and time
+    # rows whose whole carrier is one header with only message key and time
     single = first & (np.bincount(items.rows[family], minlength=items.rows_count) == 1)[items.rows]
     done, found = [], []
     drop = np.zeros(len(items.rows), np.bool_)
@@ -69,7 +69,7 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _key_and_time(kind: int, value: bytes | None) -> Facts | None:
-    """Return the facts of a carrier that says no more than message key and time; None for any other header."""
+    """Return the facts of a carrier with only message key and time; None for any other header."""
     if kind != Kind.RAW:
         return None
     try:

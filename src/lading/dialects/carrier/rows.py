@@ -1,4 +1,4 @@
-"""Taking a Batch apart and putting it together: whole columns if that is enough, else single rows."""
+"""Splitting a Batch into rows and joining them again: whole columns if that is enough, else single rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
 
 
 def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Row]) -> pa.RecordBatch:
-    """Return the Batch with ``rows`` at these positions; the facts that Row does not hold stay."""
+    """Return the Batch with ``rows`` at these positions; facts that a Row does not have stay unchanged."""
     if not rows:
         return batch
     fresh: dict[str, Sequence[Any]] = {
@@ -68,7 +68,7 @@ def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Ro
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
-    """Return the Batch with some columns exchanged."""
+    """Return the Batch with some columns replaced."""
     schema = batch.schema
     return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in schema.names], schema=schema)
 
@@ -88,14 +88,14 @@ def patch_column(batch: pa.RecordBatch, name: str, at: Sequence[int] | NDArray[n
 
 @lazy_dataclass(frozen=True, slots=True)
 class Items:
-    """All headers of a Batch as one array of HEADER_TYPE, and the row that each belongs to."""
+    """All headers of a Batch as one array of HEADER_TYPE, with the row of each."""
 
     array: Any
     rows: NDArray[np.int64]
     rows_count: int
 
     def column(self) -> Any:
-        """Return the headers column that these make."""
+        """Return the items as a headers column."""
         offsets = np.zeros(self.rows_count + 1, np.int32)
         np.cumsum(np.bincount(self.rows, minlength=self.rows_count), out=offsets[1:])
         ends: Any = pa.array(offsets)
@@ -114,11 +114,13 @@ class Items:
         return Items(items, all_rows[order], self.rows_count)
 
     def with_raw(self, rows: NDArray[np.int64], name: str, values: Any) -> Items:
-        """Return the same with a raw header of this name at the end of each of these rows; ``values`` are theirs."""
+        """Return the items with a raw header of this name at the end of each of these rows; ``values`` has
+        one for each.
+        """
         named: Any = pa.scalar(name, pa.string())
         kinds = pa.array(np.full(len(rows), int(Kind.RAW), np.int8))
         fresh = pa.StructArray.from_arrays([pa.repeat(named, len(rows)), kinds, values], fields=list(HEADER_TYPE))
-        # both are in the order of rows: each header moves on by the fresh ones before it
+        # both are in the order of rows: each header moves by the number of new ones before it
         count = len(self.rows) + len(rows)
         places = np.searchsorted(self.rows, rows, "right") + np.arange(len(rows))
         kept = np.ones(count, np.bool_)

@@ -1,4 +1,4 @@
-"""Losses of a Batch in a target: the rows that are touched, found without looping, and how headers show."""
+"""Losses of a Batch in a target: the affected rows, found without looping, and how headers appear."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .rows import Items
 
 _TEXT: Final = int(Kind.STRING)
 _CELLS_MAX: Final = 1 << 22
-"""Up to this many (row, key) pairs repeated keys are counted in a table, beyond by sorting."""
+"""Up to this many (row, key) pairs, repeated keys are counted in a table; beyond that by sorting."""
 
 
 @cache
@@ -35,7 +35,7 @@ def _load_form(name: str) -> HeaderForm:
 
 
 def form_of(target: Capabilities) -> HeaderForm | None:
-    """Return the other way in which the target shows headers, if it has one."""
+    """Return the other form in which the target shows headers, if it has one."""
     return None if target.form is None else _load_form(target.form)
 
 
@@ -56,7 +56,7 @@ def render_headers(headers: Sequence[Header], target: Capabilities) -> dict[int,
     """Return the headers of one message as the target shows them, by place, without those that it cannot show."""
     fitting = {at: header for at, header in enumerate(headers) if _has_name(header.key, target)}
     if not target.duplicate_keys:
-        # the last of a name is shown, or none of that name
+        # only the last header of a name is shown, or none of that name
         last = {header.key: at for at, header in enumerate(headers)}
         fitting = {at: header for at, header in fitting.items() if last[header.key] == at}
     form = form_of(target)
@@ -78,7 +78,7 @@ def _render(header: Header, target: Capabilities) -> Header | None:
 
 
 def _has_name(key: str, target: Capabilities) -> bool:
-    """Return whether the target can show a header of this key."""
+    """Return whether the target can show a header with this key."""
     if is_reserved(key):
         return False
     if not key.startswith("\\"):
@@ -89,16 +89,19 @@ def _has_name(key: str, target: Capabilities) -> bool:
             raw.decode()
     except (MalformedMessage, UnicodeDecodeError):
         return False
-    # an escape of what needs none would come back as another text
+    # an unneeded escape would come back as another text
     is_known = kind == _TEXT or (target.typed_names and kind <= (target.kind_max or 0))
     return is_known and target.name_bytes_min <= len(raw) <= target.name_bytes_max and key_text(raw, kind) == key
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Losses:
-    """Per row of a Batch: whether the target loses a header (or may: it is asked too often, never too seldom), the
-    message key, the payload's null or emptiness, the id of zero bytes, the timestamp; whether it is larger than the
-    target takes; and how many bytes its header values and its payload have."""
+    """Losses of each row of a Batch.
+
+    They are whether the target loses a header (perhaps: the check may be true too often, never too seldom), the message
+    key, the payload's null or emptiness, the id of zero bytes, or the timestamp. Further, whether the row is too large
+    for the target, and the size of its header values and its payload in bytes.
+    """
 
     headers: NDArray[np.bool_]
     key: NDArray[np.bool_]
@@ -112,7 +115,7 @@ class Losses:
     """The time by the clock of the sender."""
 
     def without(self, rows: NDArray[np.bool_]) -> Losses:
-        """Return the same with nothing lost in these rows."""
+        """Return the losses with nothing lost in these rows."""
         return replace(
             self,
             headers=self.headers & ~rows,
@@ -125,23 +128,23 @@ class Losses:
 
     @property
     def facts_only(self) -> NDArray[np.bool_]:
-        """Rows whose headers stay as they are and which yet need a carrier."""
+        """Rows whose headers stay unchanged, but which need a carrier."""
         return (self.key | self.payload | self.id | self.time | self.origin) & ~self.headers & ~self.too_large
 
     @property
     def any(self) -> NDArray[np.bool_]:
-        """Rows that cannot stay as they are."""
+        """Rows that have to be changed."""
         return self.headers | self.key | self.payload | self.id | self.time | self.origin | self.too_large
 
 
 def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
-    """Return what ``target`` loses of each row, found for the whole Batch at once."""
+    """Return the losses of each row in ``target``, found for the whole Batch at once."""
     payload: Any = batch.column("payload")
     sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0)).astype(np.int64)
     values: Any = items.array.field("value")
     value_sizes = numpy_of(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
     form = form_of(target)
-    # of a form what it does not exceed: a row over the limit is looked at for itself
+    # for another form a size that it never exceeds: a row over the limit is checked by itself
     shown_sizes = value_sizes if form is None else form.limit_sizes(_key_sizes(items), value_sizes)
     # bincount adds float64, exact far beyond any batch
     values_bytes = np.bincount(items.rows, shown_sizes, items.rows_count).astype(np.int64)
@@ -178,15 +181,17 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
 
 
 def carries_lone_origins(target: Capabilities) -> bool:
-    """Return whether the time by a sender's clock is a reason for a carrier, as every other time is in that target.
+    """Return whether the time by a sender's clock needs a carrier even if nothing else does.
 
-    This is so if the server stamps its own time and has no field for another one (NSQ, Iggy before 0.7).
+    This is so if the server sets its own time and has no field for another one (NSQ, Iggy before 0.7).
     """
     return target.time_step_us is None and not target.origin_time
 
 
 def cuts_times(batch: pa.RecordBatch, target: Capabilities) -> bool:
-    """Return whether the target cuts a time of the Batch to its own step, which alone does not require a carrier."""
+    """Return whether the target cuts a time of the Batch to its own precision, which alone does not require
+    a carrier.
+    """
     return target.time_step_us not in (None, 1) and bool(_times_lost(batch.column("timestamp"), target).any())
 
 

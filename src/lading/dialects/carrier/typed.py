@@ -1,4 +1,4 @@
-"""Carriers of kinds, ids and times in bulk: what nearly every message needs on its way to and from Kafka."""
+"""Carriers of kinds, ids and times in bulk: nearly every message needs one on its way to and from Kafka."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 
 
 def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Return the Batch with carriers in those rows whose headers are all shown, as raw; and which rows these are.
+    """Return the Batch with carriers in rows whose headers are all shown, as raw; and which rows these are.
 
-    For a target that keeps everything but kinds, ids and fine times. Left are rows with names that need an escape
-    or are reserved, and with very many headers.
+    It is for a target that keeps everything but kinds, ids and fine times. Rows with names that need an escape or are
+    reserved, and with very many headers, are not done.
     """
     keys = items.array.field("key")
     odd = numpy_of(pc.or_(pc.starts_with(keys, "\\"), pc.starts_with(keys, NAME)))
@@ -59,7 +59,7 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
 
 
 def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np.int64]) -> tuple[pa.RecordBatch, Any]:
-    """Return the Batch with those carriers undone that ``with_typed_carriers`` makes; and which of ``rows`` are done.
+    """Return the Batch with the carriers of ``with_typed_carriers`` undone; and which of ``rows`` are done.
 
     The last header of each of ``rows`` has the reserved name.
     """
@@ -115,7 +115,7 @@ def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 
 
 def _scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
-    """Return memory for the largest header as its fingerprint is made."""
+    """Return memory for the input of the largest header's fingerprint."""
     sizes = np.diff(columns[1]).astype(np.int64) + np.diff(columns[4])
     return np.empty(int(sizes.max(initial=0)) + MARKED_BYTES, np.uint8)
 

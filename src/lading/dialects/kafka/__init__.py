@@ -1,1 +1,1 @@
-"""Kafka: record batches of format 2, and the conversation around them (kafka.md)."""
+"""Kafka: record batches of format 2, and the requests and responses around them (kafka.md)."""

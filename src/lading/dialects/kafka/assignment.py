@@ -1,7 +1,7 @@
-"""Assignments of consumer groups: subscriptions and assignments as bytes, and the ways to share partitions.
+"""Assignments of consumer groups: subscriptions and assignments as bytes, and the assignors.
 
-The broker does not look into these bytes: members agree on a way by its name, and one of them shares out for all
-(kafka.md 3). The three ways here are those that other clients offer, so that a group can be mixed.
+The broker does not read these bytes: members agree on an assignor by its name, and one of them assigns for all
+(kafka.md 3). The three assignors here are those that other clients offer, so that a group can be mixed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Shares = dict[str, list[Place]]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics that a member wants, and the partitions that it holds already, as of ``generation`` (-1: unknown)."""
+    """The topics that a member subscribes to, and the partitions that it already has, as of ``generation`` (-1:
+    unknown).
+    """
 
     topics: frozenset[str]
     owned: frozenset[Place] = frozenset()
@@ -33,7 +35,7 @@ class Subscription:
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """Return the subscription of a member that wants these topics and holds nothing."""
+    """Return the subscription of a member to these topics, without partitions."""
     layout = message("consumer.metadata", "ConsumerProtocolSubscription")
     made = layout(topics=sorted(topics), user_data=None, owned_partitions=[])
     return bytes(made.encode(version=SUBSCRIPTION_VERSION))
@@ -81,9 +83,9 @@ def _places(rows: Iterable[Any]) -> list[Place]:
 
 
 def assign_range(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
-    """Divide each topic into runs of neighbouring partitions, one for each member.
+    """Divide each topic into runs of adjacent partitions, one for each member.
 
-    If it does not divide evenly, the first members get one more each.
+    If that is uneven, the first members get one partition more each.
     """
     shares: Shares = {member: [] for member in members}
     for topic, count in sorted(counts.items()):
@@ -100,7 +102,7 @@ def assign_range(members: Mapping[str, Subscription], counts: Mapping[str, int])
 
 
 def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
-    """Assign partitions in order to members in turn, skipping those that do not want the topic."""
+    """Assign partitions in order to members in turn, skipping members that are not subscribed to the topic."""
     shares: Shares = {member: [] for member in members}
     turns = sorted(members)
     at = 0
@@ -113,10 +115,10 @@ def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str,
 
 
 def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
-    """Let every member keep what it holds, as far as that is even.
+    """Let every member keep its partitions, as far as that is even.
 
-    A partition that moves is assigned to no member until its holder has released it: a member that must release one
-    joins the group again, and then the partition is free for the next.
+    A partition that moves is not assigned before its holder has released it: a member that must release one joins the
+    group again, and then the partition is free.
     """
     places = _all_places(members, counts)
     holder = _holders(members, frozenset(places))
@@ -125,7 +127,7 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
         if place in holder:
             held[holder[place]].append(place)
     wanting = {topic: _wanting(members, topic) for topic, _ in places}
-    # first what few want, and to those that want little: the others can have what is left
+    # begin with the topics that fewest members can read, and with those members: others have more choice
     for place in sorted(places, key=lambda place: len(wanting[place[0]])):
         if place not in holder:
             takers = wanting[place[0]]
@@ -142,7 +144,9 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
 def _uneven(
     members: Mapping[str, Subscription], held: Mapping[str, Sequence[Place]], holder: Mapping[Place, str]
 ) -> tuple[Place, str, str] | None:
-    """Return a partition that the fullest member should give to one lighter by two or more; first a free one."""
+    """Return a partition that the member with most partitions should give to one with at least two fewer; first a free
+    one.
+    """
     lightest = sorted(held, key=lambda member: len(held[member]))
     for full in reversed(lightest):
         for light in lightest:
@@ -155,7 +159,9 @@ def _uneven(
 
 
 def _holders(members: Mapping[str, Subscription], places: frozenset[Place]) -> dict[Place, str]:
-    """Return who holds what; of two that claim it the newer generation, of two of the same neither."""
+    """Return the holder of each partition; if two claim it, the newer generation counts, and with equal
+    ones neither.
+    """
     found: dict[Place, tuple[int, str | None]] = {}
     for member, metadata in sorted(members.items()):
         for place in metadata.owned & places:
@@ -184,4 +190,4 @@ ASSIGNORS: Final[Mapping[str, Callable[[Mapping[str, Subscription], Mapping[str,
     "roundrobin": assign_round_robin,
     "cooperative-sticky": assign_sticky,
 }
-"""By the names that clients have for them, in the order in which they are offered."""
+"""Assignors by the names that clients have for them, in the order in which they are offered."""

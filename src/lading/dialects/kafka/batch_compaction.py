@@ -91,7 +91,7 @@ def _keep_records(batch: memoryview, base_offset: int, count: int, attributes: i
 
 
 def _compress(codec: int, data: bytes) -> bytes:
-    """Return records in the form in which a batch of this codec has them."""
+    """Return records as a batch of this codec stores them."""
     if codec == NONE:
         return data
     if codec == LZ4:

@@ -1,7 +1,7 @@
-"""Stored record batches on their way to a Kafka reader: as they lie, or cut to the messages it may see.
+"""Stored record batches on their way to a Kafka reader: unchanged, or cut to the messages that it may see.
 
 A reader continues after the last offset of the last batch it gets. If only hidden or lost messages follow, an empty
-batch with the true last offset delta moves it on, as a real broker leaves one after compaction (kafka.md 2.1).
+batch with the true last offset delta moves it on, as real brokers leave one after compaction (kafka.md 2.1).
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from .layout import (
 from .messages import decode_columns, read_batches
 
 CHUNKS_MAX: Final = 2048
-"""Chunks of one response: with tiny ones the work is bounded, not only the bytes."""
+"""Limit of the chunks in one response: with tiny chunks the bytes alone would not limit the work."""
 JOINED_CHUNKS: Final = 16
 JOINED_BYTES: Final = 8 << 10
-"""More than JOINED_CHUNKS pieces of less than JOINED_BYTES on average are copied into one: a socket sends few long
-buffers faster."""
+"""More than JOINED_CHUNKS pieces of less than JOINED_BYTES on average are copied into one: a few long buffers are sent
+faster.
+"""
 DELTA_MAX: Final = (1 << 31) - 1
 
 Bytes = bytes | bytearray | memoryview
 
 
 class Passed(NamedTuple):
-    """Batches as they lie, up to, not including, ``end_offset``."""
+    """Unchanged batches, up to, not including, ``end_offset``."""
 
     parts: Sequence[Bytes]
     size_bytes: int
@@ -59,9 +60,8 @@ class Passed(NamedTuple):
 def slice_stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool) -> Passed:
     """Return the batches that hold offsets from ``first`` up to, not including, ``end``.
 
-    Nothing is copied, nothing decoded.
-
-    At most ``max_bytes``; with ``force`` at least one batch. The first one may begin before ``first``.
+    Nothing is copied or decoded. At most ``max_bytes`` are returned; with ``force`` at least one batch. The first one
+    may begin before ``first``.
     """
     rows = run.chunks[:CHUNKS_MAX]
     starts, ends, bases, lasts = (
@@ -101,9 +101,10 @@ def join_small(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
 def slice_visible(
     run: Run, first: int, end: int, change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
 ) -> Iterator[Bytes]:
-    """Return the same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew.
+    """Return the batches as ``slice_stored`` does, but nothing outside of ``first`` to ``end``: partial batches are
+    built anew.
 
-    With ``change`` every batch but control batches is, of the messages that it returns.
+    With ``change`` every batch but control batches is built anew, from the messages that it returns.
     """
     for chunk in run.chunks:
         start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
@@ -124,7 +125,7 @@ def _cut(
     end: int,
     change: Callable[[pa.RecordBatch], pa.RecordBatch] | None,
 ) -> Iterator[memoryview]:
-    """Return the messages of one batch from ``first`` to ``end``, with all that the old one said of itself."""
+    """Return the messages of one batch from ``first`` to ``end`` as a batch with the old one's header fields."""
     row = chunk.copy()
     row[BODY_START], row[BODY_END] = batch[layout.START], batch[layout.END]
     row[BASE_OFFSET], row[LAST_OFFSET], row[COUNT] = batch[layout.BASE], batch[layout.LAST], batch[layout.COUNT]
@@ -151,10 +152,11 @@ def _cut(
 
 
 def slice_selected(run: Run, first: int, end: int, offsets: NDArray[np.int64]) -> Iterator[Bytes]:
-    """Return the messages from ``first`` to ``end`` that are among these rising offsets; control batches whole.
+    """Return the messages from ``first`` to ``end`` that are among these rising offsets; control batches are kept
+    whole.
 
-    A batch of which all messages are wanted, or that cannot be decoded, is not copied; of any other, a new one holds
-    those that are wanted.
+    A batch is not copied if all of its messages are selected, or if it cannot be decoded; otherwise a new one has the
+    selected messages.
     """
 
     def select(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -171,12 +173,12 @@ def slice_selected(run: Run, first: int, end: int, offsets: NDArray[np.int64]) -
                 try:
                     yield from list(_cut(run, chunk, batch, *wanted, select))
                 except MalformedMessage:
-                    # its client reports it, as it would without a filter
+                    # the client reports the damaged batch, as it would without a filter
                     yield run.region.data[int(batch[layout.START]) : int(batch[layout.END])]
 
 
 def empty(first: int, end: int) -> bytes:
-    """Return a batch without records that covers the offsets first <= offset < end, as far as one can."""
+    """Return a batch without records that covers as many of the offsets first <= offset < end as one batch can."""
     delta = min(end - 1 - first, DELTA_MAX)
     size = BATCH_HEADER_BYTES - FRAME_BYTES
     made = bytearray(BATCH_HEADER.pack(first, size, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))
@@ -200,14 +202,14 @@ def find_batch_end(batch: Bytes) -> int:
 
 
 def count_records(batch: Bytes) -> int:
-    """Return how many records a batch says that it has."""
+    """Return the number of records in a batch's header."""
     return int.from_bytes(batch[COUNT_AT : COUNT_AT + 4], "big")
 
 
 def slice_holding(run: Run, offsets: NDArray[np.int64]) -> list[Bytes]:
     """Return the batches that hold any of these rising offsets, whole and in order; nothing is copied.
 
-    Neighbours are one piece. A chunk whose messages are all wanted is not looked into.
+    Adjacent batches are one piece. A chunk is not read if all its messages are selected.
     """
     pieces: list[tuple[int, int]] = []
 

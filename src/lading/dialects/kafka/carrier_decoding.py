@@ -1,4 +1,4 @@
-"""Carriers undone if header values are only located: on the records in place, without a second decoding."""
+"""Undoing carriers while header values are only located: directly on the records, without decoding twice."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 
 
 def decode_located(run: Run, request: ScanRequest) -> Iterator[Decoded]:
-    """Return what ``decode_restored`` gives, for fields without ``headers``.
+    """Return the result of ``decode_restored``, for fields without ``headers``.
 
-    Portions with a carrier that is not of the plain kind, of kinds, id and time, are left to it.
+    Portions with another carrier than the plain one, of kinds, id and time, are passed to ``decode_restored``.
     """
     asked = tuple(dict.fromkeys(request.keys))
     if NAME in asked or ORIGIN_TIMESTAMP in request.fields:
@@ -80,7 +80,7 @@ def _undo_carriers(noted: Noted, columns: dict[str, Any], located: dict[str, Loc
 
 
 def _times(column: Any, count: int) -> Any:
-    """Return times in an array that may be overwritten; zeros without meaning if the column was not asked for."""
+    """Return times in a writable array; if the column was not requested, undefined zeros."""
     if column is None:
         return np.zeros(count, np.int64)
     return column.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()

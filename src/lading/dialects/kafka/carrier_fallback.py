@@ -29,13 +29,14 @@ def undo(
     ids: Bytes,
     changed: Bytes,
 ) -> int:
-    """Undo the carriers of messages that ``scan`` noted in ``rows``; -1, or the first row that takes another way.
+    """Undo the carriers of messages that ``scan`` noted in ``rows``; return -1, or the first row for which it cannot be
+    done here.
 
-    Only carriers of kinds, id and time are undone, after headers of which each is shown, as ``carrier.typed`` makes
-    them; a length of -1 means that the message has no carrier. ``value_starts`` has the position of a value by asked
-    key and row, whose kind goes to ``kinds``; id and time go to ``ids`` and ``times_us`` with their flags in
-    ``changed``; an origin time is ignored. Names that need an escape, or begin as the ``reserved`` one (with spare
-    bytes after it), take another way.
+    Only carriers of kinds, id and time, as ``carrier.typed`` makes them, are undone, if all headers are shown; a length
+    of -1 means that the message has no carrier. ``value_starts`` has the position of a value by asked key and row,
+    whose kind goes to ``kinds``; id and time go to ``ids`` and ``times_us`` with their flags in ``changed``; an origin
+    time is ignored. Rows with names that need an escape, or that begin as ``reserved`` (with spare bytes after it)
+    does, cannot be done here.
     """
     name = reserved[: -layout.SPARE_BYTES].tobytes()
     for row, (at, count) in enumerate(rows[:, (layout.HEADERS_AT, layout.HEADERS_COUNT)].tolist()):
@@ -75,7 +76,9 @@ def undo(
 def _list_shown_headers(
     data: Any, at: int, count: int, carrier_at: int, reserved: bytes
 ) -> list[tuple[Header, int]] | None:
-    """Return the headers before the carrier, and the positions of their values, or None if they take another way."""
+    """Return the headers before the carrier, and the positions of their values; None if this row cannot be
+    done here.
+    """
     headers = []
     place = at
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Metrics that clients push (KIP-714): names and values out of OpenTelemetry's ``MetricsData``, a protobuf message."""
+"""Metrics that clients push (KIP-714): names and values from OpenTelemetry's ``MetricsData``, a protobuf message."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lading.model.errors import MalformedMessage
 from .requests import read_uvarint
 
 POINTS_MAX: Final = 2_000
-"""Values of one push that are taken; a Java client with all its metrics has some hundred."""
+"""Limit of the values of one push; a Java client with all its metrics has some hundred."""
 FIELDS_MAX: Final = 100_000
-"""Fields of protobuf of one push, however small: each costs Python time. A Java client's push has some thousand."""
+"""Limit of the protobuf fields of one push: each takes Python time. A Java client's push has some thousand."""
 NAME_BYTES_MAX: Final = 200
 VARINT_BYTES_MAX: Final = 10
-"""Bytes of a number of 64 bits."""
+"""Size limit of a varint of 64 bits."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 
@@ -29,11 +29,11 @@ _KEY, _VALUE, _TEXT = 1, 2, 1
 
 
 class ClientMetric(NamedTuple):
-    """One value of a client; ``is_delta``: it adds to the one before."""
+    """One value of a client; ``is_delta``: it is added to the one before."""
 
     name: str
     attributes: str
-    """Such as ``node-id=1,topic=t``, in alphabetical order."""
+    """The attributes, such as ``node-id=1,topic=t``, in alphabetical order."""
     value: float
     is_delta: bool
 

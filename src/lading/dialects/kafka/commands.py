@@ -1,7 +1,7 @@
-"""The conversation with a broker: Fetch and Produce by hand, the rare messages through ``kafka.protocol``.
+"""Requests to a broker and its responses: own code for Fetch and Produce, ``kafka.protocol`` for the rare messages.
 
-Versions are fixed for Fetch and Produce, which every broker from 2.4 on takes; of the others the highest both sides
-know is used (kafka.md 3.1).
+Fetch and Produce have fixed versions, which every broker from 2.4 on supports; other APIs use the highest version that
+both sides know (kafka.md 3.1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EARLIEST, LATEST = -2, -1
 
 
 KEYS: Final = {api.name: key for key, api in SERVED.items() if api.asked is not None}
-"""APIs that go through ``kafka.protocol``, by their names there."""
+"""APIs that are encoded by ``kafka.protocol``, by their names there."""
 
 
 def _message(name: str, kind: str) -> Any:
@@ -47,7 +47,7 @@ def encode_library_request(name: str, version: int, correlation: int, client: st
 
 
 def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with mappings turned into what ``kafka.protocol`` has for rows of arrays."""
+    """Return the fields with mappings converted to the row classes of ``kafka.protocol``."""
 
     def row(name: str, value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -99,11 +99,9 @@ def encode_fetch(
     max_bytes: int,
     wait_ms: int,
 ) -> bytes:
-    """Encode a Fetch of one partition, without a session, that sees committed messages only.
+    """Encode a Fetch of one partition, without a session, for committed messages only.
 
-    Waits only while there is nothing.
-
-    A leader of another epoch than ``leader_epoch`` (-1: any) refuses it.
+    It waits only while nothing can be read. A leader of another epoch than ``leader_epoch`` (-1: any) refuses it.
     """
     return _frame(
         FETCH,
@@ -153,7 +151,7 @@ class FetchResponse:
 
 
 class _Reader:
-    """Takes fields off the front; MalformedMessage if the bytes end before."""
+    """Takes fields from the front. Raises MalformedMessage if the bytes end before."""
 
     __slots__ = ("at", "data")
 

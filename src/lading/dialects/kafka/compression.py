@@ -1,4 +1,4 @@
-"""The five codecs of a record batch, through cramjam, with the memory they take bounded (kafka.md 2.6)."""
+"""The five codecs of a record batch, by cramjam, with limited memory (kafka.md 2.6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 XERIAL: Final = b"\x82SNAPPY\x00"
-"""Head of the framing that Java's clients put around blocks of Snappy; librdkafka sends a single raw block."""
+"""Start of the framing that Java's clients put around blocks of Snappy; librdkafka sends a single raw block."""
 _XERIAL_HEAD_BYTES: Final = 16
 _FIRST_RATIO: Final = 8
 _LEAST_ROOM_BYTES: Final = 64 << 10
@@ -43,7 +43,7 @@ _ERRORS: Final = (cramjam.DecompressionError, OSError, ValueError, OverflowError
 
 
 class DecompressionBudget:
-    """Memory for what is being decompressed, shared by all threads of a process: taken before the memory itself is."""
+    """Memory for decompression, shared by all threads of a process, and reserved before it is allocated."""
 
     def __init__(self, bytes_max: int = DECOMPRESSING_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -52,15 +52,15 @@ class DecompressionBudget:
 
     @contextmanager
     def hold(self, size_bytes: int) -> Iterator[None]:
-        """Take ``size_bytes`` for the time of the block; wait while others have too much for that.
+        """Reserve ``size_bytes`` for the block; wait while others have reserved too much for that.
 
-        Who holds some must not ask for more: two could wait for each other.
+        A thread with a reservation must not request more: two could wait for each other.
         """
         if size_bytes <= DECOMPRESSING_BYTES_UNCOUNTED:
             yield
             return
         with self._given:
-            # one alone always has its turn, however small the budget is
+            # a single thread always has its turn, however small the budget is
             self._given.wait_for(lambda: not self._taken_bytes or self._taken_bytes + size_bytes <= self._bytes_max)
             self._taken_bytes += size_bytes
         try:
@@ -75,7 +75,7 @@ BUDGET: Final = DecompressionBudget()
 
 
 def plain_bytes_max(size_bytes: int) -> int:
-    """Return how much a batch of ``size_bytes`` that a producer sent may become."""
+    """Return the decompressed size that is allowed for a producer's batch of ``size_bytes``."""
     return min(max(PLAIN_RATIO_MAX * size_bytes, PLAIN_BYTES_FREE), PLAIN_BYTES_MAX)
 
 
@@ -84,8 +84,8 @@ def decompress(
 ) -> tuple[NDArray[np.uint8], int]:
     """Decompress ``data``. Returns memory with the records and ``spare_bytes`` after them, and the records' size.
 
-    Memory is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim. Raises
-    MalformedMessage for bytes that are not of the codec, or larger; the error does not keep the memory alive.
+    Memory is allocated by the size of ``data`` and grows up to ``bytes_max``, whatever size the bytes declare. Raises
+    MalformedMessage for invalid or larger data; the error does not keep the memory alive.
     """
     with decompressing(codec, data, spare_bytes, bytes_max=bytes_max) as done:
         return done
@@ -100,10 +100,10 @@ def decompressing(
     bytes_max: int = PLAIN_BYTES_MAX,
     scratch: NDArray[np.uint8] | None = None,
 ) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Decompress for the time of a ``with`` block, as ``decompress`` does; the memory counts until the block ends.
+    """Decompress for a ``with`` block, as ``decompress`` does; the memory stays reserved until the block ends.
 
-    ``scratch`` is used instead of new memory if it is large enough. Nothing may be raised in the block: the exception
-    would keep the memory.
+    ``scratch`` is used instead of new memory if it is large enough. The block must not raise: the exception would keep
+    the memory.
     """
     if codec == LZ4 and scratch is not None:
         size = _lz4_blocks(data, scratch[: min(scratch.size - spare_bytes, bytes_max)])
@@ -137,7 +137,7 @@ def decompressing(
             if not failure:
                 yield target, size
                 return
-            # before anything is raised: an exception keeps the variables of all functions that it passes alive
+            # before anything is raised: an exception keeps the variables of all functions on its way alive
             del target
         if _NO_ROOM not in failure:
             raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {failure}")
@@ -149,7 +149,7 @@ def decompressing(
 
 
 def _decompress_into(codec: int, data: memoryview, target: NDArray[np.uint8]) -> tuple[int, str]:
-    """Return the size, and what is wrong: the library's sentence, or nothing."""
+    """Return the size, and the library's error text, which is empty without an error."""
     try:
         return _INTO[codec](np.frombuffer(data, np.uint8), target), ""
     except _ERRORS as error:
@@ -159,9 +159,9 @@ def _decompress_into(codec: int, data: memoryview, target: NDArray[np.uint8]) ->
 def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
     """Decompress a frame of independent blocks into ``target`` and return the size.
 
-    Returns None for what only the library's reader of frames can handle: linked blocks, dictionaries, several frames,
-    more than there is room for, wrong bytes. Block by block this takes a tenth of the time for small batches. Checksums
-    inside are left to the batch's own.
+    Returns None for frames that only the library's reader can handle: linked blocks, dictionaries, several frames,
+    larger output than ``target``, invalid bytes. For small batches this takes a tenth of the time. Checksums inside are
+    not checked, as the batch has its own.
     """
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC or data[4] & 0xE1 != _LZ4_INDEPENDENT:
         return None
@@ -193,7 +193,7 @@ def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
 def compress_lz4(data: NDArray[np.uint8], room_bytes: int = 0) -> NDArray[np.uint8]:
     """Return an LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have.
 
-    ``room_bytes`` stay free in front of it.
+    ``room_bytes`` are left free in front of it.
     """
     blocks = [data[at : at + _LZ4_BLOCK_BYTES] for at in range(0, data.size, _LZ4_BLOCK_BYTES)]
     bound = sum(_codecs.lz4.compress_block_bound(block) + _LZ4_LENGTH.size for block in blocks)
@@ -226,7 +226,7 @@ _LZ4_END: Final = bytes(4)
 
 
 def _snappy_blocks(data: memoryview) -> list[memoryview]:
-    """Return a raw block, or the blocks, each after its size, that follow the head of the Java framing."""
+    """Return the single raw block, or the blocks of the Java framing, each of which follows its size."""
     if bytes(data[: len(XERIAL)]) != XERIAL:
         return [data]
     blocks = []
@@ -241,7 +241,7 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
 
 
 def _unsnap_into(blocks: list[memoryview], target: NDArray[np.uint8]) -> tuple[int, str]:
-    """Return the size, and what is wrong, or nothing."""
+    """Return the size, and the error text, which is empty without an error."""
     at = 0
     for block in blocks:
         size = _snappy_size(block)
@@ -256,7 +256,7 @@ def _unsnap_into(blocks: list[memoryview], target: NDArray[np.uint8]) -> tuple[i
 
 
 def _snappy_size(block: memoryview) -> int:
-    """Return the size a raw block claims to become; none shrinks to less than a 24th (a 3-byte copy makes 64)."""
+    """Return the size that a raw block declares; no block shrinks to less than a 24th (a 3-byte copy makes 64)."""
     value = shift = 0
     for byte in block[:5]:
         value |= (byte & 0x7F) << shift

@@ -24,7 +24,7 @@ class Kafka:
     has_offsets_in_body = True
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-        """See registry.Dialect.decode. Control records are left out; aborted batches are the reader's to leave out."""
+        """See registry.Dialect.decode. Control records are left out; the reader leaves out aborted batches."""
         if request.carrier and "headers" not in request.fields:
             return decode_located(run, request)
         return decode_restored(messages.decode_columns, run, request)
@@ -34,11 +34,11 @@ class Kafka:
         return b"".join(messages.encode_batches(batch))
 
     def salvage(self, run: Run) -> Run:
-        """See registry.Dialect.salvage; what is saved are whole batches."""
+        """See registry.Dialect.salvage; whole batches are salvaged."""
         return messages.salvage(run)
 
     def keep(self, run: Run, ranges: Ranges) -> Iterator[KeptPart]:
-        """See compaction.CompactableDialect.keep; a batch keeps its head and its offsets, as Apache Kafka does it."""
+        """See compaction.CompactableDialect.keep; a batch keeps its head and its offsets, as in Apache Kafka."""
         return batch_compaction.keep(run, ranges)
 
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:

@@ -29,9 +29,9 @@ _STRING: Final = 2
 
 @lazy_dataclass(frozen=True, slots=True)
 class ProducerSequence:
-    """Identity of a producer, for a broker that drops repetitions.
+    """Identity of a producer, by which a broker drops repetitions.
 
-    Producer id, its epoch, and the sequence of the first record.
+    It is the producer id, its epoch, and the sequence of the first record.
     """
 
     id: int = -1
@@ -41,11 +41,12 @@ class ProducerSequence:
 
 
 class RecordEncoder:
-    """The messages of a Batch on their way to become record batches.
+    """Encoder of the messages of a Batch as record batches.
 
-    ``times_us`` (int64, one a row) stands for the Batch's timestamps, which are cut to milliseconds. ``offsets`` are
-    those of stored messages; without them every batch begins at 0, as a producer sends it. LimitExceeded, naming the
-    message, for header keys that Kafka has no form for. Kinds, ids and fine times are lost; see ``carrying``.
+    ``times_us`` (int64, one a row) replaces the Batch's timestamps, which are cut to milliseconds. ``offsets`` are
+    those of stored messages; without them every batch begins at 0, as a producer sends it. Raises LimitExceeded, naming
+    the message, for header keys that Kafka cannot express. Kinds, ids and parts of a millisecond are lost; see
+    ``carrying``.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class RecordEncoder:
     def carrying(cls, batch: pa.RecordBatch, times_us: NDArray[np.int64]) -> RecordEncoder | None:
         """Return an encoder that adds a carrier to each message that needs one, in one pass.
 
-        ``carry`` gives the same, slower. Returns None if it is needed: for names that want an escape or are reserved,
-        very many headers, and origin times.
+        ``carry`` has the same result, but is slower. Returns None if it is needed: for names that need an escape or are
+        reserved, very many headers, and origin times.
         """
         if ORIGIN_TIMESTAMP in batch.schema.names:
             return None
@@ -102,7 +103,7 @@ class RecordEncoder:
         self._scratch = np.empty(int(largest) + MARKED_BYTES, np.uint8)
 
     def split_batches(self, low: int = 0, bytes_max: int = BATCH_BYTES_WANTED) -> Iterator[tuple[int, int]]:
-        """Yield (first, end) of batches below ``bytes_max`` from row ``low`` on; a larger row is a batch alone."""
+        """Yield (first, end) of batches below ``bytes_max`` from row ``low`` on; a larger row is a batch by itself."""
         while low < self.rows:
             fits = int(np.searchsorted(self._sums, self._sums[low] + bytes_max - BATCH_HEADER_BYTES, "right")) - 1
             high = min(max(fits, low + 1), low + BATCH_RECORDS_MAX, self.rows)
@@ -116,10 +117,7 @@ class RecordEncoder:
         producer: ProducerSequence = ProducerSequence(),
         compression: Literal["lz4"] | None = None,
     ) -> memoryview:
-        """Return the rows ``low`` up to, not including, ``high`` as one batch.
-
-        Compressed only if that makes it smaller.
-        """
+        """Return the rows ``low`` up to, not including, ``high`` as one batch, compressed if that makes it smaller."""
         room = int(self._sums[high] - self._sums[low])
         made = np.empty(BATCH_HEADER_BYTES + room, np.uint8)
         span = (self.sizes, self._offsets, low, high, self._scratch, made, BATCH_HEADER_BYTES)
@@ -156,7 +154,7 @@ def encode_batches(batch: pa.RecordBatch) -> Iterator[memoryview]:
 def _wire_keys(texts: Any, lists: NDArray[np.int32]) -> Any:
     """Return header keys as bytes with escapes (names.key_text) undone.
 
-    Raises LimitExceeded for a key that Kafka has no form for.
+    Raises LimitExceeded for a key that Kafka cannot express.
     """
     if not pc.any(pc.starts_with(texts, "\\"), min_count=0).as_py():
         return texts
@@ -174,7 +172,7 @@ def _wire_keys(texts: Any, lists: NDArray[np.int32]) -> Any:
 
 
 class _Headers(NamedTuple):
-    """The headers of a Batch, also of a slice of one: ends of the lists from 0 on, names, kinds, values."""
+    """The headers of a Batch or a slice of one: ends of the lists from 0 on, names, kinds, values."""
 
     lists: NDArray[np.int32]
     names: Any

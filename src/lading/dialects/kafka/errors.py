@@ -1,4 +1,4 @@
-"""Kafka's error codes: names, which of them time mends, and the Reasons that have one (kafka.md 3)."""
+"""Kafka's error codes: their names, those that pass with time, and the Reasons for each (kafka.md 3)."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ NAMES: Final[dict[int, str]] = {
 }
 
 RETRIABLE: Final = frozenset((3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 74, 75, 78, 88, 89, 100))
-"""After these the same request may succeed, once leaders are looked up again."""
+"""After these errors the same request may succeed, once leaders are looked up again."""
 
 OTHER_TOPIC: Final = frozenset((UNKNOWN_TOPIC_ID, 103))
-"""The broker does not have the topic of this id, or not yet: another topic may have its name now."""
+"""Errors for a topic id that the broker does not have, or not yet: another topic may have its name now."""
 
 SHUT_OUT: Final = frozenset((INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED))
-"""A transaction is not its writer's any more: ended by time, or by a later writer of the same id."""
+"""Errors of a transaction that its writer has lost: to its time-out, or to a later writer of the same id."""
 
 LACKS_RIGHT_TO: Final = {
     TOPIC_AUTHORIZATION_FAILED: "topic",
@@ -147,7 +147,7 @@ LACKS_RIGHT_TO: Final = {
     CLUSTER_AUTHORIZATION_FAILED: "cluster",
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
 }
-"""The action that a user has no right to, by code."""
+"""The action that each code says a user has no right to."""
 
 REASON_OF: Final[dict[int, Reason]] = {
     UNKNOWN_TOPIC: Reason.TOPIC_NAME_NOT_FOUND,
@@ -157,7 +157,7 @@ REASON_OF: Final[dict[int, Reason]] = {
     RECORD_LIST_TOO_LARGE: Reason.REQUEST_TOO_LARGE,
     OUT_OF_ORDER_SEQUENCE: Reason.OUT_OF_SEQUENCE,
 }
-"""Codes that mean one of our reasons."""
+"""The reason that each code stands for."""
 
 CODE_OF: Final[dict[Reason, int]] = {
     Reason.MALFORMED: INVALID_REQUEST,
@@ -209,7 +209,7 @@ CODE_OF: Final[dict[Reason, int]] = {
 
 
 def code_of(error: LadingError) -> int:
-    """Return the error code that a client is sent."""
+    """Return the error code to send to a client."""
     if isinstance(error, (Refusal, MalformedMessage)):
         return CODE_OF.get(error.reason, UNKNOWN_SERVER_ERROR)
     return UNKNOWN_SERVER_ERROR

@@ -20,7 +20,7 @@ HEADER_COST_BYTES = 9
 
 
 class _Refused(Exception):
-    """A reason of ``layout.REASONS``."""
+    """A refusal, for a reason of ``layout.REASONS``."""
 
     def __init__(self, reason: int) -> None:
         self.reason = reason
@@ -31,8 +31,8 @@ def survey(
 ) -> tuple[int, int, int]:
     """Copy the headers of the batches with any offset of first <= offset < end into ``table``.
 
-    Goes on at ``cursor`` (chunk, position or -1) until the table is full: (batches, position, reason). ``verify`` is
-    whether CRCs are checked; the records are not looked at.
+    Continues at ``cursor`` (chunk, position or -1) until the table is full; returns (batches, position, reason).
+    ``verify``: whether CRCs are checked. The records are not read.
     """
     data = region.data
     found, reason = 0, layout.FINE
@@ -95,12 +95,13 @@ def scan(
     lengths: Longs,
     totals: Longs,
 ) -> int:
-    """Note the positions of the parts of the next messages (``rows``, see layout.OFFSET and what follows), and count.
+    """Note the positions of the parts of the next messages (``rows``, see layout.OFFSET and the next columns), and
+    count.
 
-    Goes on at ``cursor``: batch, position (-1: its beginning), records passed in it, offset before. Stops before a
-    message that would make more than ``max_rows``, or than ``max_bytes`` of what is wanted. Of every asked header
+    Continues at ``cursor``: batch, position (-1: its beginning), records passed in it, offset before. Stops before a
+    message that would exceed ``max_rows``, or ``max_bytes`` of the requested parts. For every requested header
     (``keys`` up to ``key_ends``) the place of its last value goes to ``starts`` and ``lengths`` (-1 absent, -2 null).
-    A reason of layout.REASONS, with the position in ``totals``.
+    Returns a reason of layout.REASONS, with the position in ``totals``.
     """
     asked = [bytes(keys[low:high]) for low, high in zip([0, *key_ends[:-1].tolist()], key_ends.tolist(), strict=False)]
     scanner = _Scanner(region.data, wants, asked, rows.reshape(-1, layout.ROW_WORDS), starts, lengths)
@@ -158,7 +159,7 @@ def _record(data: Any, at: int, stop: int, base: int) -> tuple[int, int, int, in
 
 
 class _Scanner:
-    """The messages that ``scan`` has found so far."""
+    """The messages that ``scan`` has noted so far."""
 
     def __init__(self, data: Any, wants: int, asked: list[bytes], rows: Longs, starts: Longs, lengths: Longs) -> None:
         self._data = data
@@ -169,7 +170,7 @@ class _Scanner:
         self._odd = self._null_keys = self._null_values = self._null_payloads = 0
 
     def take(self, at: int, end: int, offset: int, time_us: int, max_bytes: int) -> bool:
-        """Note one message; False if it would be too much."""
+        """Note one message; return False if it would exceed a limit."""
         data = self._data
         key_at, key_size, here = _read_sized(data, at, end, layout.BAD_RECORD)
         value_at, value_size, here = _read_sized(data, here, end, layout.BAD_RECORD)
@@ -219,7 +220,7 @@ class _Scanner:
         return True
 
     def report(self, totals: Longs) -> None:
-        """Write what was counted."""
+        """Write the counts into the totals."""
         totals[layout.TOTAL_COUNT] = self.count
         totals[layout.HEADER_COUNT] = self._headers
         totals[layout.NAME_BYTES] = self._names
@@ -245,12 +246,12 @@ def _clamp_ms(ms: int) -> int:
 
 
 def _micros(ms: int) -> int:
-    """Convert to microseconds since 1970; a time that no Batch can hold becomes the nearest that one can."""
+    """Convert to microseconds since 1970; a time outside of a Batch's range becomes the nearest one inside."""
     return _clamp_ms(ms) * 1000
 
 
 def fill(region: Bytes, rows: Longs, totals: Longs, memory: Bytes, places: Longs) -> None:
-    """Write the Arrow buffers (layout.OFFSETS and what follows) of the messages that ``scan`` noted in ``rows``."""
+    """Write the Arrow buffers (layout.OFFSETS and the next ones) of the messages that ``scan`` noted in ``rows``."""
     data = region.data
     offsets, times, *parts = rows.T
     key_at, key_size, value_at, value_size, headers_at, headers_count = (part.tolist() for part in parts)

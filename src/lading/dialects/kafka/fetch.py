@@ -1,4 +1,4 @@
-"""Fetch as a server has it: the request, and the response around batches that are passed through (kafka.md 3)."""
+"""Fetch on the server's side: the request, and the response around unchanged batches (kafka.md 3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class FetchPartition(NamedTuple):
-    """Request for a partition; ``epoch`` is that of the leader it knows, -1 for none."""
+    """The request for a partition; ``epoch`` is the leader epoch that the client knows, -1 for none."""
 
     partition: int
     offset: int
@@ -35,7 +35,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A Fetch. Topics are named by UTF-8 bytes or, ``by_id``, by their 16 bytes."""
+    """A Fetch. Topics are named by UTF-8 bytes or, with ``by_id``, by 16-byte ids."""
 
     correlation: int
     version: int
@@ -50,7 +50,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """Response for a partition: batches in ``parts``, ``size_bytes`` in all.
+    """The response for a partition: batches in ``parts``, ``size_bytes`` in all.
 
     ``aborted`` is (producer id, first offset) of transactions whose batches the reader leaves out.
     """
@@ -79,14 +79,14 @@ def _row(version: int) -> struct.Struct:
 
 _VERSIONS: Final = range(SERVED[FETCH].low, SERVED[FETCH].high + 1)
 _HEADS: Final = {version: _head(version) for version in _VERSIONS}
-"""Time to wait, bytes at least and at most, isolation, and the session's id and epoch."""
+"""Longest wait, smallest and largest number of bytes, isolation level, and the session's id and epoch."""
 _ROWS: Final = {version: _row(version) for version in _VERSIONS}
-"""By version: the row of a partition (number, epoch of its leader, offset, most bytes)."""
+"""The row of a partition by version (number, epoch of its leader, offset, largest number of bytes)."""
 
 
 @raise_malformed
 def parse_fetch_request(frame: memoryview, head: RequestHeader, rows_max: int = ROWS_UNBOUNDED) -> FetchRequest:
-    """Return the body of a Fetch of a served version; a partition that is listed again has the last of its rows.
+    """Return the body of a Fetch of a served version; if a partition is listed again, its last row counts.
 
     Raises MalformedMessage if it is cut short, its lengths are wrong, or it has more than ``rows_max`` rows.
     """
@@ -115,7 +115,7 @@ def parse_fetch_request(frame: memoryview, head: RequestHeader, rows_max: int = 
             has_repeated = has_repeated or len({row.partition for row in partitions}) < len(partitions)
     if has_repeated or (len(topics) > 1 and len({name for name, _ in topics}) < len(topics)):
         topics = _merge_repeated(topics)
-    # topics that leave a session, the rack and tagged fields follow: nothing here depends on them
+    # the rest is not needed: topics that leave a session, the rack and tagged fields
     committed = isolation == 1
     return FetchRequest(
         head.correlation, version, wait_ms, min_bytes, max_bytes, committed, session_id, session_epoch, by_id, topics
@@ -123,7 +123,7 @@ def parse_fetch_request(frame: memoryview, head: RequestHeader, rows_max: int = 
 
 
 def _merge_repeated(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[bytes, list[FetchPartition]]]:
-    """Return each partition once, at its first place with its last row, as Apache Kafka does it."""
+    """Return each partition once, at its first place with its last row, as Apache Kafka does."""
     merged: dict[bytes, dict[int, FetchPartition]] = {}
     for name, partitions in topics:
         rows = merged.setdefault(name, {})
@@ -138,7 +138,7 @@ _NO_REPLICA: Final = INT32.pack(-1)
 
 
 _PLAIN: Final = {False: struct.Struct(">ihqqqii"), True: struct.Struct(">ihqqqbi")}
-"""By whether the version is flexible: a partition without aborted transactions, for versions with racks."""
+"""A partition without aborted transactions, for versions with racks, by whether the version is flexible."""
 
 
 def fetch_answer(
@@ -181,7 +181,9 @@ def fetch_answer(
 
 
 def _answer_row(version: int, one: FetchedPartition, committed: bool) -> bytes:
-    """Return a partition up to its batches; its aborted transactions are null unless it was read committed."""
+    """Return the response for a partition up to its batches; aborted transactions are null unless it was
+    read committed.
+    """
     flexible = version >= FLEXIBLE
     size = count(one.size_bytes, flexible)
     if not one.aborted and version >= _WITH_RACK:

@@ -30,7 +30,9 @@ def encode_fetch_by_id(
     max_bytes: int,
     wait_ms: int,
 ) -> bytes:
-    """Return the whole frame of what ``commands.encode_fetch`` asks for, of the topic with this id and no other."""
+    """Return the whole frame of a request like that of ``commands.encode_fetch``, for the topic with this id and no
+    other.
+    """
     name = client.encode()
     parts = (
         HEAD.pack(FETCH, VERSION, correlation, len(name)),
@@ -53,7 +55,7 @@ def encode_fetch_by_id(
 
 @raise_malformed
 def parse_fetch_by_id(answer: memoryview) -> FetchResponse:
-    """Return the response, from the correlation id on, its batches not looked at. Raises MalformedMessage."""
+    """Return the response, from the correlation id on, without parsing its batches. Raises MalformedMessage."""
     reader = Reader(answer, INT32.size, True)
     reader.tags()
     reader.number(INT32)

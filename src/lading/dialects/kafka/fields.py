@@ -22,18 +22,18 @@ ROWS_UNBOUNDED: Final = 1 << 32
 
 
 class RowsExceeded(MalformedMessage):
-    """A request has more rows than its reader takes; it is found before they are read."""
+    """A request has more rows than its reader accepts; this is noticed before they are read."""
 
 
 class Reader:
-    """Takes fields off the front of a frame. A field that is cut short raises struct.error: see ``malformed``."""
+    """Takes fields from the front of a frame. A field that is cut short raises struct.error: see ``malformed``."""
 
     __slots__ = ("at", "flexible", "frame", "rows_left")
 
     def __init__(self, frame: memoryview, at: int, flexible: bool, rows_max: int = ROWS_UNBOUNDED) -> None:
         self.frame, self.at, self.flexible = frame, at, flexible
         self.rows_left = rows_max
-        """How many entries of lists may still come."""
+        """How many entries of lists may still follow."""
 
     def number(self, layout: struct.Struct) -> int:
         """Read one number."""
@@ -79,7 +79,7 @@ class Reader:
         return self.frame[self.at - size_bytes : self.at]
 
     def tags(self) -> None:
-        """Pass tagged fields, if the version has them."""
+        """Skip tagged fields, if the version has them."""
         if self.flexible:
             self.at = skip_tags(self.frame, self.at)
 
@@ -100,7 +100,7 @@ def raise_malformed(read: Callable[P, R]) -> Callable[P, R]:
         except struct.error:
             raise MalformedMessage("the request is truncated") from None
         except MalformedMessage as error:
-            # the frames that it passed keep what was read: the loop would have to free all of it at a time
+            # clear the traceback: its frames keep all data that was read, which the loop would have to free at once
             raise error.with_traceback(None) from None
 
     return wrapped

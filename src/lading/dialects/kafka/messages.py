@@ -1,7 +1,7 @@
 """Record batches in bulk: bytes -> columns, and which batches of a response a reader may see.
 
-The work is done by kernels or, while they are not loaded, by their readable fallbacks; this page chooses, takes memory
-and gives names to what comes out. Header values have kind raw: Kafka declares none.
+The work is done by kernels or, while they are not loaded, by their readable fallbacks; this module selects them,
+allocates memory and names the results. Header values have kind raw: Kafka declares none.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _PLACES: Final = arena.Pool(4)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Batches:
-    """The batches of some bytes: one row each of ``table`` (see layout.START), read up to byte ``end``.
+    """The batches in some bytes: one row of ``table`` each (see layout.START), read up to byte ``end``.
 
-    ``reason`` says why the reading stopped there (0: nothing is left).
+    ``reason`` says why the reading stopped there (0: at the end).
     """
 
     table: Table
@@ -79,7 +79,7 @@ def read_batches(
 
 
 def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batches:
-    """Return the same of the chunks of a Run, whose CRCs are not checked."""
+    """Return the batches in the chunks of a Run, whose CRCs are not checked."""
     return _survey(run.region, run.chunks, first, last, False)
 
 
@@ -97,9 +97,9 @@ def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) ->
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """Return the messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Return the requested messages, in portions, as they are stored (a carrier is not undone).
 
-    Control records are left out. Raises MalformedMessage, with the position in ``run.region``, at bytes that are not a
+    Control records are left out. Raises MalformedMessage, with the position in ``run.region``, for bytes that are not a
     batch; CRCs are not checked here.
     """
     for noted in decode_noted(run, request):
@@ -107,14 +107,16 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
 
 
 class Noted(NamedTuple):
-    """A portion of messages, and what ``scan`` noted of each (layout.OFFSET and what follows), until the next one."""
+    """A portion of messages with the notes of ``scan`` (layout.OFFSET and the next columns), valid until
+    the next one.
+    """
 
     portion: Decoded
     rows: Table
 
 
 def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
-    """Return what ``decode_columns`` gives, with the places of each message's parts in its located headers."""
+    """Return the result of ``decode_columns``, with the positions of each message's parts for its located headers."""
     batches = read_batches_of(run, request.first, request.end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
@@ -124,7 +126,7 @@ def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
 
 
 def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
-    """Return the batches with their records uncompressed: regions, each with a table of the positions of records."""
+    """Return the batches with uncompressed records: regions, each with a table of the positions of records."""
     table = table[table[:, layout.ATTRIBUTES] & layout.CONTROL == 0]
     codecs = table[:, layout.ATTRIBUTES] & layout.CODEC_BITS
     edges = [0, *(np.flatnonzero((codecs[1:] == NONE) != (codecs[:-1] == NONE)) + 1).tolist(), len(table)]
@@ -150,7 +152,7 @@ def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
 
 
 def _decompress_batches(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
-    """Return the records of compressed batches one after the other, as many batches at a time as make a portion."""
+    """Return the records of compressed batches one after the other, for as many batches at a time as make a portion."""
     pieces: list[Bytes] = []
     rows: list[NDArray[np.int64]] = []
     size_bytes = count = 0
@@ -210,7 +212,7 @@ def _words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
 
 
 def _to_stored_key(text: str) -> bytes | None:
-    """Return the bytes of a header key here, or None for a text that no key of this dialect has."""
+    """Return the bytes of a header key in this dialect, or None for a text that no key of it has."""
     try:
         data, _ = key_bytes(text)
     except MalformedMessage:
@@ -222,7 +224,7 @@ def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: froz
     count = len(rows)
     sizes = dict(enumerate(totals.tolist()))
     header_count = sizes[layout.HEADER_COUNT]
-    # in the order of layout.OFFSETS and what follows
+    # in the order of layout.OFFSETS and the next buffers
     stored: dict[str, StoredColumn] = {
         "offset": FixedColumn(count, 8),
         "timestamp": FixedColumn(count, 8),
@@ -242,7 +244,7 @@ def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: froz
 
 
 def salvage(run: Run) -> Run:
-    """Return the batches of damaged chunks whose CRC-32C holds, in order, each as a chunk of its own.
+    """Return the batches of damaged chunks whose CRC-32C matches, in order, each as a chunk of its own.
 
     The CRC covers all but the base offset, which must lie within the chunk and above the one before. The work is
     bounded by sixteen times the size of a body.
@@ -278,7 +280,7 @@ def salvage(run: Run) -> Run:
 def _next_magic(body: Bytes, at: int) -> int | None:
     """Return the first position from ``at`` on at which a batch could begin.
 
-    Its magic is 2 and its length has a zero on top.
+    The magic there is 2, and the highest byte of the length is zero.
     """
     stop = body.size - BATCH_HEADER_BYTES + 1
     while at < stop:

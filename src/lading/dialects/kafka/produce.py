@@ -1,4 +1,4 @@
-"""Produce as a server has it: the request taken apart without copying batches, and its response (kafka.md 2.3, 3)."""
+"""Produce on the server's side: the request parsed without copying batches, and its response (kafka.md 2.3, 3)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ ABORTABLE_FROM, BEGINS_FROM, WITH_IDS = 11, 12, 13
 """From these versions on: TRANSACTION_ABORTABLE, transactions that are begun by a Produce, topics by id."""
 ID_BYTES: Final = 16
 PREFIX_AT: Final = 8
-"""Position, after the correlation id, from which on all requests of a producer to one place begin with the same bytes.
+"""Position, after the correlation id, from which all requests of a producer for one partition begin with
+the same bytes.
 """
 
 
 class PartitionProduceData(NamedTuple):
-    """Batches for one partition: its batches are ``size_bytes`` from ``start`` on (-1: null)."""
+    """Batches for one partition: ``size_bytes`` from ``start`` on (-1: null)."""
 
     partition: int
     start: int
@@ -41,7 +42,7 @@ class ProduceRequest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Result of the batches for one partition. Times in ms, -1 if producers set them."""
+    """Result of the batches for one partition. Times are in ms, -1 if producers set them."""
 
     partition: int
     error: int
@@ -50,15 +51,15 @@ class Outcome(NamedTuple):
     first_offset: int = -1
     message: str | None = None
     record_errors: Sequence[tuple[int, str]] = ()
-    """Number within the batch, and error, of records for which the batch is refused."""
+    """Records for which the batch is refused: number within the batch, and error."""
 
 
 @raise_malformed
 def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int) -> ProduceRequest:
     """Return the body of a Produce of any version.
 
-    Raises MalformedMessage if it is cut short or its lengths are wrong, RowsExceeded if its topics and partitions are
-    more than ``rows_max``.
+    Raises MalformedMessage if it is cut short or its lengths are wrong, RowsExceeded if it has more than ``rows_max``
+    topics and partitions.
     """
     reader = Reader(frame, head.body_at, head.version >= FLEXIBLE, rows_max)
     transactional_id = reader.text() if head.version >= _WITH_TRANSACTIONAL_ID else None
@@ -84,7 +85,7 @@ def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int)
 
 
 class ResponseLayout(NamedTuple):
-    """The parts of a response that do not depend on outcomes: the bytes before each outcome, and after the last."""
+    """The parts of a response that do not depend on the outcomes: the bytes before each outcome, and after the last."""
 
     version: int
     around: tuple[bytes, ...]
@@ -117,7 +118,7 @@ def encode_response(layout: ResponseLayout, correlation: int, outcomes: Sequence
 
 
 def with_throttle(layout: ResponseLayout, frame: bytes, throttle_ms: int) -> bytes:
-    """Return the frame of a response that has the client wait; unchanged if its version cannot say so."""
+    """Return the frame of a response that has the client wait; unchanged if its version has no field for that."""
     if layout.version < _WITH_THROTTLE:
         return frame
     end = len(frame) - (len(NO_TAGS) if layout.version >= FLEXIBLE else 0)

@@ -41,7 +41,7 @@ RECORDS: Final = Capabilities(
     text_carrier=True,
     measure="lading.transports.kafka.sizes:find_oversized",
 )
-"""Records have no limits of their own: those of a broker are on whole batches."""
+"""Records have no size limits of their own: a broker's limits are for whole batches."""
 
 PROTOCOL: Final = Protocol(
     name="kafka",

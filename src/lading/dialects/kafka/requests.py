@@ -1,7 +1,7 @@
-"""Requests to a server and its responses: the head by hand, rare messages through ``kafka.protocol``.
+"""Requests to a server and its responses: own code for the heads, ``kafka.protocol`` for rare messages.
 
-A frame is a length (int32, not counting itself), the head and the body. The head has tagged fields from the version
-on that is flexible; a response's head likewise, but never that of ApiVersions (kafka.md 3.3).
+A frame is a length (int32, not counting itself), the head and the body. The head has tagged fields from an API's first
+flexible version on; so has a response's head, but never that of ApiVersions (kafka.md 3.3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TAGS_MAX: Final = 64
 
 _INT32: Final = struct.Struct(">i")
 _prepared: Final[set[tuple[int, int]]] = set()
-"""API keys and versions of rare messages whose codecs are there."""
+"""API keys and versions of rare messages whose codecs are prepared."""
 
 
 class RequestHeader(NamedTuple):
@@ -81,15 +81,16 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def is_prepared(key: int, version: int) -> bool:
-    """Return whether a rare request can be read, and its response written, without compiling or importing anything."""
+    """Return whether a rare request can be decoded, and its response encoded, without compiling or
+    importing anything.
+    """
     return (key, version) in _prepared
 
 
 def decode_request(key: int, version: int, body: memoryview) -> Any:
     """Return the body of a rare request, with attributes as ``kafka.protocol`` names them.
 
-    Raises MalformedMessage and nothing else. Lengths are checked against what is there by the library's own
-    decoder, which reads from a bounded buffer.
+    Raises MalformedMessage and nothing else. The library's decoder checks lengths, as it reads from a bounded buffer.
     """
     kind = _message(key, "Request")
     try:
@@ -105,9 +106,8 @@ def decode_request(key: int, version: int, body: memoryview) -> Any:
 def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str, Any]) -> bytes:
     """Return the whole frame of a rare response.
 
-    ``fields`` by the names of ``kafka.protocol``, structs as mappings in it.
-
-    Fields that are not given, or that the version does not have, take their defaults.
+    ``fields`` are named as in ``kafka.protocol``, with structs as mappings. Omitted fields, and fields that the version
+    does not have, take their defaults.
     """
     answer = _container(_message(key, "Response"), version, fields)
     answer.with_header(correlation_id=correlation)
@@ -115,22 +115,22 @@ def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str,
 
 
 def encode_unsupported_versions(correlation: int, keys: Collection[int]) -> bytes:
-    """Return the whole response to an ApiVersions of a version that is not supported: version 0, with an error."""
+    """Return the whole response to an ApiVersions of an unsupported version: version 0, with an error."""
     rows = b"".join(struct.pack(">hhh", key, SERVED[key].low, SERVED[key].high) for key in keys)
     body = _INT32.pack(correlation) + struct.pack(">hi", UNSUPPORTED_VERSION, len(keys)) + rows
     return _INT32.pack(len(body)) + body
 
 
 def has_throttle_time(key: int) -> bool:
-    """Return whether responses of a rare API have a field for the time that a client is to wait."""
+    """Return whether responses of a rare API have a field for the time that the client should wait."""
     return "throttle_time_ms" in _message(key, "Response").fields
 
 
 def prepare_codec(key: int, version: int) -> None:
-    """Import and compile what one version of a rare message needs, in 5 to 20 ms; from any thread.
+    """Import and compile the codec of one version of a rare message, in 5 to 20 ms; from any thread.
 
-    A broker leaves it to the first request, in a worker: of nearly 200 a client uses a dozen, and Python's compiler
-    holds the interpreter, in any thread.
+    A broker does this in a worker at the first request: of nearly 200 codecs a client uses a dozen, and compiling
+    Python holds the interpreter, in any thread.
     """
     request, answer = _message(key, "Request"), _message(key, "Response")
     tagged = version >= SERVED[key].flexible
@@ -140,7 +140,7 @@ def prepare_codec(key: int, version: int) -> None:
 
 
 def prepare_codecs(keys: Iterable[int]) -> None:
-    """Prepare all versions of rare messages, in most of a second; for processes in which nobody waits."""
+    """Prepare all versions of rare messages, in just under a second; for processes without waiting clients."""
     for key in keys:
         served = SERVED[key]
         if served.module is not None:
@@ -155,7 +155,7 @@ def _message(key: int, kind: str) -> Any:
 
 
 def _require_values(kind: Any, version: int, decoded: Any) -> None:
-    """Refuse null if the version does not allow it, which the library lets in; ids of zeros are None to it."""
+    """Refuse null if the version does not allow it, as the library accepts it; it decodes ids of zeros as None."""
     for name, field in kind.fields.items():
         if not field.for_version_q(version) or field.type_str == "uuid" or field._tag is not None:
             continue

@@ -1,4 +1,4 @@
-"""Rows of a request, counted before it is read: from the head of each list, which says how many follow."""
+"""Rows of a request, counted before it is decoded, by the length of each list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 class _Walk:
-    """A position in a request, and how many rows may still come."""
+    """A position in a request, and how many rows may still follow."""
 
     __slots__ = ("at", "body", "rows_left", "rows_max")
 
@@ -29,7 +29,7 @@ class _Walk:
         self.rows_left = self.rows_max = rows_max
 
     def count(self, rows: int) -> None:
-        """Note the head of a list."""
+        """Count the entries of a list, from its length."""
         self.rows_left -= rows
         if self.rows_left < 0:
             raise MalformedMessage(f"the request has more than {self.rows_max} rows; ask for fewer at a time")
@@ -160,7 +160,7 @@ def _list(steps: tuple[Step, ...], flexible: bool) -> Step:
 def _struct(steps: tuple[Step, ...], nullable: bool) -> Step:
     def step(walk: _Walk) -> None:
         if nullable:
-            # a byte says whether it is there
+            # a byte says whether the struct is present
             walk.at += 1
             if walk.body[walk.at - 1] >= 128:
                 return
@@ -171,7 +171,7 @@ def _struct(steps: tuple[Step, ...], nullable: bool) -> Step:
 
 
 def decode_bounded_request(key: int, version: int, rows_max: int, body: memoryview) -> Any:
-    """Return the body of a rare request as ``decode_request`` does, if it has no more rows than ``rows_max``.
+    """Return the body of a rare request as ``decode_request`` does, if it has at most ``rows_max`` rows.
 
     Raises MalformedMessage.
     """

@@ -13,17 +13,17 @@ from .validation import BatchHeader
 
 VALUE_HEADER: Final = b"__value_schema_id"
 ID_FRAME_BYTES: Final = 5
-"""``00`` and the id, big-endian."""
+"""Size of an id frame: ``00`` and the id, big-endian."""
 GUID_FRAME_BYTES: Final = 17
-"""``01`` and the GUID."""
+"""Size of a GUID frame: ``01`` and the GUID."""
 NO_FRAME: Final = b""
-"""The frame of a record with neither."""
+"""The frame of a record without id or GUID."""
 
 
 def find_schema_frames(source: Any, start: int, facts: BatchHeader) -> dict[bytes, int]:
-    """Return the frames of the values in a batch that was validated, each with the number of its first record.
+    """Return the frames of the values in a validated batch, each with the number of its first record.
 
-    A header goes before the payload; a value that is null has no schema. Called from any thread.
+    An id in a header counts before one in the payload; a null value has no schema. Called from any thread.
     """
     data: Any = source.data[start + BATCH_HEADER_BYTES : start + facts.size_bytes]
     if facts.codec == NONE:

@@ -1,6 +1,6 @@
 """The library's message classes, imported by one thread at a time: its modules import each other.
 
-A server prepares them in a thread while its loop may need one; two imports that wait for each other would both fail.
+A server imports them in a thread while its loop may need one too; two imports that wait for each other would both fail.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ NONCE_BYTES: Final = 24
 
 
 class Verifier(Protocol):
-    """The part of a password that is stored."""
+    """The stored form of a password."""
 
     @property
     def salt(self) -> bytes: ...
@@ -38,7 +38,7 @@ class ScramExchange:
     """One login by SCRAM."""
 
     def __init__(self, mechanism: str, nonce: str | None = None) -> None:
-        """``nonce`` is this server's part; a test passes that of an example."""
+        """``nonce`` is this server's part; tests pass that of a published example."""
         self._hash = HASHES[mechanism]
         self._own_nonce = nonce or b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
         self.name = ""
@@ -79,8 +79,9 @@ class ScramExchange:
             raise MalformedMessage("SCRAM: the last message has no binding, nonce and proof")
         proof = _bytes(proof_text)
         if _bytes(fields[0][2:]) != self._header or not fields[1].endswith(self._nonce):
-            # replayed, or of another exchange; only the end is compared: older librdkafka, such as that of kcat 1.7.1,
-            # puts its own nonce in front once more, and this server's part is new each time all the same
+            # a final message that was replayed, or is of another exchange; only the end is compared: older librdkafka,
+            # such as that of kcat 1.7.1, puts its own nonce in front once more, and this server's part is new each time
+            # all the same
             return None
         signed = f"{self._bare},{self._first},{without_proof}".encode()
         signature = hmac.digest(self._verifier.stored_key, signed, self._hash)

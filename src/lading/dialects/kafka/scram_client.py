@@ -13,16 +13,18 @@ from ...model.errors import MalformedMessage
 from .scram import HASHES, NONCE_BYTES
 
 ITERATIONS_MIN: Final = 4096
-"""RFC 7677 section 4: a server that asks for fewer would have the password guessed from what it is shown."""
+"""RFC 7677 section 4: with fewer iterations, a false server could guess the password from the client's proof."""
 ITERATIONS_MAX: Final = 1_000_000
-"""A server may not keep a client busy for long either."""
+"""A server must not keep a client busy for long either."""
 
 
 class ScramLogin:
-    """One login: ``first`` message, ``answer`` to the server's first one, ``check`` of its last one."""
+    """One login: ``first`` is the first message, ``answer`` responds to the server's first one, ``check`` checks its
+    last one.
+    """
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str | None = None) -> None:
-        """``nonce`` is this client's part; a test passes that of an example."""
+        """``nonce`` is this client's part; tests pass that of a published example."""
         self._hash = HASHES[mechanism]
         self._password = password.encode()
         self._nonce = nonce or b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
@@ -55,6 +57,6 @@ class ScramLogin:
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
     def check(self, message: bytes) -> None:
-        """Raise MalformedMessage unless the server has shown that it knows the password too."""
+        """Raise MalformedMessage if the server has not proved that it knows the password too."""
         if not hmac.compare_digest(message.split(b",")[0], b"v=" + b64encode(self._signature)):
             raise MalformedMessage("SCRAM: the server does not know the password: it is not who it claims to be")

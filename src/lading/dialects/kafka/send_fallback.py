@@ -1,8 +1,8 @@
 """The readable form of ``send_kernels.py``, function by function: the same arguments, the same bytes.
 
-The columns are keys, payloads, headers and their values as Arrow has them: ends, bytes, and one byte an entry that says
-whether it is there (0: null). ``kinds`` are those of all headers; ``flags`` say of each message what its carrier holds
-(carrier/layout.py), 0 for those that have none.
+The columns are keys, payloads, headers and their values in Arrow's form: ends, bytes, and one byte an entry, 0 for
+null. ``kinds`` are those of all headers; ``flags`` say of each message what its carrier holds (carrier/layout.py), 0
+for those that have none.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from .send_layout import CARRIER, ESCAPE, RECORD_HEAD_BYTES_MAX
 def classify_messages(
     list_ends: Ints, name_ends: Ints, names: Bytes, kinds: Kinds, id_valid: Bytes, times_us: Longs, flags: Bytes
 ) -> int:
-    """Return what of each message needs a carrier, into ``flags``.
+    """Write into ``flags`` which facts of each message need a carrier.
 
-    -1, or the first message that only ``carry`` brings over.
-
-    That is one with very many headers, or with a name that needs an escape or is reserved.
+    Returns -1, or the first message that only ``carry`` can encode: one with very many headers, or with a name that
+    needs an escape or is reserved.
     """
     for row in range(flags.size):
         first, last = int(list_ends[row]), int(list_ends[row + 1])
@@ -97,7 +96,7 @@ def write(
 ) -> int:
     """Write messages ``low`` up to, not including, ``high`` as records at ``target[to:]``; return their end.
 
-    ``sizes`` is what ``weigh`` gave, ``scratch`` has room for the largest header. Offsets and times are written as
+    ``sizes`` is the result of ``weigh``, ``scratch`` has room for the largest header. Offsets and times are written as
     their distance from those of ``low``, times cut to milliseconds.
     """
     columns = _Columns(

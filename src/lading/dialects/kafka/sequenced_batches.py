@@ -1,6 +1,7 @@
 """Producers of record batches, and the control batches that end transactions.
 
-kafka.md 2.1 and 2.4. A producer is named by its id, 8 bytes big-endian; a batch takes one sequence number a record.
+kafka.md 2.1 and 2.4. A producer is identified by its id, 8 bytes big-endian; a batch takes one sequence number a
+record.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MARKER_LENGTH, _KEY_LENGTH, _VALUE_LENGTH = 2 * 16, 2 * 4, 2 * 6
 
 
 def writer_of(producer_id: int) -> bytes:
-    """Return a producer id as the name of a writer; empty without one."""
+    """Return a producer id in the form of a writer's name; empty without one."""
     return b"" if producer_id < 0 else producer_id.to_bytes(8, "big")
 
 
@@ -43,7 +44,7 @@ def iter_batches(run: Run, first: int) -> Iterator[SequencedBatch]:
     for start, _, base, count, last, _, _, attributes, _, _ in batches.table.tolist():
         producer_id, epoch, sequence = _IDENTITY.unpack_from(data, start + layout.PRODUCER_AT)
         outcome = bool(data[start + _OUTCOME_AT + 1]) if attributes & CONTROL else None
-        # compaction leaves fewer records than the batch had numbers; one without any is of no producer
+        # compaction leaves fewer records than the batch had numbers; a batch without numbers has no producer
         numbers = last - base + 1 if count else 0
         yield SequencedBatch(
             writer_of(producer_id),

@@ -1,8 +1,8 @@
-"""Whether a broker takes the batch a producer sent, and what it writes on it (kafka.md 2.1 and 2.3).
+"""Whether a broker accepts a producer's batch, and the fields that it sets in it (kafka.md 2.1 and 2.3).
 
 Refused, with the code that a real broker sends: anything but exactly one whole batch of format 2, control batches,
-counts and offsets that do not add up, a wrong CRC-32C, an unknown codec, and records that do not match their lengths,
-inside compression too. So every stored batch can be read.
+inconsistent counts and offsets, a wrong CRC-32C, an unknown codec, and records that do not match their lengths, also
+inside compression. So every stored batch can be read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .limits import PLAIN_BYTES_MAX
 
 KERNEL_MODULE: Final = "lading.dialects.kafka.validation_kernels"
 ZSTD_VERSION: Final = 7
-"""The first Produce that may carry zstd."""
+"""The first version of Produce that may contain zstd."""
 _EPOCH_AT: Final = 12
 _OFFSET, _EPOCH, _TIME = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">q")
 _ATTRIBUTES, _CRC = struct.Struct(">H"), struct.Struct(">I")
@@ -70,11 +70,11 @@ class BatchRejected(MalformedMessage):
 
 
 class OldFormat(BatchRejected):
-    """A client sends in the way of brokers before message format 2, which have no headers."""
+    """A client sends in a message format before 2, which has no headers."""
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch that a producer sent, as far as a broker asks."""
+    """The header of a producer's batch, with the fields that a broker needs."""
 
     size_bytes: int
     attributes: int
@@ -154,9 +154,9 @@ def validate_batch(
 ) -> Times:
     """Check a batch, with its CRC-32C and every record, and return its times. Called from any thread.
 
-    Raises BatchRejected if the batch does not match its header. Compressed records that become more than
-    ``plain_bytes_max`` bytes, or than their size lets expect, are rejected too, and with ``needs_keys`` those without a
-    key. Raises Refusal if memory for the check is lacking.
+    Raises BatchRejected if the batch does not match its header. Compressed records that exceed ``plain_bytes_max``
+    bytes, or the ratio allowed for their size, are rejected too, and with ``needs_keys`` records without a key. Raises
+    Refusal if memory for the check is lacking.
     """
     end = start + facts.size_bytes
     kernels = kernels_for(facts.size_bytes)
@@ -174,7 +174,7 @@ def validate_batch(
                 )
                 if needs_keys and reason == layout.FINE:
                     keyless = _find_keyless(plain, 0, plain_bytes, facts)
-            # what is raised below would keep it
+            # free it before an error below is raised, which would keep it
             del plain
         except MalformedMessage as error:
             raise BatchRejected(INVALID_RECORD, str(error)) from None
@@ -189,13 +189,13 @@ def validate_batch(
     if highest_ms >= TIME_MS_MAX:
         raise BatchRejected(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
     if lowest_ms <= -TIME_MS_MAX:
-        # microseconds would be those of another time
+        # times in microseconds would be far in the future
         raise BatchRejected(INVALID_TIMESTAMP, f"the time {lowest_ms} of a record is earlier than any that can be kept")
     return Times(lowest_ms, highest_ms)
 
 
 def _find_keyless(records: Bytes, start: int, end: int, facts: BatchHeader) -> BatchRejected | None:
-    """Return the refusal of records without a key among those that were judged, with their numbers (KIP-467)."""
+    """Return the refusal for records without a key among the checked ones, with their numbers (KIP-467)."""
     first = kernels_for(end - start).find_keyless(records, start, end, facts.records)
     if first < 0:
         return None
@@ -218,7 +218,7 @@ def _find_keyless(records: Bytes, start: int, end: int, facts: BatchHeader) -> B
 
 
 def require_times(source: Bytes, start: int, facts: BatchHeader, times: Times, allowed: Times) -> None:
-    """Raise BatchRejected, with the records concerned, if a batch that was validated has times that are not allowed."""
+    """Raise BatchRejected, which names the records, if a validated batch has times that are not allowed."""
     if allowed.lowest_ms <= times.lowest_ms and times.highest_ms <= allowed.highest_ms:
         return
     data: Any = source.data[start + BATCH_HEADER_BYTES : start + facts.size_bytes]
@@ -260,15 +260,14 @@ def _scratch() -> Bytes:
 
 
 def kernels_for(size_bytes: int) -> Any:
-    """Return the compiled kernels, or their fallback in Python if this process does not have them."""
+    """Return the compiled kernels, or the fallback in Python if this process does not have them."""
     return engine.select(KERNEL_MODULE, validation_fallback, size_bytes)
 
 
 def stamp(
     target: Bytes, at: int, facts: BatchHeader, times: Times, base_offset: int, epoch: int, append_ms: int | None
 ) -> None:
-    """Write the fields that the broker sets into the batch at ``target[at:]``: offset, leader epoch, times if they
-    differ.
+    """Write the broker's fields into the batch at ``target[at:]``: offset, leader epoch, and times if they differ.
 
     ``append_ms`` is the time of all its records if the topic uses append time, and None if producers set times.
     """

@@ -16,8 +16,8 @@ from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS,
 def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
     """Check the batch ``region[start:end]`` against its header: (reason, lowest and highest time in ms).
 
-    Its CRC-32C is checked and, unless it is compressed, each record; the caller has checked its header. A reason other
-    than FINE, or compression, leaves the times without meaning.
+    Its CRC-32C is checked and, unless it is compressed, each record; the caller has checked its header. Unless the
+    reason is FINE and the batch is uncompressed, the times are undefined.
     """
     fields = BATCH_HEADER.unpack_from(region.data, start)
     crc, attributes, base_ms, count = fields[4], fields[5], fields[7], fields[12]
@@ -29,7 +29,9 @@ def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
 
 
 def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
-    """Judge records ``region[start:end]`` alike: ``count`` of them, with offsets 0, 1, 2, that fill the bytes."""
+    """Check the records ``region[start:end]`` in the same way: ``count`` of them, with offsets 0, 1, 2, …, that fill
+    the bytes.
+    """
     data = region.data
     lowest, highest = TIME_MS_MAX, -TIME_MS_MAX
     at = start
@@ -86,7 +88,7 @@ def _behind(data: Any, at: int, end: int, size_min: int) -> int:
 def find_keyless(region: Bytes, start: int, end: int, count: int) -> int:
     """Return the number of the first record without a key in ``region[start:end]``, or -1 if all have one.
 
-    The ``count`` records there were judged; what they are not after all counts as without a key.
+    The ``count`` records there were checked; a record that is invalid anyway counts as without a key.
     """
     data = region.data
     at = start

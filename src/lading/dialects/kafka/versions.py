@@ -1,4 +1,4 @@
-"""Kafka's APIs: the versions that our broker serves, as ApiVersions lists them, and those that our client asks for."""
+"""Kafka's APIs: the versions that our broker serves, as ApiVersions lists them, and those that our client uses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 class Api(NamedTuple):
     """One API: its name, the versions that are served, the first with tagged fields, and the module of its codec.
 
-    ``module`` is the part of ``kafka.protocol`` that has its messages, or a whole module name; None: they are read and
-    written by hand.
-    ``asked`` are the lowest and highest version that our client sends, of which it uses the highest that the broker
-    knows too; None: it never sends this API, or always in one version (Produce and Fetch).
+    ``module`` is the part of ``kafka.protocol`` that has its messages, or a whole module name; None: our own code reads
+    and writes them. ``asked`` are the lowest and highest version that our client can send; it uses the highest that the
+    broker knows too. None: it never sends this API, or always in one version (Produce and Fetch).
     """
 
     name: str
@@ -109,7 +108,7 @@ SERVED: Final[dict[int, Api]] = {
     ALTER_SHARE_GROUP_OFFSETS: Api("AlterShareGroupOffsets", 0, 0, 0, _LATER),
     DELETE_SHARE_GROUP_OFFSETS: Api("DeleteShareGroupOffsets", 0, 0, 0, _LATER),
 }
-"""By key; Produce is listed from 0 on although nothing below PRODUCE_LOW is taken.
+"""APIs by key; Produce is listed from 0 on although nothing below PRODUCE_LOW is accepted.
 
 Old librdkafka sends uncompressed, or without headers, to a broker that does not list 0 and 3 (kafka.md 3.3).
 """

@@ -1,1 +1,1 @@
-"""NSQ: the v2 protocol with Youzan's extend headers, its messages as stored, sent and delivered."""
+"""NSQ: the v2 protocol with Youzan's extend headers, and its messages as they are stored, sent and delivered."""

@@ -1,4 +1,4 @@
-"""The conversation with nsqd: commands as a table, both ways, and the states they are allowed in (nsq.md 1)."""
+"""Commands and frames of nsqd: commands as a table, both ways, with the states that allow them (nsq.md 1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FRAME: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">i")
 _TRACE_ANSWER: Final = struct.Struct(">2sQQQI")
 FRAME_BYTES_MAX: Final = limits.MESSAGE_BYTES_MAX + limits.EXT_BYTES_MAX + 64
-"""No client of ours takes memory for a longer frame."""
+"""Our client refuses longer frames without allocating memory for them."""
 
 
 class ClientState(Enum):
@@ -53,9 +53,10 @@ _READING: Final = frozenset({ClientState.SUBSCRIBED, ClientState.CLOSING})
 
 @lazy_dataclass(frozen=True, slots=True)
 class Command:
-    """One command: minimum of its ``parameters`` and maximum that is read, states that allow it, state that follows.
+    """One command: the smallest number of its ``parameters``, the largest that is read, the states that allow it, the
+    next state.
 
-    ``form`` is how a published message lies in it (see send_layout), ``batch`` whether it holds many.
+    ``form`` is the form of a published message in it (see send_layout), ``batch`` whether it has many messages.
     """
 
     name: str
@@ -66,11 +67,11 @@ class Command:
     form: int | None = None
     batch: bool = False
     lacking: str = ""
-    """Start of its errors, before "insufficient number of parameters"."""
+    """Start of the command's errors, before "insufficient number of parameters"."""
 
     @property
     def failure_code(self) -> str:
-        """The error code of a command that the broker could not carry out."""
+        """The error code if the broker cannot carry out the command."""
         if self.form is None:
             return _FAILURE_CODES[self.name]
         return "E_DPUB_FAILED" if self.lacking else "E_MPUB_FAILED" if self.batch else "E_PUB_FAILED"
@@ -131,7 +132,7 @@ _IDENTIFIED: Final = {name + b" ": command for name, command in COMMANDS.items()
 
 
 class Line(NamedTuple):
-    """A command line as it arrived: ``end`` is after its line feed; ``message_id`` is set if the command has one."""
+    """A received command line: ``end`` is after its line feed; ``message_id`` is set if the command has one."""
 
     command: Command
     parameters: Sequence[bytes]
@@ -140,9 +141,10 @@ class Line(NamedTuple):
 
 
 def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Line | None:
-    """Return the command line that begins at ``data[start:end]``, or None if it is not whole yet.
+    """Return the command line that begins at ``data[start:end]``, or None if it is incomplete.
 
-    Returns fault E_INVALID for a command that is unknown, has too few parameters, or is longer than 4096 bytes.
+    Raises NsqProtocolError E_INVALID for a command that is unknown, has too few parameters, or is longer than 4096
+    bytes.
     """
     head = bytes(data[start : min(end, start + limits.LINE_BYTES_MAX)])
     for prefix, command in _IDENTIFIED.items():
@@ -165,7 +167,7 @@ def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Lin
 
 
 def read_upstream_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Line | None:
-    """Return the command line at ``data[start:end]`` as upstream's nsqd reads it, None if it is not whole yet.
+    """Return the command line at ``data[start:end]`` as upstream's nsqd reads it, None if it is incomplete.
 
     Message ids are text, and parameters are not checked: ``require_parameters`` does that after the client's state was
     checked. Raises NsqProtocolError E_INVALID for an unknown command, and for a line of more than 4096 bytes.
@@ -201,7 +203,7 @@ def require_parameters(line: Line) -> None:
 
 
 def _read_line_with_id(command: Command, head: bytes, at: int, start: int) -> Line | None:
-    """FIN, REQ and TOUCH are read by position: an id may hold a line feed, and no carriage return is dropped."""
+    """Read FIN, REQ or TOUCH by position: an id may contain a line feed, and a carriage return is not dropped."""
     stop = head.find(b"\n", at + ID_BYTES)
     if stop < 0:
         if len(head) >= limits.LINE_BYTES_MAX:
@@ -242,7 +244,7 @@ def partition_of(text: bytes) -> int:
 
 
 def digits_of(text: bytes) -> int | None:
-    """Return the number of a parameter of digits alone, or None if it is not one."""
+    """Return the number in a parameter of digits only, or None."""
     return int(text) if _DIGITS.fullmatch(text) else None
 
 

@@ -1,6 +1,6 @@
 """Streams of a compressed connection: deflate and snappy, as ``IDENTIFY`` negotiates them (nsq.md 1.5).
 
-Without I/O, and bounded: a reader returns at most as many bytes as its caller has room for.
+Without I/O, and bounded: a reader returns at most as many bytes as its caller allows.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Bytes = bytes | bytearray | memoryview
 
 DEFLATE_WINDOW_BITS: Final = 13
 DEFLATE_MEMORY_LEVEL: Final = 6
-"""Window and tables of what is sent: 64 KiB for each connection, instead of zlib's 256. Any peer reads them."""
+"""Memory level for sent data: 64 KiB for each connection, instead of zlib's 256. Any peer can read the result."""
 STREAM_BYTES: Final = 128 << 10
-"""Memory that both directions of a stream hold, with a window of 32 KiB for what is read."""
+"""Memory of both directions of a stream, with a window of 32 KiB for received data."""
 PIECE_BYTES_MAX: Final = 64 << 10
 """At most this many bytes are decompressed in one step."""
 
 SNAPPY_BLOCK_BYTES_MAX: Final = 65_536
 SNAPPY_CHUNK_BYTES_MAX: Final = 76_490 + 4
-"""A compressed block that does not shrink, and its checksum; Go's reader refuses longer chunks too."""
+"""The largest chunk: a block that does not shrink, and its checksum; Go's reader refuses longer chunks too."""
 _SNAPPY_STREAM_ID: Final = b"\xff\x06\x00\x00sNaPpY"
 _COMPRESSED, _UNCOMPRESSED, _SKIPPABLE, _STREAM_ID = 0x00, 0x01, 0x80, 0xFF
 _HEAD: Final = struct.Struct("<I")
@@ -34,7 +34,7 @@ _HEAD_BYTES: Final = 4
 
 
 class DeflateReader:
-    """A raw deflate stream that is read."""
+    """A raw deflate stream, for reading."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -61,7 +61,7 @@ class DeflateReader:
 
 
 class DeflateWriter:
-    """A raw deflate stream that is written."""
+    """A raw deflate stream, for writing."""
 
     def __init__(self, level: int) -> None:
         self._stream = zlib.compressobj(level, zlib.DEFLATED, -DEFLATE_WINDOW_BITS, DEFLATE_MEMORY_LEVEL)
@@ -72,13 +72,13 @@ class DeflateWriter:
 
 
 class SnappyReader:
-    """A stream in snappy's framing format that is read, chunk by chunk."""
+    """A stream in snappy's framing format, for reading chunk by chunk."""
 
     is_finished: Final = False
 
     def __init__(self) -> None:
         self._plain = memoryview(b"")
-        """Decompressed, and not returned yet: the rest of one block."""
+        """Decompressed bytes that were not returned yet: the rest of one block."""
         self._has_begun = False
 
     @property
@@ -129,7 +129,7 @@ class SnappyReader:
 
 
 class SnappyWriter:
-    """A stream in snappy's framing format that is written."""
+    """A stream in snappy's framing format, for writing."""
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -142,7 +142,7 @@ class SnappyWriter:
         for start in range(0, len(view), SNAPPY_BLOCK_BYTES_MAX):
             plain = bytes(view[start : start + SNAPPY_BLOCK_BYTES_MAX])
             kind, block = _COMPRESSED, bytes(cramjam.snappy.compress_raw(plain))
-            # as the format's own writers do it: a block that saves less than an eighth is sent as it is
+            # as the format's own writers do: a block that saves less than an eighth is sent uncompressed
             if len(block) >= len(plain) - len(plain) // 8:
                 kind, block = _UNCOMPRESSED, plain
             head = _HEAD.pack(len(block) + _HEAD_BYTES << 8 | kind)
@@ -161,6 +161,6 @@ def _decompress_block(block: memoryview) -> bytes:
 
 
 def _mask_checksum(plain: bytes) -> int:
-    """Return the CRC-32C of ``plain`` in the form in which the framing format has it."""
+    """Return the CRC-32C of ``plain`` in the masked form of the framing format."""
     checksum: int = google_crc32c.value(plain)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

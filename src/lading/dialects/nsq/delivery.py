@@ -1,4 +1,4 @@
-"""Stored messages -> message frames, many in one pass; and bursts of FIN, many in one look."""
+"""Stored messages -> message frames, and runs of FIN commands, many in one call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Records(NamedTuple):
 def survey(run: Run, first: int, end: int, count_max: int) -> Records:
     """Return the positions of the messages with first <= offset < end, up to ``count_max``.
 
-    Raises MalformedMessage at what is not a message.
+    Raises MalformedMessage for bytes that are not a message.
     """
     most = max(0, min(count_max, end - first))
     found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
@@ -52,7 +52,7 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
 
 
 def with_ext(records: Records) -> NDArray[np.bool_]:
-    """Return which messages have a JSON ext, be it one of no header."""
+    """Return which messages have a JSON ext, even an empty one."""
     found: NDArray[np.bool_] = records.region[records.starts + layout.EXT_VERSION] == layout.JSON_EXT
     return found
 
@@ -70,8 +70,8 @@ def frames(
     """Return the message frames for the messages at these places of ``records``, ready to be sent.
 
     ``attempts`` (one each, from 1) are capped at 4000. ``ext``: with ext blocks, for a client with extend support;
-    ``detail``: with queue offset and raw size, as after SUB_ADVANCED; ``textual``: ids are 16 digits to base 16, as
-    upstream's are, instead of two binary numbers. Raises LimitExceeded if an id has no form.
+    ``detail``: with queue offset and raw size, as after SUB_ADVANCED; ``textual``: ids are 16 hexadecimal digits, as
+    upstream's are, instead of two binary numbers. Raises LimitExceeded if an id is too large for its form.
     """
     count = len(picked)
     if count == 1:
@@ -104,7 +104,7 @@ def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> 
 
 
 def internal_id(message_id: bytes, *, textual: bool) -> int:
-    """Return the internal id in the 16 bytes that a client says, as in ``take_fins``."""
+    """Return the internal id in the 16 bytes of a client's message id, as in ``take_fins``."""
     if not textual:
         return int.from_bytes(message_id[:8], "big", signed=True)
     return (int(message_id, 16) or NO_ID) if TEXTUAL_ID.fullmatch(message_id) else NO_ID
@@ -116,6 +116,6 @@ def decode_message_id(ident: int) -> tuple[int, int]:
 
 
 def decode_message_ids(ids: Longs) -> tuple[Longs, Longs]:
-    """Return partitions and offsets of internal ids; the offset of 0 is -1, that of a negative id too."""
+    """Return partitions and offsets of internal ids; id 0, and any negative id, has offset -1."""
     offsets = np.where(ids > 0, (ids & _OFFSET_MASK) - 1, -1)
     return ids >> OFFSET_BITS, offsets

@@ -24,11 +24,11 @@ class Nsq:
     has_offsets_in_body = False
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-        """See registry.Dialect.decode; a carrier that is left as it is shows as a raw header."""
+        """See registry.Dialect.decode; a carrier that is not undone appears as a raw header."""
         return decode_restored(messages.decode_columns, run, request)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
-        """See registry.Dialect.encode; timestamps and 16-byte ids are kept, offsets must follow one another."""
+        """See registry.Dialect.encode; timestamps and 16-byte ids are kept; offsets must be consecutive."""
         return encode.encode_stored(batch)
 
     def rebase(self, body: NDArray[np.uint8], partition: int, base_offset: int) -> None:
@@ -39,7 +39,7 @@ class Nsq:
         publishing.rebase(body, partition, base_offset)
 
     def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:
-        """See registry.Blocked: the ext may be an empty object."""
+        """See registry.HeaderBlockDialect; the ext may be an empty object."""
         return delivery.with_ext(delivery.survey(run, first, end, end - first))
 
     def salvage(self, run: Run) -> Run:
@@ -52,7 +52,7 @@ class Nsq:
 
 
 def _cut(run: Run, first: int, end: int) -> list[memoryview]:
-    """Return the stored messages with first <= offset < end, which follow one another."""
+    """Return the stored messages with first <= offset < end, whose offsets are consecutive."""
     found = delivery.survey(run, first, end, end - first)
     if not len(found.starts):
         return []

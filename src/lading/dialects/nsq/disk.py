@@ -27,7 +27,7 @@ _U16: Final = struct.Struct(">H")
 
 
 class DiskMessage(NamedTuple):
-    """One record; ``marked`` is whether it has an ext block, be it an empty one."""
+    """One record; ``marked`` is whether it has an ext block, even an empty one."""
 
     time_ns: int
     attempts: int
@@ -41,7 +41,7 @@ class DiskMessage(NamedTuple):
 def read(data: bytes | memoryview, *, extended: bool = True) -> Iterator[DiskMessage]:
     """Return the records of a segment. ``extended``: the topic takes exts (or did when the last record was written).
 
-    Raises MalformedMessage, with the position, at bytes that are not a record, and at an ext block in a topic without
+    Raises MalformedMessage, with the position, for bytes that are not a record, and for an ext block in a topic without
     them.
     """
     view = memoryview(data)
@@ -64,7 +64,7 @@ class RecordIndex(NamedTuple):
     stop: int
     problem: str
     is_torn: bool
-    """Whether the last record is not whole, as one that is being written."""
+    """Whether the last record is incomplete, as one that is being written."""
 
 
 def find_records(data: bytes | memoryview, at: int = 0) -> RecordIndex:
@@ -85,9 +85,9 @@ def find_records(data: bytes | memoryview, at: int = 0) -> RecordIndex:
 
 
 def read_record(data: memoryview, at: int, *, forked: bool) -> DiskMessage:
-    """Return the whole record at a position. Raises MalformedMessage if its ext block is not one.
+    """Return the whole record at a position. Raises MalformedMessage if its ext block is invalid.
 
-    ``forked``: the fork wrote it. Upstream's nsqd has no marks, and all 16 bits of attempts.
+    ``forked``: the fork wrote it. Upstream's nsqd has no marks, and uses all 16 bits of attempts.
     """
     (size,) = _LENGTH.unpack_from(data, at)
     record = data[at + _LENGTH.size : at + _LENGTH.size + size]
@@ -121,7 +121,7 @@ def _record(data: memoryview, extended: bool, at: int) -> DiskMessage:
 def write(message: DiskMessage) -> bytes:
     """Return the bytes of a record.
 
-    Raises LimitExceeded for an ext that has no block to be in, or attempts above 4000.
+    Raises LimitExceeded for an ext without a block to hold it, or attempts above 4000.
     """
     if not 0 <= message.attempts <= ATTEMPTS_MAX or len(message.ext) > EXT_BYTES_MAX:
         raise LimitExceeded(f"a record holds {ATTEMPTS_MAX} attempts and {EXT_BYTES_MAX} bytes of ext at most")

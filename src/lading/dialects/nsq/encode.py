@@ -1,7 +1,7 @@
 """Batch -> NSQ: exts as JSON, stored messages, and the bodies of MPUB_EXT.
 
 Facts that NSQ cannot hold have to be in a carrier already (``dialects.carrier.carry``): here only string, bool, int64,
-finite float64, null and the carrier itself have a form, and text with the mark of JSON.
+finite float64, null, the carrier itself, and text with the mark of JSON can be encoded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INTERNAL: Final = (1 << OFFSET_BITS) - 1
 
 
 text_json: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode
-"""A JSON string of a text; json.dumps would make an encoder each time."""
+"""Returns a text as a JSON string; json.dumps would create an encoder for each call."""
 
 
 def _float_json(data: bytes) -> str:
@@ -59,8 +59,7 @@ _JSON: Final[dict[int, Callable[[bytes], str]]] = {
 def ext_of(headers: Iterable[Header]) -> bytes:
     """Return the headers of a message as a JSON ext, in their order; no bytes without headers.
 
-    Raises LimitExceeded, naming the header, for a value that JSON has no form for, and if the whole is over 65,535
-    bytes.
+    Raises LimitExceeded, naming the header, for a value that JSON cannot express, and if the ext exceeds 65,535 bytes.
     """
     members = []
     headers = list(headers)
@@ -83,7 +82,7 @@ def ext_of(headers: Iterable[Header]) -> bytes:
 
 
 def _find_json_headers(headers: Sequence[Header]) -> frozenset[int]:
-    """Return the places of the headers whose text is the JSON to write."""
+    """Return the indexes of the headers whose text is written as JSON itself."""
     if all(key != json_mark.NAME for key, _, _ in headers):
         return frozenset()
     return json_mark.find_marked([BatchHeader(*each) for each in headers])
@@ -105,7 +104,7 @@ def _member(key: str, kind: int, value: bytes | None) -> str:
 
 
 def exts_and_bodies(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
-    """Return ext and body of every row. Raises LimitExceeded, naming the row, for what no message can hold."""
+    """Return ext and body of every row. Raises LimitExceeded, naming the row, for a message that NSQ cannot hold."""
     found = []
     for row, (headers, body) in enumerate(zip(_headers(batch), batch.column("payload").to_pylist(), strict=True)):
         if not body:
@@ -146,11 +145,9 @@ def record(time_ns: int, message_id: bytes, version: int, ext: bytes, body: byte
 
 
 def encode_stored(batch: pa.RecordBatch) -> bytes:
-    """Encode the messages of a Batch one after another, as ``records`` does.
+    """Encode the messages of a Batch one after another, as ``records`` does; their offsets must be consecutive.
 
-    Their offsets must follow one another.
-
-    Only the chunk knows the first offset. LimitExceeded as in ``records``.
+    Only the chunk has the first offset. Raises LimitExceeded as ``records`` does.
     """
     offsets: list[Any] = batch.column("offset").to_pylist()
     if offsets and offsets != list(range(offsets[0], offsets[0] + len(offsets))):
@@ -161,9 +158,9 @@ def encode_stored(batch: pa.RecordBatch) -> bytes:
 
 
 def records(batch: pa.RecordBatch) -> list[bytes]:
-    """Encode the messages of a Batch as they are stored, with its offsets, timestamps and those ids that are NSQ's.
+    """Encode the messages of a Batch as they are stored, with its offsets, timestamps and those ids that NSQ can hold.
 
-    Raises LimitExceeded as ``exts_and_bodies`` does, and for an offset that no message id holds.
+    Raises LimitExceeded as ``exts_and_bodies`` does, and for an offset too large for a message id.
     """
     offsets: list[Any] = batch.column("offset").to_pylist()
     times_us: Any = batch.column("timestamp").cast(pa.int64())
@@ -175,7 +172,7 @@ def records(batch: pa.RecordBatch) -> list[bytes]:
         if id_ is None or int.from_bytes(id_[:8], "big") & _INTERNAL != offset + 1:
             trace = trace_of(ext)[1] if ext else None
             id_ = _ID.pack(offset + 1, trace or 0)
-        # what lies outside is in the carrier
+        # other values are in the carrier
         time_ns = min(max(time_us, 0) * 1000, TIME_NS_MAX)
         found.append(record(time_ns, id_, JSON_EXT if ext else NO_EXT, ext, body))
     return found

@@ -1,4 +1,6 @@
-"""NSQ's error codes: which end the connection, what they say, and which Reason becomes which (nsq.md 1.8, captured)."""
+"""NSQ's error codes: which of them close the connection, their texts, and the code of each Reason (nsq.md 1.8,
+captured).
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,14 @@ UPSTREAM_INVALID_ID: Final = "invalid message ID"
 EXT_NEEDED: Final = "this topic is extended and should identify as extend support."
 EXT_FORBIDDEN: Final = "this topic is not extended and should not identify as extend support."
 BAD_JSON_TEXT: Final = "fail to parse json header:"
-"""Prefix of the JSON parser's message in the real server; after it follows a message of our own."""
+"""Prefix of the JSON parser's message in the real server; here it is followed by a message of our own."""
 
 
 class NsqProtocolError(MalformedMessage):
     """An error frame for a client; ``fatal`` if the connection is closed after it."""
 
     def __init__(self, code: str, text: str = "", *, fatal: bool | None = None) -> None:
-        # the space is there without a text too
+        # the space is sent even without a text
         super().__init__(f"{code} {text}" if code != "E_BAD_PROTOCOL" else code)
         self.code = code
         self.fatal = FATAL[code] if fatal is None else fatal
@@ -80,7 +82,7 @@ CODE_OF: Final[Mapping[Reason, str]] = {
     Reason.AMBIGUOUS_NAME: "E_CREATE_TOPIC_FAILED",
     Reason.TOPIC_NAME_EXISTS: "E_CREATE_TOPIC_FAILED",
 }
-"""The code of a refusal, whatever was asked; others get the code of the command's own failure."""
+"""The code of a refusal for any command; other refusals get the command's own error code."""
 
 NAMELESS: Final = frozenset({"E_TOPIC_NOT_EXIST"})
 """Codes that servers send without a text."""

@@ -1,10 +1,10 @@
 """The ext of one message as headers: a lenient reader of JSON that loses nothing (nsq.md 3.2).
 
 The fork's server takes JSON as its parser does: control characters, unknown escapes, odd numbers and bytes that are not
-UTF-8 all pass. So they are stored, and readers must get something for them. Proper JSON becomes typed: text, int64,
+UTF-8 all pass. So they are stored, and readers must get a value for them. Proper JSON becomes typed: text, int64,
 float64, bool and null. Nested or improper JSON becomes a string of the JSON text itself, or raw bytes if that is not
-UTF-8. A mark after all headers lists the strings that were not strings in JSON (``json_mark``). No input is refused:
-see ``json_text.is_json`` for JSON that a server refuses.
+UTF-8. A mark after all headers lists the strings that were not strings in JSON (``json_mark``). No input is refused
+here; ``json_text.is_json`` finds JSON that a server refuses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Header = tuple[str, int, bytes | None]
 """Key as a Batch has it, kind and value."""
 
 WHOLE_NAME: Final = "##ext"
-"""Takes the place of the name if the ext is not a JSON object: its value is all of the ext."""
+"""The name in place of a member's if the ext is not a JSON object; its value is the whole ext."""
 
 _CARRIER: Final = CARRIER_NAME.encode()
 _STRING: Final = Kind.STRING
@@ -40,7 +40,7 @@ _TRACE_MAX: Final = (1 << 64) - 1
 
 
 def headers_of(version: int, ext: bytes) -> list[Header]:
-    """Return the headers of a message, in the order of its ext; repeated names stay."""
+    """Return the headers of a message, in the order of its ext; repeated names are kept."""
     if version == NO_EXT:
         return []
     if version == TAG_EXT:
@@ -52,7 +52,7 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
     if found is None:
         return [(WHOLE_NAME, *text_of(ext))]
     headers: list[Header] = []
-    # an object or array was read as a whole already
+    # an object or array was already read as a whole
     beyond: list[int] = []
     for name, text in found:
         kind, value, is_beyond = read_value(text)
@@ -69,10 +69,10 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
 
 
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
-    """Return whether the ext has a member of this name written without escapes, and the text of the first one.
+    """Return whether the ext has a member of this name without escapes, and the text of the first one.
 
-    The text is None if it is not a string. Servers use the first; escapes in it are not undone. Raises NotJson if the
-    ext is invalid and may have the member.
+    The text is None if the value is not a string. Servers use the first one; escapes in it are not undone. Raises
+    NotJson if the ext is invalid and may have the member.
     """
     if b'"%s"' % name.encode() not in ext:
         return False, None
@@ -83,7 +83,7 @@ def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
 
 
 def trace_of(ext: bytes) -> tuple[bool, int | None]:
-    """Return whether the ext has a trace id, and which, or None if it is not the text of a u64."""
+    """Return whether the ext has a trace id, and its number; None if it is not the text of a u64."""
     present, text = first_text(ext, TRACE_NAME)
     if not present or text is None or _TRACE.fullmatch(text) is None or int(text) > _TRACE_MAX:
         return present, None

@@ -15,7 +15,7 @@ from .layout import EXT, HEAD_BYTES, RECORD_BYTES_MIN
 
 
 class _Refused(Exception):
-    """A reason of ``layout.REASONS``."""
+    """A refusal, for a reason of ``layout.REASONS``."""
 
     def __init__(self, reason: int) -> None:
         self.reason = reason
@@ -66,7 +66,7 @@ def scan(
     """Note the positions of the parts of the next messages (``rows``) and their headers (``headers``; see layout).
 
     Continues at ``cursor``: chunk, position (-1: its beginning), messages passed in it. Stops before a message that
-    would exceed ``max_rows``, or ``max_bytes`` of the wanted parts. Returns a reason of layout.REASONS.
+    would exceed ``max_rows``, or ``max_bytes`` of the requested parts. Returns a reason of layout.REASONS.
     """
     data = region.data
     chunk, at, index = cursor.tolist()
@@ -121,7 +121,7 @@ def scan(
 
 
 def _value(region: Bytes, side: Bytes, header: list[int]) -> bytes | None:
-    """Return the bytes of a header's value; exts being left to Python, there are only those ``aside``."""
+    """Return the bytes of a header's value; as Python reads all exts here, every value is ``aside``."""
     at, size = header[layout.VALUE], header[layout.VALUE_BYTES]
     return None if size < 0 else side[at : at + size].tobytes()
 
@@ -131,7 +131,7 @@ def _name(side: Bytes, header: list[int]) -> bytes:
 
 
 def fill(region: Bytes, side: Bytes, rows: Longs, headers: Longs, memory: Bytes, places: Longs) -> None:
-    """Write the Arrow buffers (layout.OFFSETS and what follows) of the messages and headers that were noted."""
+    """Write the Arrow buffers (layout.OFFSETS and the next ones) of the noted messages and headers."""
     data = region.data
     _put(memory, places[layout.OFFSETS], rows[:, layout.ROW_OFFSET])
     _put(memory, places[layout.TIMESTAMPS], rows[:, layout.ROW_TIME_US])
@@ -179,9 +179,9 @@ def locate(
     kinds: NDArray[np.int8],
     memory: Bytes,
 ) -> None:
-    """Copy the last value of each asked header (``keys`` up to ``key_ends``) of each message into ``memory``.
+    """Copy the last value of each requested header (``keys`` up to ``key_ends``) of each message into ``memory``.
 
-    Where it begins and its size (-1 absent, -2 null) go to ``starts`` and ``lengths``.
+    Its start and size (-1 absent, -2 null) go to ``starts`` and ``lengths``.
     """
     low = [0, *key_ends[:-1].tolist()]
     asked = {keys[one:other].tobytes(): at for at, (one, other) in enumerate(zip(low, key_ends.tolist(), strict=False))}

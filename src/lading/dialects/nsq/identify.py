@@ -18,13 +18,13 @@ OUTPUT_BUFFER_MS: Final = 50
 OUTPUT_BUFFER_MS_MIN: Final = 10
 OUTPUT_BUFFER_MS_MAX: Final = 1_000
 DEFLATE_LEVEL: Final = 6
-"""The level of a client that names none, and by default the highest."""
+"""The level for a client that gives none, and the highest level by default."""
 _INT64: Final = 1 << 63
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Identity:
-    """The options of a client, with defaults in place; times in milliseconds, -1 for never."""
+    """The options of a client, with defaults; times in milliseconds, -1 for never."""
 
     client_id: str = ""
     hostname: str = ""
@@ -41,16 +41,18 @@ class Identity:
     tls: bool = False
     """Whether the client wants to change to TLS, if the response says so."""
     deflate: bool = False
-    """Whether it wants both directions compressed so, if the response says so; the same holds for snappy."""
+    """Whether the client wants both directions compressed by deflate, if the response confirms it;
+    ``snappy`` likewise.
+    """
     deflate_level: int = 0
     snappy: bool = False
     forked: bool = False
-    """Whether the client said anything that only the fork's clients say."""
+    """Whether the client sent a member that only the fork's clients send."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Number:
-    """A number of IDENTIFY: what it is called in errors, what stands for 0, and which it may be."""
+    """A number of IDENTIFY: its name in errors, its meaning if it is 0, and its range."""
 
     attribute: str
     called: str
@@ -88,7 +90,7 @@ _NUMBERS: Final[Mapping[str, _Number]] = {
         lambda ms: limits.MESSAGE_TIMEOUT_MS_MIN <= ms <= limits.MESSAGE_TIMEOUT_MS_MAX,
     ),
 }
-"""In the order in which servers check them."""
+"""Numbers in the order in which servers check them."""
 
 
 def _is_text(value: Any) -> bool:
@@ -113,16 +115,16 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     **dict.fromkeys((*_NUMBERS, "deflate_level"), _is_number),
     "ext_filter": _is_object,
 }
-"""Types of the known keys; null is as good as nothing."""
+"""Types of the known keys; null counts as absent."""
 
 
 _FORKED: Final = frozenset({"extend_support", "desired_tag", "ext_filter"})
 
 
 def parse(body: bytes) -> Identity:
-    """Return the identity in the body of an IDENTIFY; Fault E_BAD_BODY.
+    """Return the identity in the body of an IDENTIFY. Raises NsqProtocolError E_BAD_BODY.
 
-    Unknown keys are passed over.
+    Unknown keys are ignored.
     """
     document = _document(body)
     values: dict[str, Any] = {}
@@ -178,7 +180,7 @@ class Offers:
     snappy: bool = False
     deflate_level_max: int = DEFLATE_LEVEL
     forked: bool = False
-    """Whether the level of deflate is chosen as the fork chooses it."""
+    """Whether the level of deflate is chosen by the fork's rules."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -188,18 +190,20 @@ class Features:
     tls: bool = False
     deflate: bool = False
     deflate_level: int = 0
-    """As in the response, also without deflate."""
+    """The level in the response, also without deflate."""
     snappy: bool = False
 
 
 def negotiate(identity: Identity, offers: Offers) -> Features:
-    """Return what a client has asked for and is offered; Fault E_IDENTIFY_FAILED for both kinds of compression."""
+    """Return the features that a client requested and the listener offers. Raises NsqProtocolError for both
+    compressions.
+    """
     deflate, snappy = identity.deflate and offers.deflate, identity.snappy and offers.snappy
     if deflate and snappy:
         raise NsqProtocolError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
     level = identity.deflate_level
     if offers.forked:
-        # 0, which compresses nothing, for a client that names no level
+        # a client that gives no level gets 0, without compression
         level = max(level, 0) if deflate else 0
     elif not deflate or level <= 0:
         level = DEFLATE_LEVEL

@@ -1,4 +1,4 @@
-"""Headers in NSQ's JSON (docs/reference/carrier.md): every kind as what a plain reader can use."""
+"""Headers in NSQ's JSON (docs/reference/carrier.md): every kind in a form that plain readers can use."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NUMBER_BYTES_MAX: Final = 4
 float64."""
 _NAME_BYTES: Final = len("##" + NAME)
 _SYNTAX_BYTES: Final = 6
-"""Two pairs of quotes, a colon and a comma."""
+"""Size of the syntax of a member: two pairs of quotes, a colon and a comma."""
 _ESCAPE_BYTES: Final = 6
 _HEADER_BYTES: Final = 30
-"""Escaping takes at most ``_ESCAPE_BYTES`` for each byte of a name or value, and a header this many bytes besides."""
+"""Size of a header besides its name and value, each byte of which takes up to ``_ESCAPE_BYTES`` with escapes."""
 
 _Form = tuple[int, bytes]
 
@@ -71,7 +71,7 @@ FORM: Final = JsonForm()
 
 
 def _render(header: Header) -> Header | None:
-    """Return the header as it is read back from JSON, or None if JSON cannot show it."""
+    """Return the header as it is read back from JSON, or None if JSON cannot express it."""
     if header.key == CARRIER_NAME:
         return None
     if header.key == MARK:
@@ -86,7 +86,7 @@ def _render(header: Header) -> Header | None:
 
 
 def _text(kind: int, value: bytes) -> _Form:
-    """Return text as it is, other bytes as base64."""
+    """Return text unchanged, other bytes as base64."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -130,7 +130,7 @@ def _header_bytes(header: Header) -> int:
     if header.key == NAME and header.kind == Kind.RAW:
         return _NAME_BYTES + _SYNTAX_BYTES + -(-len(value) // 3) * 4
     if header.key == MARK:
-        # not written: it lets others stand without quotes
+        # an empty mark: it is not written, and other headers are written without quotes
         return 0
     # a number or word has at most 24 characters
     text = _measure_quoted(value.decode()) if header.kind == Kind.STRING else 24
@@ -138,7 +138,7 @@ def _header_bytes(header: Header) -> int:
 
 
 _encode: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode
-"""json.dumps would make an encoder each time."""
+"""Returns JSON; json.dumps would create an encoder for each call."""
 
 
 def _measure_quoted(text: str) -> int:

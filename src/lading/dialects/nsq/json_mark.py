@@ -1,7 +1,7 @@
 """The mark of headers whose text is JSON: what NSQ had as an object, an array or a large number.
 
 A Batch holds such a value as text, and NSQ gets it back as it was: a last header, ``lading-json``, lists these texts
-(docs/reference/carrier.md). Other targets take the mark as the raw header it is, JSON shows the value itself.
+(docs/reference/carrier.md). For other targets the mark is an ordinary raw header; JSON shows the value itself.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ NAME: Final = "lading-json"
 _MARK: Final = struct.Struct("<I")
 _DIGITS: Final = re.compile(rb"(?:[0-9a-f]{8})+")
 _OCCURRENCES_MAX: Final = 8
-"""Names that repeat more often are looked at so far."""
+"""Only this many headers of one name are compared with the mark."""
 
 
 def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
-    """Return the header to put after these, of which those at ``places`` are text that is JSON."""
+    """Return the mark to add after these headers; those at ``places`` are text that is JSON."""
     found = fingerprints(headers)
     return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places).hex().encode())
 
 
 def _words(mark: bytes) -> list[int]:
-    """Return the fingerprints of a mark: hex digits, or the bytes themselves, as marks were written before."""
+    """Return the fingerprints in a mark: hexadecimal digits, or the bytes themselves, as earlier releases
+    wrote them.
+    """
     data = bytes.fromhex(mark.decode()) if _DIGITS.fullmatch(mark) else mark
     return [] if len(data) % _MARK.size else [word for (word,) in _MARK.iter_unpack(data)]
 
 
 def tells(mark: bytes, header: Header) -> bool:
-    """Return whether a mark names this header, be it the first of its name or a later one."""
+    """Return whether a mark names this header, which may be a later one of its name."""
     found = {fingerprint(header, occurrence) for occurrence in range(_OCCURRENCES_MAX)}
     return any(word in found for word in _words(mark))
 
 
 def find_marked(headers: Sequence[Header]) -> frozenset[int]:
-    """Return the places of the headers that the mark among them names; none if it is not the last, or names others.
+    """Return the indexes of the headers that the mark names; none if the mark is not last, or names other headers.
 
     An invalid mark is a raw header like any other.
     """

@@ -1,4 +1,4 @@
-"""A lenient reader of JSON: the members of an object, and what the text of a value means (nsq.md 3.2)."""
+"""A lenient reader of JSON: the members of an object, and the meaning of a value's text (nsq.md 3.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lading.model.kinds import Kind
 from .limits import EXT_DEPTH_MAX
 
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*+)((?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
-"""The group has what makes a number a float; it is empty for an integer."""
+"""A JSON number; the group has the part that makes it a float, and is empty for an integer."""
 _STRING_KIND, _RAW_KIND, _INT64_KIND, _FLOAT64_KIND = Kind.STRING, Kind.RAW, Kind.INT64, Kind.FLOAT64
 _WORDS: Final[dict[bytes, tuple[int, bytes | None]]] = {
     b"true": (Kind.BOOL, b"\x01"),
@@ -41,20 +41,22 @@ _FLAT_ARRAY_PATTERN: Final = rb"\[(?:%(item)s(?:,%(item)s)*+)?+%(space)s\]" % {
     b"space": _SPACE_PATTERN,
 }
 _FLAT_NESTED: Final = re.compile(rb"%s|%s" % (_FLAT_OBJECT_PATTERN, _FLAT_ARRAY_PATTERN), re.DOTALL)
-"""An object or array that has neither objects nor arrays."""
+"""An object or array without objects or arrays inside."""
 _MEMBER_PATTERN: Final = rb'%(space)s"((?:[^"\\]++|\\.)*+)"%(space)s:%(space)s(%(plain)s|%(nested)s)%(space)s' % (
     _PARTS | {b"nested": _FLAT_NESTED.pattern}
 )
 _FLAT_MEMBER: Final = re.compile(_MEMBER_PATTERN + rb"([,}])", re.DOTALL)
-"""A member whose value has at most one level of objects or arrays, and what follows it. Nothing is tried twice for any
-bytes: an ext of 3,000 headers took 30 ms when each part of a member was read by a call of its own."""
+"""A member whose value has at most one level of objects or arrays, and its comma or brace.
+
+No input makes it backtrack. Reading each part of a member by a call of its own took 30 ms for an ext of 3,000 headers.
+"""
 _FLAT_MEMBERS: Final = re.compile(_MEMBER_PATTERN + rb"[,}]", re.DOTALL)
 _FLAT_OBJECT: Final = re.compile(
     rb"%(space)s\{(?:%(member)s(?:,%(member)s)*+)?+%(space)s\}%(space)s"
     % {b"space": _SPACE_PATTERN, b"member": _MEMBER_PATTERN},
     re.DOTALL,
 )
-"""An object whose values have at most one level of objects or arrays, in one step."""
+"""A whole object whose values have at most one level of objects or arrays."""
 _ESCAPED: Final = re.compile(rb'["\\\x00-\x1f]')
 _STEPS: Final = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _STEPS)
@@ -68,7 +70,7 @@ class NotJson(Exception):
 
 
 class JsonMember(NamedTuple):
-    """A name and the text of its value, both as they stand in the JSON; names without their quotes."""
+    """A name and the text of its value, both as in the JSON; names without their quotes."""
 
     name: bytes
     value: bytes
@@ -78,7 +80,7 @@ _to_member: Final[Callable[[tuple[bytes, bytes]], JsonMember]] = partial(tuple._
 
 
 def read_value(text: bytes) -> tuple[int, bytes | None, bool]:
-    """Return kind and bytes of a JSON value, and whether it is a number that no kind but text can hold."""
+    """Return kind and bytes of a JSON value, and whether it is a number that only text can hold."""
     if text[:1] == b'"':
         return *text_of(unescape(text[1:-1]) if b"\\" in text else text[1:-1]), False
     if text in _WORDS:
@@ -89,17 +91,14 @@ def read_value(text: bytes) -> tuple[int, bytes | None, bool]:
     if number[1]:
         if abs(value := float(text)) != _INFINITY:
             return _FLOAT64_KIND, _FLOAT64.pack(value), False
-    # Python refuses to make a number of very many digits
+    # Python refuses to parse numbers with very many digits
     elif len(text) <= 20 and -_INT64_MAX - 1 <= (integer := int(text)) <= _INT64_MAX:
         return _INT64_KIND, integer.to_bytes(8, "little", signed=True), False
     return _STRING_KIND, text, True
 
 
 def is_beyond(text: bytes) -> bool:
-    """Return whether this is a whole JSON value that no kind but text can hold.
-
-    An object, an array, a number too large.
-    """
+    """Return whether this is a whole JSON value that only text can hold: an object, an array, or a number too large."""
     if text[:1] not in (b"{", b"["):
         return read_value(text)[2]
     if text[-1:] not in (b"}", b"]"):
@@ -112,7 +111,7 @@ def is_beyond(text: bytes) -> bool:
 
 
 def text_of(data: bytes) -> tuple[int, bytes]:
-    """Return the kind of some bytes with them: string, or raw if they are not UTF-8."""
+    """Return bytes with their kind: string, or raw if they are not UTF-8."""
     if not data.isascii():
         try:
             data.decode()
@@ -173,7 +172,7 @@ _LENIENT: Final = json.JSONDecoder(strict=False)
 _EXTENTS: Final = json.JSONDecoder(
     parse_int=str, parse_float=str, parse_constant=_no_constant, object_pairs_hook=len, strict=False
 )
-"""Finds the end of proper JSON, much faster than reading by bytes; the values that it parses are discarded."""
+"""Finds the end of valid JSON, much faster than reading byte by byte; the parsed values are discarded."""
 
 
 def _unit(text: bytes, at: int) -> int | None:
@@ -198,7 +197,7 @@ def members(ext: bytes) -> list[JsonMember] | None:
 
 
 def is_json(text: bytes) -> bool:
-    """Return whether a server takes this as JSON: that of most messages is a flat object, and is not taken apart."""
+    """Return whether a server accepts this as JSON; the flat objects of most messages are not parsed."""
     if _FLAT_OBJECT.fullmatch(text) is not None:
         return True
     try:
@@ -209,7 +208,7 @@ def is_json(text: bytes) -> bool:
 
 
 class _Reader:
-    """Goes over JSON text without recursion."""
+    """Reads JSON text without recursion."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -268,7 +267,7 @@ class _Reader:
         return byte
 
     def _string(self) -> bytes:
-        """Return what stands between the quotes."""
+        """Return the text between the quotes."""
         self.peek()
         found = _STRING.match(self._data, self._at)
         if found is None:
@@ -283,7 +282,7 @@ class _Reader:
         self._at = found.end()
 
     def _pass_nested(self) -> None:
-        """Pass over an object or array; its depth is bounded, and no call holds one."""
+        """Skip an object or array without recursion; its depth is limited."""
         if self._proper():
             return
         closers = bytearray()
@@ -314,14 +313,14 @@ class _Reader:
                 return
 
     def _proper(self) -> bool:
-        """Pass over an object or array that is proper JSON, of any text, and not too deep; False leaves it.
+        """Skip an object or array if it is valid JSON and not too deep; return False otherwise.
 
-        After the first one that is not, all others are read by parts: an error of the decoder counts the lines before
-        it, which took 0.4 s for 8,000 values.
+        After the first invalid one, all others are read by parts: an error of the decoder counts the lines before it,
+        which took 0.4 s for 8,000 values.
         """
         if self._is_improper:
             return False
-        # one byte is one character, so that places are the same; all that means something in JSON is ASCII
+        # one byte becomes one character, so positions stay the same; all of JSON's syntax is ASCII
         if self._text is None:
             self._text = self._data.decode("latin-1")
         try:

@@ -1,4 +1,4 @@
-"""Reading sockets whose next bytes are known, in plain Python: what the kernel of the same name is held against."""
+"""Reading sockets whose next bytes are known, in plain Python: the reference for the kernel of the same name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def receive_publications(
     others: Table,
     now_us: int,
 ) -> tuple[int, int, int, int, int]:
-    """Read each lent socket that is ready, once, and keep single publications of its line apart from all else.
+    """Read each ready lent socket once, and separate single publications with its line from all other input.
 
     ``rows``, ``others`` and ``scratch`` are as ``lent_layout`` has them; ``lines`` has room of LINE_BYTES_MAX for each
     line, and ``sizes`` their sizes. Whole publications lie one after the other from the front of ``scratch`` on:

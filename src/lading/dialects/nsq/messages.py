@@ -1,7 +1,7 @@
 """NSQ messages in bulk: stored bytes -> columns and located headers, and what is left of damaged chunks.
 
 The work is done by kernels or, while they are not loaded, by their readable fallbacks; exts other than a flat JSON
-object of plain values are taken apart by ``ext.py``. Header kinds are string, int64, float64, bool, and raw for null.
+object of plain values are parsed by ``ext.py``. Header kinds are string, int64, float64, bool, and raw for null.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _NOTHING: Final[Bytes] = np.empty(0, np.uint8)
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """Return the messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Return the requested messages, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes that
+    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, for bytes that
     are not a message. An ext is never refused.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
@@ -52,7 +52,7 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
     totals = np.zeros(layout.TOTALS, np.int64)
     room = max(1, min(request.max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1))
     rows = np.empty((room, layout.ROW_WORDS), np.int64)
-    # an ext has at most this many headers, and one message must always fit
+    # an ext has at most this many headers, and a single message must always fit
     headers_room = max(_HEADERS_PER_MESSAGE * room, (1 << 16) // 4 + 1) if want_headers else 0
     headers = np.empty((headers_room, layout.HEADER_WORDS), np.int64)
     limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
@@ -72,9 +72,9 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
 
 
 def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]:
-    """Return all headers in order, those of odd exts taken apart here.
+    """Return all headers in order, including those of unusual exts, which are parsed here.
 
-    Names and values of these lie in the bytes given.
+    Names and values of these are in the given bytes.
     """
     pieces: list[Longs] = []
     side = bytearray()
@@ -100,12 +100,12 @@ def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]
 
 
 def _to_stored_key(text: str) -> bytes:
-    # no text with a lone surrogate is the key of anything
+    # a text with a lone surrogate cannot be a key
     return text.encode(errors="surrogatepass")
 
 
 class _Portion:
-    """Some messages and their headers, as ``scan`` noted them."""
+    """Some messages and their headers, with the notes of ``scan``."""
 
     def __init__(
         self, kernels: Any, region: Bytes, side: Bytes, rows: Longs, headers: Longs, payload_bytes: int
@@ -129,9 +129,9 @@ class _Portion:
         return asked.locate(memory, self._count, starts, lengths, kinds)
 
     def columns(self, fields: frozenset[str]) -> dict[str, pa.Array[Any]]:
-        """Return the columns asked for."""
+        """Return the requested columns."""
         count, header_count = self._count, self._header_count
-        # in the order of layout.OFFSETS and what follows
+        # in the order of layout.OFFSETS and the next buffers
         stored: dict[str, StoredColumn] = {
             "offset": FixedColumn(count, 8),
             "timestamp": FixedColumn(count, 8),
@@ -148,7 +148,7 @@ class _Portion:
 
 
 def salvage(run: Run) -> Run:
-    """Return the messages of damaged chunks whose CRC-32C holds, in order, each in a chunk of its own.
+    """Return the messages of damaged chunks whose CRC-32C matches, in order, each in a chunk of its own.
 
     After damage, a message's offset is taken from its id; a message whose id is implausible is not kept. The work is
     bounded by sixteen times the size of a body.

@@ -61,7 +61,7 @@ SENT: Final = replace(
     values_sum_max=limits.SENT_EXT_BYTES_MAX,
     measure="lading.transports.nsq.sizes:find_oversized",
 )
-"""Facts that a sender passes to a server that stamps its own time."""
+"""Facts that survive sending to a server that sets its own time."""
 
 PROTOCOL: Final = Protocol(
     name="nsq",

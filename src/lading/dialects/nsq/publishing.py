@@ -1,4 +1,4 @@
-"""Published bytes -> stored messages, straight into the log's open chunk: PUB in runs, MPUB at once."""
+"""Published bytes -> stored messages, straight into the log's open chunk: runs of PUB, or a whole MPUB."""
 
 from __future__ import annotations
 
@@ -19,24 +19,31 @@ LENT_KERNEL_MODULE = "lading.dialects.nsq.lent_kernels"
 
 
 RUN_BYTES_MAX: Final = 256 << 10
-"""A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
+"""A run of PUB commands is stored in pieces of this size, of which a chunk holds several."""
 FALLBACK_RUN_BYTES_MAX: Final = 2 << 10
-"""The piece until the kernels are loaded: a message of a few bytes takes 20 microseconds, a hundred times as long."""
+"""The size of a piece until the kernels are loaded: a small message then takes 20 microseconds, a hundred
+times as long.
+"""
 FALLBACK_ITEMS_MAX: Final = 250
-"""An MPUB of more messages waits for the kernels while they are loaded: it is stored at once, all of it or nothing."""
+"""An MPUB of more messages waits for the kernels while they are loaded, as it is stored at once, either all
+or nothing.
+"""
 COMPILING_ITEMS_MAX: Final = 20_000
-"""The limit while kernels are compiled, which takes a minute: a publisher would rather have others wait 0.4 s. If they
-cannot be compiled, an MPUB of more messages is refused."""
+"""The limit while kernels are compiled, which takes a minute: until then others may wait 0.4 s instead of the
+publisher.
+
+If kernels cannot be compiled, an MPUB of more messages is refused.
+"""
 FALLBACK_EXT_BYTES_MAX: Final = 32 << 10
-"""An MPUB whose messages have headers waits if it is larger: plain Python reads it byte by byte."""
+"""An MPUB with headers waits for the kernels if it is larger: plain Python reads it byte by byte."""
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
-"""Maximum of bytes that a message takes in the log beyond those of its PUB command."""
+"""The most bytes that a message takes in the log beyond those of its PUB command."""
 _ITEM_BYTES_MIN: Final = 5
 """The smallest item of an MPUB: its size and one byte."""
 
 
 _OK: Final = b"\0\0\0\x06\0\0\0\0OK"
-"""The response to one publication that is not traced: nearly always the only one."""
+"""The response to an untraced publication, which nearly all are."""
 
 
 class Stored(NamedTuple):
@@ -55,19 +62,19 @@ class Stored(NamedTuple):
 
 
 def run_bytes_max() -> int:
-    """Return how much of a run of PUB commands is stored at once: one or two milliseconds of work."""
+    """Return how much of a run of PUB commands is stored together: one or two milliseconds of work."""
     return FALLBACK_RUN_BYTES_MAX if engine.get_loaded(KERNEL_MODULE) is None else RUN_BYTES_MAX
 
 
 def are_kernels_expected() -> bool:
-    """Return whether the kernels are not loaded yet, and will be."""
+    """Return whether the kernels are not loaded, but will be."""
     return engine.is_expected(KERNEL_MODULE)
 
 
 def needs_kernels(count: int, size_bytes: int, form: int | None) -> bool:
-    """Return whether an MPUB is to wait: a million messages keep the event loop for 20 s without kernels."""
+    """Return whether an MPUB has to wait for kernels: a million messages would block the event loop for 20 s."""
     if count > size_bytes // _ITEM_BYTES_MIN:
-        # it is refused by its first bytes
+        # no wait: its first bytes get it refused
         return False
     if engine.is_compiling():
         is_long = count > COMPILING_ITEMS_MAX
@@ -77,12 +84,12 @@ def needs_kernels(count: int, size_bytes: int, form: int | None) -> bool:
 
 
 def exceeds_fallback(count: int) -> bool:
-    """Return whether an MPUB has more messages than are stored at once without kernels, and none will be loaded."""
+    """Return whether an MPUB has more messages than can be stored without kernels, and kernels will not be loaded."""
     return count > COMPILING_ITEMS_MAX and engine.is_unavailable(KERNEL_MODULE)
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:
-    """Return the largest size in the log of the messages that ``size_bytes`` of PUB commands can hold."""
+    """Return the largest size in the log of messages from ``size_bytes`` of PUB commands."""
     return size_bytes + RECORD_BYTES_MIN * (size_bytes // (line_bytes + _ITEM_BYTES_MIN) + 1)
 
 
@@ -104,7 +111,7 @@ def store_pubs(
     partition: int,
     now_ns: int,
 ) -> Stored:
-    """Store as many whole PUB commands with the same line as begin at ``source[start:end]``.
+    """Store whole PUB commands with the same line from ``source[start:end]``.
 
     ``line_bytes`` counts the line with its line feed. ``target`` needs ``pubs_room`` bytes. Raises LimitExceeded if a
     message id cannot hold the partition or offset.
@@ -125,8 +132,8 @@ def store_alike(
 ) -> int:
     """Store the ``count`` whole PUB commands that fill ``source``, without headers and all with the same line.
 
-    Returns the bytes that they take at ``target[to:]``, which needs ``GROWTH_BYTES`` a command more than ``source``
-    has. Raises LimitExceeded as ``store_pubs`` does.
+    Returns their size at ``target[to:]``, which needs ``GROWTH_BYTES`` more than ``source`` for each command. Raises
+    LimitExceeded as ``store_pubs`` does.
     """
     if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
         _require_ids(partition, base_offset, count)
@@ -150,7 +157,7 @@ def store_batch(
     partition: int,
     now_ns: int,
 ) -> Stored:
-    """Store the ``count`` items of an MPUB, which fill ``source[start:end]``: all of them or, with a reason, none.
+    """Store the ``count`` items of an MPUB, which fill ``source[start:end]``: either all or, with a reason, none.
 
     ``target`` needs ``batch_room`` bytes. Raises LimitExceeded as ``store_pubs`` does.
     """
@@ -163,13 +170,14 @@ def store_batch(
 
 
 def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tuple[int, int, int, int]:
-    """Return how many of the ``count`` items of an MPUB, which begin at ``source[at:end]``, are whole, and their end.
+    """Return how many of the ``count`` items of an MPUB, which begin at ``source[at:end]``, are complete, and their
+    end.
 
-    Then the position up to which bytes are needed to judge the next, and the reason that it is refused for; BAD_ITEM:
-    it ends after ``end_max``.
+    Then the position up to which bytes are needed for the next item, and the reason for its refusal; BAD_ITEM: it ends
+    after ``end_max``.
     """
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
-    # not as a named tuple: an MPUB that comes in pieces asks for each of them
+    # not a named tuple: an MPUB that arrives in pieces needs it for each of them
     passed: tuple[int, int, int, int] = kernels.pass_items(source, at, end, end_max, count)
     return passed
 
@@ -183,7 +191,7 @@ def _require_ids(partition: int, base_offset: int, count: int) -> None:
 
 
 def rebase(body: Bytes, partition: int, base_offset: int) -> None:
-    """Give stored messages the ids of another place in the log, in place. Raises MalformedMessage if invalid."""
+    """Give stored messages the ids of another place in the log, in place. Raises MalformedMessage for invalid bytes."""
     _require_ids(partition, base_offset, body.size // RECORD_BYTES_MIN)
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     count = kernels.rebase(body, partition, base_offset)

@@ -27,7 +27,7 @@ _REQUIRED: Final = object()
 
 @lazy_dataclass(frozen=True, slots=True)
 class Part:
-    """One member of a document or parameter of a query: its names, the first of which counts first, and its form."""
+    """One member of a document or parameter of a query: its names, of which the first has precedence, and its form."""
 
     field: str
     names: tuple[str, ...]
@@ -36,14 +36,14 @@ class Part:
 
 
 Parts = Mapping[type[Any], tuple[Part, ...]]
-"""Members of bodies, or queries, by command."""
+"""Members of bodies, or parameters of queries, by command."""
 
 _CONSUMER: Final = Part("consumer", ("id", "consumer_id"), ID_TEXT, 0)
 _PARTITIONS: Final = Part("partitions_count", ("partitions_count",), U32)
 
 _POLLING_KINDS: Final = word({kind.name.lower(): kind for kind in PollingKind})
-# Java's SDK 0.6 and 0.7 says strategy_kind and strategy_value, and words such as First. A server that ignores those
-# would return the first messages for each of its polls
+# Java's SDK 0.6 and 0.7 sends strategy_kind and strategy_value, and words such as First. A server that ignores those
+# would return the first messages at each of its polls
 _KIND: Final = Form(_POLLING_KINDS.of, lambda text: _POLLING_KINDS.from_text(text[:1].lower() + text[1:]))
 READING: Final[tuple[Part, ...]] = (
     Part("kind", ("kind", "strategy_kind"), _KIND, PollingKind.OFFSET),
@@ -88,7 +88,7 @@ QUERIES: Final[Parts] = {
 def identifier(path_part: str) -> Identifier:
     """Parse the part of a path that names a stream or topic.
 
-    Decimal text that fits u32 is a number, all else a name.
+    Decimal text that fits u32 is a number, other text a name.
     """
     try:
         return int(U32.from_text(path_part))
@@ -99,9 +99,9 @@ def identifier(path_part: str) -> Identifier:
 def parse_body(
     command: type[C], body: bytes, parts: Parts = BODIES, check: Callable[[object], None] = validate, **path: Any
 ) -> C:
-    """Return the command that a path and a body make; ``parts`` are the bodies of a release, ``check`` its rules.
+    """Return the command of a path and a body; ``parts`` are the bodies of a release, ``check`` its rules.
 
-    Raises BodyError if the body is not valid, Refusal if the command breaks a rule or the release has none of the kind.
+    Raises BodyError if the body is not valid, Refusal if the command breaks a rule or the release has no such command.
     """
     if command not in parts:
         raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this release has no {command.__name__}; log in as a later one")
@@ -115,7 +115,7 @@ def parse_query(
     check: Callable[[object], None] = validate,
     **path: Any,
 ) -> C:
-    """Return the command that a path and a query make; ``parts`` are the queries of a release, ``check`` its rules.
+    """Return the command of a path and a query; ``parts`` are the queries of a release, ``check`` its rules.
 
     Raises BodyError 400 for a bad parameter, Refusal if the command breaks a rule.
     """
@@ -150,7 +150,7 @@ def read_query(parts: Sequence[Part], query: Mapping[str, str]) -> dict[str, Any
 
 
 def require_known(query: Iterable[str], names: Sequence[str]) -> None:
-    """Raise BodyError 400 for the first parameter of a query that is not one of ``names``, because it has no effect."""
+    """Raise BodyError 400 for the first parameter of a query that is not in ``names``, as it would have no effect."""
     for name in query:
         if name not in names:
             known = f"expected one of {', '.join(names)}" if names else "expected none"
@@ -158,7 +158,7 @@ def require_known(query: Iterable[str], names: Sequence[str]) -> None:
 
 
 def states_of(text: str) -> frozenset[State] | None:
-    """Return the states that the ``state`` of a poll asks for, words separated by commas; None for ``all``."""
+    """Return the states in the ``state`` of a poll, which are words separated by commas; None for ``all``."""
     if text == "all":
         return None
     words = text.split(",")
@@ -181,7 +181,7 @@ def _command(command: type[C], values: dict[str, Any], check: Callable[[object],
 
 
 def _drop_unused(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without those that are read and have no use, whose names begin with ``_``."""
+    """Return the fields without those that are read but not used, whose names begin with ``_``."""
     return {name: value for name, value in values.items() if not name.startswith("_")}
 
 
@@ -201,7 +201,7 @@ class Listed:
 
 
 Members = Sequence[tuple[str, Callable[[Any], Any] | Listed]]
-"""Members of a document, in order: each member's name, and what makes its value of the block."""
+"""Members of a document, in order: each member's name, and the function that makes its value from the block."""
 Answers = Mapping[type[Any], Members]
 
 
@@ -225,7 +225,7 @@ def _of_head(head: str, take: Callable[[Any], Any], value: Any) -> Any:
 
 
 def inside(head: str, members: Members) -> Members:
-    """Return the members of the document of the field ``head``, as if they were the block's own."""
+    """Return the members of the document of the field ``head``, as members of the block itself."""
     return [(name, partial(_of_head, head, take)) for name, take in members if not isinstance(take, Listed)]
 
 

@@ -95,7 +95,7 @@ TEXT = Form(_text_of, str)
 
 
 def word(words: dict[str, T]) -> Form:
-    """Return the Form of a word among ``words``, which gives the value that the word stands for."""
+    """Return the Form of a word among ``words``, whose value is the one that the word stands for."""
 
     def from_text(text: str) -> T:
         if text not in words:
@@ -112,7 +112,7 @@ def word(words: dict[str, T]) -> Form:
 
 
 def list_of(form: Form) -> Form:
-    """Return the Form of a list of such values; its errors name the place of the value that is wrong."""
+    """Return the Form of a list of such values; its errors name the place of the wrong value."""
 
     def of(value: Any, where: str) -> tuple[Any, ...]:
         return tuple(form.of(one, f"{where}[{at}]") for at, one in enumerate(form_of(value, where, list)))
@@ -129,7 +129,7 @@ def optional(form: Form, default: Any = None) -> Form:
 
 
 def convert_form(form: Form, change: Callable[[Any], Any]) -> Form:
-    """Return a form whose values are those of ``form`` as ``change`` converts them."""
+    """Return a form whose values are those of ``form``, converted by ``change``."""
     return Form(lambda value, where: change(form.of(value, where)), lambda text: change(form.from_text(text)))
 
 

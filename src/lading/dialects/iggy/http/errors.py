@@ -1,4 +1,4 @@
-"""HTTP responses to failed requests: Iggy's error document, or plain text if the request is not a document at all."""
+"""HTTP responses to failed requests: Iggy's error document, or plain text if the request cannot be read."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ BODY_TOO_LARGE: Final = BodyError(
 def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int, bytes]:
     """Return status and ``{"id", "code", "reason"}`` for a request that was understood and refused.
 
-    ``facts`` are what the request named, see ``classic.errors.text_of``; if they do not fill the text of the code,
-    the error's own sentence is the reason.
+    ``facts`` are the facts in the request, see ``classic.errors.text_of``; if they do not complete the text of the
+    code, the error's own sentence is the reason.
     """
     row = ERRORS[code_of(error)]
     text = text_of(row.code, facts)
@@ -56,14 +56,15 @@ def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int
 
 _MISSING: Final = frozenset({20, 100, 1009, 1010, 2010, 2011, 3007, 3021, 4000, 5000, 5003, 5006})
 _UNAUTHENTICATED: Final = frozenset({40, 47, 53, 77, 78})
-"""No login, or one that does not count any more. A wrong password (42) and an expired token (54) are 400 on every
-release's server."""
+"""The status without a valid login. A wrong password (42) and an expired token (54) are 400 on every
+release's server.
+"""
 _UNAUTHORIZED: Final = 41
 _LATER_STATUS: Final[Mapping[int, HTTPStatus]] = {
     **dict.fromkeys(_MISSING, HTTPStatus.NOT_FOUND),
     **dict.fromkeys(_UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED),
     _UNAUTHORIZED: HTTPStatus.FORBIDDEN,
-    # the disk is full or broken, no fault of the request
+    # the disk is full or broken, which is not the request's fault
     **dict.fromkeys((4006, 4010), HTTPStatus.INTERNAL_SERVER_ERROR),
 }
 """The HTTP status by code, in releases that have users; all other codes are 400 (iggy-current.md B5).

@@ -1,6 +1,6 @@
 """Messages with a header of their own as JSON: polls and sends over HTTP since 0.7 (docs/reference/protocols/iggy.md).
 
-A poll returns the same as over a connection, checksums included: its documents are made from those bytes.
+A poll returns the same as over a connection, checksums included: its documents are made from the same bytes.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def encode_framed(
     reserved: bool,
     context: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the document of a poll; ``typed`` and ``reserved`` say how headers look and how long a header is.
+    """Return the document of a poll; ``typed`` and ``reserved`` describe the form of headers and the length of a
+    message header.
 
     ``context`` is the history of the partition, for clients that read one.
     """
@@ -111,7 +112,7 @@ def _document(message: FramedMessage, typed: bool, reserved: bool) -> dict[str, 
 
 
 def _list_typed(block: memoryview) -> list[dict[str, Any]] | str:
-    """List keys and values with their kinds; bytes that are not headers, such as encrypted ones, stay as they are."""
+    """Return keys and values with their kinds; bytes that are not headers, such as encrypted ones, stay unchanged."""
     entries = []
     for place in list_headers(block, 0, len(block), TYPED):
         if place is None or place.key_kind not in _KIND_WORD or place.kind not in _KIND_WORD:

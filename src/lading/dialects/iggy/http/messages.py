@@ -39,8 +39,8 @@ class SendDocument:
 def encode_polled(batch: pa.RecordBatch, place: tuple[int, int] | None = None) -> bytes:
     """Encode the response to a poll: an array of messages, or, with ``place``, an object around it.
 
-    ``place`` is the partition and its last offset, for the releases that are sent them. ``batch`` holds what Iggy
-    classic can hold (see ``carrier``); a missing checksum is computed, a missing id is 0. Raises CorruptError if a
+    ``place`` is the partition and its last offset, for releases whose clients get them. ``batch`` has only facts that
+    Iggy classic can hold (see ``carrier``); a missing checksum is computed, a missing id is 0. Raises CorruptError if a
     header or state has a code without a word.
     """
     columns = [batch.column(name).to_pylist() for name in ("offset", "state", "id", "checksum", "headers", "payload")]
@@ -106,7 +106,7 @@ def _message(message: Any, where: str) -> Row:
     payload = _base64(member(fields, "payload", where), f"{where}.payload")
     if not payload:
         raise MalformedMessage(f"{where} has an empty payload", reason=Reason.EMPTY_PAYLOAD)
-    # clients that write a message as they poll it have the id in its header
+    # clients that send a polled message again have the id in its header
     header = fields_of(fields.get("header") or Members(), f"{where}.header")
     id_ = _id(fields.get("id", header.get("id", 0)), f"{where}.id")
     headers, listed = fields.get("headers"), fields.get("user_headers")
@@ -149,7 +149,7 @@ def _parse_header_list(entries: list[Any], where: str) -> list[dict[str, Any]]:
 
 
 def _duplicate_key_error(key: str, where: str) -> MalformedMessage:
-    # the real server keeps the last of the two; refusing loses nothing
+    # the real server keeps the last of the two; a refusal loses nothing
     sentence = f"{where} names {key!r} twice; Iggy keeps one header a key"
     return MalformedMessage(sentence, reason=Reason.INVALID_HEADER_KEY)
 
@@ -180,7 +180,7 @@ def _header(key: str, value: Any, where: str) -> dict[str, Any]:
 
 
 def _check_sizes(key: bytes, value: bytes, where: str) -> None:
-    # the real HTTP endpoint takes empty and longer ones and loses the topic at its next start (iggy.md M5)
+    # the real HTTP endpoint accepts empty and longer ones, and loses the topic at its next start (iggy.md M5)
     for size_bytes, size_max, what, reason in (
         (len(key), KEY_BYTES_MAX, "key", Reason.INVALID_HEADER_KEY),
         (len(value), VALUE_BYTES_MAX, "value", Reason.INVALID_HEADER_VALUE),

@@ -21,14 +21,14 @@ def _options_of(value: Any, where: str) -> dict[str, Option]:
 
 
 def _option(key: str, value: Any, where: str) -> Option:
-    """Return one option of a topic from its text; an unknown one stays text, and is refused by its name later."""
-    # clients of protocol 0.12 send numbers and truth values as such
+    """Return one option of a topic from its text; an unknown one stays text, and is refused by name later."""
+    # clients of protocol 0.12 send numbers and booleans as such
     text = json.dumps(value) if isinstance(value, bool | int) else form_of(value, f"{where}.{key}", str)
     return parse_option(key, text)
 
 
 def _u64_of(value: Any, where: str) -> Any:
-    # clients of protocol 0.12 send as text what other JSON readers would round
+    # clients of protocol 0.12 send numbers as text that other JSON readers would round
     try:
         return U64.from_text(value) if isinstance(value, str) else U64.of(value, where)
     except ValueError as error:
@@ -40,7 +40,7 @@ U64_OR_TEXT: Final = Form(_u64_of, U64.from_text)
 
 
 def join_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a command with all its options in one; those that are reset have no bound."""
+    """Return the fields of a command with all its options in one; options that are reset have no bound."""
     named = {key: values.pop(key, None) for key in (*_BOUNDS, _ALGORITHM)}
     given = {key: _to_option(value) for key, value in named.items() if value is not None}
     reset = {key: _to_option(UNLIMITED) for key in values.pop("reset", None) or () if key in _BOUNDS}

@@ -1,4 +1,4 @@
-"""The documents of responses, put together from the differences between releases: names, units, and first numbers."""
+"""The documents of responses, composed from the differences between releases: names, units, and first numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNLIMITED: Final = (1 << 64) - 1
 
 
 def _shift(name: str, by: int, take: Callable[[Any], int] | None = None) -> tuple[str, Callable[[Any], int]]:
-    """Return a member whose number is sent as ``by`` less than it is."""
+    """Return a member whose number is sent reduced by ``by``."""
     found = attrgetter(name) if take is None else take
     return name, lambda value: found(value) - by
 
@@ -63,8 +63,8 @@ def entity_answers(
 ) -> Answers:
     """Return the documents of streams, topics, partitions and groups.
 
-    ``size`` are the members for their bytes, ``kept`` those for the time that a topic keeps its messages, ``behind``
-    the last members of streams and topics.
+    ``size`` are the members for their bytes, ``kept`` those for a topic's retention time, ``behind`` the last members
+    of streams and topics.
     """
     ident = _shift("id", id_shift)
     stream: Members = [ident, _CREATED, *same("name"), *size, *same("messages_count", "topics_count"), *behind]
@@ -126,7 +126,7 @@ def connection_answers(group_name: str, id_shift: int = 0) -> Answers:
 
 
 def stats_answers(run_time_unit: int, behind: Members = ()) -> Answers:
-    """Return the document of the server's figures; a second of its run time is ``run_time_unit``."""
+    """Return the document of the server's statistics; ``run_time_unit`` stands for a second of its run time."""
     counts = same("streams_count", "topics_count", "partitions_count", "segments_count", "messages_count")
     return {
         r.StatsInfo: [
@@ -186,7 +186,7 @@ def user_answers(expiry: str, id_shift: int = 0, behind: Members = ()) -> Answer
 
 
 def context_document(incarnation_us: int) -> dict[str, int]:
-    """Return the history of a partition, for clients of protocol 0.12; those of 0.11 read over it."""
+    """Return the history of a partition, for clients of protocol 0.12; those of 0.11 ignore it."""
     return {"incarnation": incarnation_us, "owner_generation": 0, "metadata_op": 0}
 
 
@@ -195,7 +195,7 @@ CONTEXTS: Final[Members] = [
     ("members", lambda partition: [0]),
     ("in_sync_members", lambda partition: [0]),
 ]
-"""The last member of a partition's document since protocol 0.12: there is one node, and it has all messages."""
+"""The last member of a partition's document since protocol 0.12: the only node has all messages."""
 SERVER_ANSWERS: Final[Answers] = {
     r.ClusterInfo: [*same("name"), ("nodes", Listed("nodes"))],
     r.NodeInfo: [

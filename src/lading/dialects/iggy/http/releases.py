@@ -1,7 +1,7 @@
 """JSON over HTTP in each release of Iggy, as data (docs/reference/protocols/iggy.md#http-releases).
 
-Each release is made from the one before it: what is written here is what changed. Ids and partitions are counted from 1
-inside; a release that counts from 0 says so in what it reads and writes.
+Each release is defined by its changes from the one before. Ids and partitions are counted from 1 inside; the forms of a
+release that counts from 0 convert them.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class MessagesForm(Enum):
     LISTED = "a list"
     """A poll is the list of its messages; headers are an object by key."""
     PLACED = "a list with its partition"
-    """The list stands beside partition and current offset."""
+    """The list is next to partition and current offset."""
     HEADED = "messages with a header"
-    """Each message has a header with what the server knows of it; headers as before."""
+    """Each message has a header with the server's facts; its own headers as before."""
     TYPED = "messages with typed keys"
     """Headers are a list of keys and values, both with kinds."""
     BATCHED = "messages of batches"
-    """The same; responses to sends name the place of their messages."""
+    """As TYPED, but responses to sends give the place of their messages."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,22 +86,23 @@ class JsonRelease:
     has_users: bool = False
     """Whether clients log in, and send a token with each request."""
     has_refresh_tokens: bool = False
-    """A login gives a second token, which is for new ones alone."""
+    """Whether a login returns a second token, with which only new tokens are requested."""
     tells_created: bool = False
-    """The response to a creation describes the new object, with status 200."""
+    """Whether the response to a creation describes the new object, with status 200."""
     is_current: bool = False
-    """It is the current generation: responses to sends name the place of their messages, polls may wait, and there is a
-    cluster."""
+    """Whether it is the current generation: responses to sends give the place of their messages, polls may wait, and
+    there is a cluster.
+    """
     check: Callable[[object], None] = validate
-    """Raises Refusal for a command that breaks a rule, before anything is looked up."""
+    """Raises Refusal for a command that breaks a rule; called before anything is looked up."""
 
     @property
     def first_id(self) -> int:
-        """Number of the first stream, topic, group or user for its clients."""
+        """The number of the first stream, topic, group or user for its clients."""
         return self.release.first_id
 
     def identify(self, path_part: str) -> Identifier:
-        """Return a stream, topic, group or user as a path names it."""
+        """Return a stream, topic, group or user from its part of a path."""
         named = identifier(path_part)
         return named + 1 - self.first_id if isinstance(named, int) else named
 
@@ -115,7 +116,7 @@ _CONSUMER: Final = Part("consumer", ("consumer_id", "id"), IDENTIFIER, 1)
 
 
 def _partition(first: int) -> Part:
-    """Return the part for a partition counted from ``first``.
+    """Return the Part for a partition counted from ``first``.
 
     A missing partition means the first one, as does 0 if partitions are counted from 1.
     """
@@ -188,12 +189,12 @@ _BODIES_0_6: Final[Parts] = {
 
 
 def _unsent(field: str) -> Part:
-    """Return the part for a field that clients do not send: None."""
+    """Return the Part for a field that clients do not send, and that is None."""
     return Part(field, (), U32, None)
 
 
 _OPTIONS: Final = Part("options", ("options",), OPTIONS, {})
-# since protocol 0.12 what is left out stays as it is, a name too, and what is reset is named
+# since protocol 0.12 omitted members stay unchanged, even a name, and members to reset are named
 _NEW_NAME: Final = Part("name", ("name",), optional(TEXT), None)
 _TOPIC_OPTIONS: Final = (
     Part("compression_algorithm", ("compression_algorithm",), optional(TEXT), None),
@@ -246,7 +247,7 @@ _0_2: Final = replace(
     _0_1,
     name="0.2",
     release=BY_NAME["0.2"],
-    # topics have a size, streams and partitions still size_bytes; its clients read over what they do not know
+    # topics have size, streams and partitions still size_bytes; clients ignore members that they do not know
     answers={**_0_1.answers, **_EITHER_SIZE},
 )
 _0_4: Final = replace(
@@ -313,7 +314,7 @@ _0_11: Final = replace(
     },
     messages=MessagesForm.BATCHED,
     is_current=True,
-    # values are checked by the code that uses them
+    # the code that uses the values checks them
     check=lambda command: None,
 )
 
@@ -342,14 +343,14 @@ JSON_RELEASES: Final[Mapping[str, JsonRelease]] = {
 SILENT: Final = replace(_0_4, name="0.1 or 0.4", answers={**_0_4.answers, **_EITHER_SIZE})
 """Release of a login without a version.
 
-All up to 0.4 read what they know of these documents, but for the figures of the server, which are 0.4's.
+All up to 0.4 ignore unknown members of these documents, except for the server's statistics, which are those of 0.4.
 """
 BY_TOKEN: Final[Mapping[str, JsonRelease]] = {**JSON_RELEASES, SILENT.name: SILENT}
-"""All releases by the name that tokens carry, also the one that no setting names."""
+"""All releases by the name in tokens, including the one that no setting names."""
 
 
 def release_of_http_login(version: str | None, context: str = "") -> JsonRelease:
-    """Return the release of a client by what its login says; None for a login without a version, which may be empty."""
+    """Return the release of a client by its login; None for a login without a version, or with an empty one."""
     parts = (version or "").split(".")[:2]
     is_told = all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts)
     if is_told and tuple(map(int, parts)) >= _CURRENT_VERSION:
@@ -368,5 +369,5 @@ _DEFERRAL_NAMES: Final = frozenset(name for part in _DEFERRAL for name in part.n
 
 
 def take_deferral(query: dict[str, str]) -> Deferral:
-    """Take out of a poll's query for how much it may wait, and how long; BodyError 400 for a bad parameter."""
+    """Remove from a poll's query the limits of its wait, and return them. Raises BodyError 400 for a bad parameter."""
     return Deferral(**read_query(_DEFERRAL, {name: query.pop(name) for name in _DEFERRAL_NAMES & query.keys()}))

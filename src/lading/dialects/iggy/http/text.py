@@ -1,4 +1,4 @@
-"""JSON text as Rust's serde writes and takes it: UTF-8, no spaces, no NaN, repeated keys noticed."""
+"""JSON text as Rust's serde writes and reads it: UTF-8, no spaces, no NaN, repeated keys noticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _members(pairs: list[tuple[str, Any]]) -> Members:
     members = Members(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()
-        # a set: a search of the keys before each took a stranger's body of two megabytes for minutes
+        # a set: searching the earlier keys for each key took minutes for a stranger's body of two megabytes
         members.repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
     return members
 

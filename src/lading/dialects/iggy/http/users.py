@@ -33,7 +33,7 @@ def _read_flags(fields: Members, names: Sequence[str], where: str) -> Flags:
 
 
 def _by_id(value: Any, where: str) -> dict[int, Members]:
-    """Return the members of an object whose names are ids, by id; none for null."""
+    """Return the members of an object whose names are ids, by id; nothing for null."""
     if value is None:
         return {}
     found = {}
@@ -60,7 +60,7 @@ def _permissions_of(value: Any, where: str) -> Permissions:
 
 
 def permissions_document(permissions: Permissions | None) -> dict[str, Any] | None:
-    """Return the document of permissions, or None for none."""
+    """Return the document of permissions, or None without permissions."""
     if permissions is None:
         return None
     streams = {
