@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -178,3 +179,73 @@ def test_each_version_is_read_while_the_registry_is_wrong_between_them(
     rows: Any = table(tmp_path / "good").sort_by("offset").select(["number", "amount", "note", "city"])
     assert rows.to_pylist() == good
     assert [(row["message"], row["reason"]) for row in Quarantine(PipelineSettings.load(file)).rows()] == bad
+
+
+PROTOBUF = 'syntax = "proto3"; message Order { %s }'
+ONE_AND_A_HALF = b"\x11" + struct.pack("<d", 1.5)
+CHANGES: list[tuple[str, str, bytes, dict[str, Any] | str]] = [
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; double amount = 2;", b"\0\x08\x01" + ONE_AND_A_HALF,
+     {"number": 1, "amount": 1.5, "note": None}),
+    # a field more, which this message has, and the next one has not: proto3 has no absent texts
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; double amount = 2; string note = 3;",
+     b"\0\x08\x02" + ONE_AND_A_HALF + b"\x1a\x01n", {"number": 2, "amount": 1.5, "note": "n"}),
+    ("PROTOBUF", PROTOBUF % "string note = 3; double amount = 2; int64 id = 1;", b"\0\x08\x03" + ONE_AND_A_HALF,
+     {"number": 3, "amount": 1.5, "note": ""}),
+    # narrower types, of another wire type, and one that says whether it is there
+    ("PROTOBUF", PROTOBUF % "int32 id = 1; float amount = 2; optional string note = 3;",
+     b"\0\x08\x04\x15" + struct.pack("<f", 0.5), {"number": 4, "amount": 0.5, "note": None}),
+    # a number that became a text, within a oneof, whose other field is there
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; oneof more { string amount = 2; string note = 3; }",
+     b"\0\x08\x05\x12\x012\x1a\x01m", {"number": 5, "amount": None, "note": "m"}),
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; string amount = 2;", b"\0\x08\x06\x12\x046.25",
+     {"number": 6, "amount": 6.25, "note": None}),
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; string amount = 2;", b"\0\x08\x07\x12\x03six", "payload_value"),
+    # a field that is required has another name now; then the number of another message
+    ("PROTOBUF", PROTOBUF % "int64 order_id = 1; double amount = 2;", b"\0\x08\x08" + ONE_AND_A_HALF, "payload_value"),
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; double amount = 2;", b"\x02\x08\x08\x09", "schema_mismatch"),
+    # other formats, and back
+    ("AVRO", FIELDS % f"{AMOUNT},{ID}", struct.pack("<d", 10.5) + b"\x14",
+     {"number": 10, "amount": 10.5, "note": None}),
+    ("JSON", '{"type":"object","properties":{"id":{"type":"integer"}}}', b'{"note": "j", "id": 11}',
+     {"number": 11, "amount": None, "note": "j"}),
+    ("JSON", '{"type":"object","properties":{"id":{"type":"string"}}}', b'{"id": "12", "amount": "1e1"}',
+     {"number": 12, "amount": 10.0, "note": None}),
+    ("JSON", '{"type":"object","title":"Order"}', b'{"id": 13', "payload_malformed"),
+    ("PROTOBUF", PROTOBUF % "int64 id = 1; double amount = 2; string note = 3; bool more = 4;",
+     b"\0\x08\x0e\x20\x01", {"number": 14, "amount": 0.0, "note": ""}),
+]  # fmt: skip
+"""Format and schema of a writer, what it writes after the schema's id, and the row or the reason why there is none.
+
+Rows are those of the formats' specifications: proto3's defaults, fields by numbers, a oneof's last field.
+"""
+
+
+def test_formats_and_fields_that_change_between_runs(served: testing.BrokerProcess, tmp_path: Path) -> None:
+    """The same contract reads each message by the schema that it names, whatever came before it."""
+    url = f"http://{served.endpoints['schema_registry']}"
+    registry, file = RegistryClient(RegistryAddress(url)), tmp_path / "orders.toml"
+    text = CONTRACT.replace('"evolving"', '"changing"').replace(
+        'format = "avro"\nschema = "reader.avsc"', 'format = "schema"'
+    )
+    text = text.replace('city = "string from payload"\n', "")
+    file.write_text(text.format(url=served.url, registry=url))
+    good, bad = [], []
+    with Producer(served.url) as producer:
+        for number, (kind, schema, payload, outcome) in enumerate(CHANGES):
+            schema_id = registry.register(f"changing-{number}", kind, schema)
+            producer.send("changing", b"\0" + schema_id.to_bytes(4, "big") + payload, partition=0)
+            producer.flush()
+            counts = Driver(file).run()
+            assert (counts["read"], counts["good"]) == (1, isinstance(outcome, dict)), (number, counts)
+            if isinstance(outcome, dict):
+                good.append(outcome)
+            else:
+                bad.append((f"changing/0/{number}", outcome))
+    # and all of them in one batch
+    again = tmp_path / "again.toml"
+    again.write_text(file.read_text().replace("./good", "./good-again").replace('"cache"', '"cache-again"'))
+    assert Driver(again).run()["read"] == len(CHANGES)
+    for directory, settings in (("good", file), ("good-again", again)):
+        rows: Any = table(tmp_path / directory).sort_by("offset").select(["number", "amount", "note"])
+        assert rows.to_pylist() == good
+        assert [(row["message"], row["reason"]) for row in Quarantine(PipelineSettings.load(settings)).rows()] == bad
