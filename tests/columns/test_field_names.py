@@ -92,3 +92,9 @@ def test_a_long_list_of_names_is_cut_and_none_at_all_is_said() -> None:
     names = [f"h{number}" for number in range(NAMES_SHOWN_MAX + 3)]
     assert unseen_sentence("x", names, "them").endswith(" and 3 more")
     assert unseen_sentence("x", [], "them") == "none of them has a header 'x'; no header was seen at all"
+
+
+def test_a_long_name_among_those_seen_is_cut() -> None:
+    """Kafka's clients may name a header with 30,000 characters, which filled the screen for each unknown column."""
+    sentence = unseen_sentence("nope", ["a", "x" * 30_000], "the messages")
+    assert "headers seen are 'a', 'xxx" in sentence and len(sentence) < 300

@@ -92,6 +92,25 @@ def test_made_up_keys_do_not_fill_the_memory() -> None:
     assert table.other_occurrences == 10
 
 
+def test_one_message_of_many_keys_hides_no_others() -> None:
+    """A client that sent 3,000 headers on one message took the places of all keys that came after it."""
+    many = [(f"key{at}", "x") for at in range(KEYS_MAX * 3)]
+    table = HeaderStatistics(wanted=["late"])
+    table.add(batch([("early", "1")], many, [("usual", "1")], [("usual", "2"), ("key7", "y")]))
+    assert [table.keys[key].messages for key in ("early", "usual", "key7")] == [1, 2, 2]
+    table.add(batch([("new", "1")], [("new", "1"), ("key7", "z")], [("once", "1"), ("late", "1")]))
+    assert [table.keys[key].messages for key in ("usual", "key7", "new", "late")] == [2, 3, 2, 1]
+    assert "once" not in table.keys and len(table.keys) == KEYS_MAX
+    counted = sum(one.occurrences for one in table.keys.values()) + table.other_occurrences
+    assert counted == 1 + len(many) + 1 + 2 + 1 + 2 + 2
+    merged = HeaderStatistics()
+    merged.add(batch(many))
+    merged.merge(table)
+    assert [merged.keys[key].messages for key in ("usual", "key7", "new")] == [2, 4, 2]
+    assert len(merged.keys) == KEYS_MAX
+    assert sum(one.occurrences for one in merged.keys.values()) + merged.other_occurrences == counted + len(many)
+
+
 def test_distinct_counts_are_exact_when_few_and_near_when_many() -> None:
     few, many, half = DistinctCount(), DistinctCount(), DistinctCount()
     few.add(b"%d" % (at % 1000) for at in range(3000))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,7 +181,7 @@ def _absent(
 
     if not keys or is_queue(from_):
         return
-    seen = header_statistics(from_, topic, states=states, limit=LOOKED_AT)
+    seen = header_statistics(from_, topic, states=states, limit=LOOKED_AT, wanted=keys)
     if seen.messages:
         names = topic if isinstance(topic, str) else ", ".join(topic)
         among = f"the first {LOOKED_AT:,} messages" if seen.messages >= LOOKED_AT else "the messages"
@@ -205,7 +205,7 @@ def absent_contract(settings: PipelineSettings) -> Iterator[str]:
     keys -= {column.header for column in declared if column.required}
     if not keys:
         return
-    seen = HeaderStatistics()
+    seen = HeaderStatistics(wanted=keys)
     for source in settings.document.source:
         url = settings.url(source.from_)
         try:
@@ -213,7 +213,9 @@ def absent_contract(settings: PipelineSettings) -> Iterator[str]:
                 return
             options = settings.transport(source)
             topics = find_topics(url, source.selection, options)
-            seen.merge(header_statistics(url, topics, states=source.states, limit=LOOKED_AT, transport=options))
+            seen.merge(
+                header_statistics(url, topics, states=source.states, limit=LOOKED_AT, wanted=keys, transport=options)
+            )
         except LadingError:
             return
     if seen.messages:
@@ -237,26 +239,27 @@ def find_topics(from_: str, selection: TopicSelection, options: Mapping[str, Any
 
 def header_statistics(
     from_: str, topic: str | Sequence[str], *, where: str | None = None, states: States = "available",
-    limit: int | None = None,
+    limit: int | None = None, wanted: Collection[str] = (),
     on_rows: Callable[[int], None] = lambda rows: None, transport: Mapping[str, Any] | None = None,
 ) -> HeaderStatistics:  # fmt: skip
     """Return the header statistics of the messages of a topic, or of the first topics of several.
 
-    ``on_rows`` is called with the number of further messages read. ``transport`` holds options of the connection.
+    ``wanted`` keys are counted however many others there are. ``on_rows`` is called with the number of further messages
+    read. ``transport`` holds options of the connection.
     """
     from ..client.consumer import Consumer
     from ..columns.statistics import HeaderStatistics
 
-    statistics = HeaderStatistics()
+    statistics = HeaderStatistics(wanted)
     # a damaged payload does not hide the headers
     options: Any = {"where": where, "states": states, "start": "earliest", "timeout_s": 0, "verify_checksum": False}
     with Consumer(
         from_, topic if isinstance(topic, str) else topic[:TOPICS_LOOKED_AT], **options, **(transport or {})
     ) as consumer:
         for batch in consumer.batches():
-            wanted = batch if limit is None else batch.slice(0, limit - statistics.messages)
-            statistics.add(wanted)
-            on_rows(wanted.num_rows)
+            looked_at = batch if limit is None else batch.slice(0, limit - statistics.messages)
+            statistics.add(looked_at)
+            on_rows(looked_at.num_rows)
             if limit is not None and statistics.messages >= limit:
                 break
     return statistics

@@ -13,6 +13,7 @@ from .field_names import field_meant
 BYTES: Final = ("key", "payload")
 """Message fields that are bytes, and may be JSON."""
 NAMES_SHOWN_MAX: Final = 20
+NAME_CHARACTERS_MAX: Final = 60
 _ABSENT: Final = -1
 
 
@@ -86,7 +87,12 @@ def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quot
     hint = f" (did you mean the field {field!r}?)" if field is not None else ""
     if names is None:
         return f"none of {among} has a header {key!r}{hint}"
-    shown = ", ".join(map(repr, list(names)[:NAMES_SHOWN_MAX]))
+    shown = ", ".join(_show(name) for name in list(names)[:NAMES_SHOWN_MAX])
     more = f" and {len(names) - NAMES_SHOWN_MAX:,} more" if len(names) > NAMES_SHOWN_MAX else ""
     seen = f"the headers seen are {shown}{more}" if names else "no header was seen at all"
     return f"none of {among} has a header {key!r}{hint or did_you_mean(key, names)}; {seen}"
+
+
+def _show(name: str) -> str:
+    """Return a name as people read it: whole, unless it is long."""
+    return repr(name) if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]!r}…"

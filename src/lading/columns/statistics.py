@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -106,11 +106,14 @@ class KeyStatistics:
 class HeaderStatistics:
     """The header table over any number of batches; ``messages`` counts them, ``keys`` is in order of appearance."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Collection[str] = ()) -> None:
+        """``wanted`` are keys that are counted however many others there are."""
         self.messages = 0
         self.keys: dict[str, KeyStatistics] = {}
         self.other_occurrences = 0
-        """Headers whose key came after the first KEYS_MAX."""
+        """Headers of keys that have no place among KEYS_MAX. Keys of one message make room for those of several, so
+        that one message with thousands of headers hides no others."""
+        self._wanted = frozenset(wanted)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the headers of a batch that has a ``headers`` column."""
@@ -122,9 +125,10 @@ class HeaderStatistics:
         order = np.argsort(codes, kind="stable")
         names: list[str] = encoded.dictionary.to_pylist()
         ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
-        for code, name in enumerate(names):
-            held = order[ends[code] : ends[code + 1]]
-            if name in self.keys or len(self.keys) < KEYS_MAX:
+        held_by = [order[ends[code] : ends[code + 1]] for code in range(len(names))]
+        admitted = self._admit(names, lambda code: len(np.unique(parents[held_by[code]])))
+        for name, held in zip(names, held_by, strict=True):
+            if name in admitted:
                 of_key = self.keys.setdefault(name, KeyStatistics(name))
                 _count(of_key, entries, held, parents[held])
             else:
@@ -134,11 +138,37 @@ class HeaderStatistics:
         """Add the counts of ``other``."""
         self.messages += other.messages
         self.other_occurrences += other.other_occurrences
-        for name, statistics in other.keys.items():
-            if name in self.keys or len(self.keys) < KEYS_MAX:
-                self.keys.setdefault(name, KeyStatistics(name)).merge(statistics)
+        added = list(other.keys.values())
+        admitted = self._admit([one.key for one in added], lambda index: added[index].messages)
+        for statistics in added:
+            if statistics.key in admitted:
+                self.keys.setdefault(statistics.key, KeyStatistics(statistics.key)).merge(statistics)
             else:
                 self.other_occurrences += statistics.occurrences
+
+    def _admit(self, names: Sequence[str], count_messages: Callable[[int], int]) -> set[str]:
+        """Return which of ``names`` are counted: those that are already, and new ones as far as there is room.
+
+        ``count_messages`` returns in how many messages the name of an index is.
+        """
+        new = [index for index, name in enumerate(names) if name not in self.keys]
+        if len(new) <= KEYS_MAX - len(self.keys):
+            return set(names)
+        messages = {index: count_messages(index) for index in new}
+        wanted = {names[index] for index in new} & self._wanted
+        usual_count = sum(messages[index] > 1 for index in new if names[index] not in wanted)
+        # a key of these messages too keeps its place, and what was counted of it
+        here = set(names)
+        once = [
+            name for name, of_key in self.keys.items()
+            if of_key.messages == 1 and name not in self._wanted and name not in here
+        ]  # fmt: skip
+        lacking = max(usual_count + len(wanted) + len(self.keys) - KEYS_MAX, 0)
+        for name in once[max(len(once) - lacking, 0) :]:
+            self.other_occurrences += self.keys.pop(name).occurrences
+        others = sorted((index for index in new if names[index] not in wanted), key=lambda index: -messages[index])
+        room = max(KEYS_MAX - len(self.keys) - len(wanted), 0)
+        return wanted | {name for name in names if name in self.keys} | {names[index] for index in others[:room]}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a JSON-ready row per key, the most frequent first; ``share`` is the percentage of messages with it.

@@ -128,7 +128,7 @@ def headers_section(
         line = f"{toml_key(name)} = {value}"
         lines.append(f"{line:<{COMMENT_AT - 1}} # {_comment(row)}")
     if statistics.other_occurrences:
-        lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only the first 1,000 are listed")
+        lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only 1,000 are listed")
     if members is not None and has_members:
         lines += _payload_lines(members, taken)
     return "\n".join(lines) + "\n"
