@@ -22,8 +22,12 @@ from .compressed import DEFLATE_LEVEL, ClientCompression, CompressedStream
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 1 << 18
+COMPRESSED_RECEIVE_BYTES: Final = 1 << 14
+"""The same for a compressed connection: deflate makes up to a thousand times as many of them."""
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
+MESSAGES_BYTES_MAX: Final = 512 << 20
+"""Size of messages that may arrive before the response to a command."""
 READY_MAX: Final = 2_500
 """The limit assumed for an nsqd that does not report one: nsqd's default."""
 NAME_NSQD: Final = (
@@ -79,7 +83,7 @@ class NsqRefusal(RemoteError):
 class NsqConnection:
     """It connects and greets when created. If it breaks, it raises Unreachable, and keeps that in ``broken``.
 
-    It does not wait for messages by itself: ``pump`` moves received frames into ``messages`` and ``answers``.
+    It does not wait for messages by itself: ``pump`` receives frames, ``take_messages`` returns those with messages.
     """
 
     def __init__(
@@ -99,7 +103,8 @@ class NsqConnection:
         server that requires one.
         """
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.messages: deque[bytes] = deque()
+        self._messages: list[bytes] = []
+        self._messages_bytes = 0
         self.errors: list[str] = []
         """Errors that belong to no request, such as for a FIN that came too late."""
         self.broken = False
@@ -232,10 +237,22 @@ class NsqConnection:
             if self.errors:
                 raise NsqRefusal(self.place, self.errors.pop(0))
             self.pump(left_s, awaiting=True)
+            if self._messages_bytes > MESSAGES_BYTES_MAX:
+                raise self._broken(ConnectionError("it sends messages that it was not asked for, and no response"))
         kind, answer = self._answers.popleft()
         if kind == ERROR:
             raise NsqRefusal(self.place, answer.decode(errors="replace"))
         return answer
+
+    def take_messages(self) -> list[bytes]:
+        """Return the messages that have arrived since the last call."""
+        messages, self._messages, self._messages_bytes = self._messages, [], 0
+        return messages
+
+    def drop_responses(self) -> None:
+        """Drop responses and errors that no command waits for."""
+        self.errors.clear()
+        self._answers.clear()
 
     def pump(self, wait_s: float = 0.0, *, awaiting: bool = False) -> None:
         """Receive frames, after a wait of up to ``wait_s``; ``awaiting``: a command waits for its response.
@@ -253,19 +270,29 @@ class NsqConnection:
         if not data:
             said = f", after it said: {self.errors[-1].strip()}" if self.errors else ""
             raise self._broken(ConnectionError(f"it closed the connection{said}"))
-        self._buffer += data if self._stream is None else self._stream.decompress(data)
-        self._take(awaiting)
+        try:
+            self._buffer += data if self._stream is None else self._stream.decompress(data)
+            self._take(awaiting)
+        except MalformedMessage as failure:
+            self.close()
+            raise MalformedMessage(f"nsqd at {self.place} sent what is not NSQ's: {failure}") from None
 
     def _receive(self) -> bytes | None:
         """Return received bytes, nothing at the end; None if only TLS itself sent something."""
+        bytes_max = RECEIVE_BYTES if self._stream is None else COMPRESSED_RECEIVE_BYTES
         if not isinstance(self._socket, ssl.SSLSocket):
-            return self._socket.recv(RECEIVE_BYTES)
+            return self._socket.recv(bytes_max)
         # read everything: select does not report bytes that TLS has decrypted already
         self._socket.settimeout(0)
         parts: list[bytes] = []
+        received_bytes = 0
         try:
-            while part := self._socket.recv(RECEIVE_BYTES):
+            while part := self._socket.recv(bytes_max):
                 parts.append(part)
+                received_bytes += len(part)
+                # a server that sends as fast as this reads never lets it wait
+                if received_bytes >= bytes_max and not self._socket.pending():
+                    break
         except ssl.SSLWantReadError:
             return b"".join(parts) or None
         finally:
@@ -279,7 +306,8 @@ class NsqConnection:
             at = frame.end
             data = bytes(frame.data)
             if frame.kind == MESSAGE:
-                self.messages.append(data)
+                self._messages.append(data)
+                self._messages_bytes += len(data)
             elif frame.kind == RESPONSE and data == HEARTBEAT:
                 beats += 1
             elif frame.kind == ERROR and not awaiting:

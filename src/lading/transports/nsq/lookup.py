@@ -20,6 +20,8 @@ _OTHER_PAGES: Final = (404, 405, 426)
 """Statuses of ``/info`` that neither nsqd nor nsqlookupd returns."""
 RESPONSE_BYTES_MAX: Final = 64 << 20
 """Size limit of a response: more than an nsqlookupd sends about half a million topics."""
+NODES_MAX: Final = 1_000
+"""Each node that a lookup names is connected to, one after the other."""
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
 
 
@@ -88,7 +90,13 @@ class Discovery:
             meta = found.get("meta") or {}
             nodes = {_node(one, self._host): None for one in found.get("producers") or ()}
             nodes |= {_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
-            return LookupResult(list(nodes), meta.get("extend_support"))
+            result = LookupResult(list(nodes), meta.get("extend_support"))
+        if len(result.nodes) > NODES_MAX:
+            raise CorruptError(
+                f"the server at {self._host}:{self._port} names {len(result.nodes)} nodes of topic {topic!r}, more "
+                f"than {NODES_MAX}; {NAME_NSQD}"
+            )
+        return result
 
     def all(self) -> list[NsqdAddress]:
         """Return every node that is up."""

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("lading.client")
 LOOK_S: Final = 60.0
 """Nodes are looked up again after this long, give or take a quarter."""
+UNFINISHED_BYTES_MAX: Final = 512 << 20
+"""Size of unfinished messages from which on no more are read: a server that is asked for 2,500 messages does not know
+how much memory there is for them, and a hostile one sends more than it is asked for."""
+BEAT_S: Final = 10.0
+"""How often servers get a sign of life while nothing of theirs is read."""
 PAUSE_S: Final = 0.2
 PAUSE_S_MAX: Final = 10.0
 CODE: Final = 5
@@ -81,6 +86,22 @@ class _Window:
 
     first: int = 0
     messages: deque[Received] = field(default_factory=deque)
+    size_bytes: int = 0
+    requeued_count: int = 0
+    """How many of them were given back, so that they are not in flight any more."""
+
+    def append(self, message: Received) -> None:
+        """Add the next message."""
+        self.messages.append(message)
+        self.size_bytes += len(message.stored)
+
+    def pop_first(self) -> Received:
+        """Remove the first message, which is finished, and return it."""
+        message = self.messages.popleft()
+        self.first += 1
+        self.size_bytes -= len(message.stored)
+        self.requeued_count -= message.is_requeued
+        return message
 
 
 class NsqQueue:
@@ -112,7 +133,7 @@ class NsqQueue:
         self._connect_to = connect
         self._nodes: dict[NsqdAddress, _Subscribed] = {}
         self._window = _Window()
-        self._look_at = 0.0
+        self._look_at = self._beat_at = 0.0
         self._stopped = False
         self._closed = False
         self._joined = False
@@ -127,8 +148,9 @@ class NsqQueue:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether more messages wait to be finished than half of those that servers may have in flight."""
-        return 2 * len(self._window.messages) >= self._in_flight
+        """Whether half of the messages that may be in flight, or of the memory for them, are unfinished."""
+        window = self._window
+        return 2 * len(window.messages) >= self._in_flight or 2 * window.size_bytes >= UNFINISHED_BYTES_MAX
 
     def heartbeat(self) -> bool:
         """Answer the servers; the assignment never changes."""
@@ -207,8 +229,7 @@ class NsqQueue:
         bursts: dict[NsqConnection, list[bytes]] = {}
         window = self._window
         while window.first < offset and window.messages:
-            done = window.messages.popleft()
-            window.first += 1
+            done = window.pop_first()
             if done.is_requeued:
                 continue
             bursts.setdefault(done.connection, []).append(write("FIN", message_id=done.message_id))
@@ -224,6 +245,7 @@ class NsqQueue:
         message = self._find_in_flight(offset)
         self._command(message, write("REQ", delay_ms, message_id=message.message_id))
         message.is_requeued = True
+        self._window.requeued_count += 1
 
     def touch(self, offset: int) -> None:
         """Begin a message's time-out anew (TOUCH)."""
@@ -254,6 +276,9 @@ class NsqQueue:
         if not connected:
             time.sleep(min(wait_s, PAUSE_S))
             return
+        if self._is_overfull(len(connected)):
+            self._beat(connected)
+            return
         readable = select.select(connected, [], [], wait_s)[0]
         for connection in readable:
             try:
@@ -261,12 +286,34 @@ class NsqQueue:
             except (Unreachable, MalformedMessage) as error:
                 self._drop_connection(connection, error)
         for connection in connected:
-            connection.errors.clear()
+            connection.drop_responses()
             self._collect_messages(connection)
 
+    def _is_overfull(self, connections_count: int) -> bool:
+        """Return whether no more messages should be read before some are finished.
+
+        If a node goes away, others get its messages, and it sends them again after it is back: twice as many messages
+        as were asked for are usual then.
+        """
+        window = self._window
+        count = len(window.messages) - window.requeued_count
+        return count >= 4 * self._in_flight + connections_count or window.size_bytes >= UNFINISHED_BYTES_MAX
+
+    def _beat(self, connections: Sequence[NsqConnection]) -> None:
+        """Send signs of life, since heartbeats are not read."""
+        now = time.monotonic()
+        if now < self._beat_at:
+            return
+        self._beat_at = now + BEAT_S
+        for connection in connections:
+            try:
+                connection.send(write("NOP"))
+            except Unreachable as error:
+                self._drop_connection(connection, error)
+
     def _collect_messages(self, connection: NsqConnection) -> None:
-        while connection.messages:
-            self._window.messages.append(_parse_message(connection.messages.popleft(), connection))
+        for data in connection.take_messages():
+            self._window.append(_parse_message(data, connection))
 
     def _list_connections(self) -> list[NsqConnection]:
         return [one.connection for one in self._nodes.values() if one.connection and not one.connection.broken]
@@ -367,6 +414,8 @@ def _parse_message(data: bytes, connection: NsqConnection) -> Received:
             if len(data) < at + 2:
                 raise MalformedMessage(f"nsqd at {connection.place} sent a message that ends in its ext")
             size = int.from_bytes(data[at : at + 2], "big")
+            if len(data) < at + 2 + size:
+                raise MalformedMessage(f"nsqd at {connection.place} sent a message that ends in its ext")
             ext, at = data[at + 2 : at + 2 + size], at + 2 + size
     return Received(record(time_ns, message_id, version, ext, data[at:]), connection, message_id, attempts, time_ns)
 
