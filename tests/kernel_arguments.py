@@ -58,7 +58,8 @@ def link_checked(home: str, kernels: Sequence[CompiledKernel]) -> ModuleType:
 def parse_arguments(signature: str) -> list[_ArrayType | _NumberType]:
     """Return the types of a signature as Numba writes it, ``(Array(uint8, 1, 'C', True, aligned=True), …) -> …``."""
     found: list[_ArrayType | _NumberType] = []
-    arguments = signature.rpartition(" -> ")[0].removeprefix("(").removesuffix(")")
+    # a tuple of one ends with a comma
+    arguments = signature.rpartition(" -> ")[0].removeprefix("(").removesuffix(")").removesuffix(",")
     at = 0
     while at < len(arguments):
         match = _TYPE.match(arguments, at)

@@ -47,13 +47,17 @@ Seen = dict[int, tuple[int, bytes]]
 
 class Kernels(NamedTuple):
     receive_publications: Any
-    send_alike: Any
+    send_responses: Any
+    receive_ready: Any
 
 
 def load(name: str) -> Kernels:
     if name == "fallback":
-        return Kernels(lent_fallback.receive_publications, socket_fallback.send_alike)
-    return Kernels(engine.load(LENT).receive_publications, engine.load(SEND).send_alike)
+        return Kernels(
+            lent_fallback.receive_publications, socket_fallback.send_responses, socket_fallback.receive_ready
+        )
+    sockets = engine.load(SEND)
+    return Kernels(engine.load(LENT).receive_publications, sockets.send_responses, sockets.receive_ready)
 
 
 @pytest.fixture(params=["kernel", "fallback"])
@@ -307,6 +311,69 @@ def test_kernel_and_fallback_read_the_same(full: bool) -> None:
         print(f"{sent} inputs: the same")
 
 
+# -- reading without a protocol
+
+
+def _read(sockets: Sockets, kernels: Kernels) -> tuple[dict[int, bytes], dict[int, int], int]:
+    """Read the sockets once: bytes and states of the others by client, and the number of ready sockets."""
+    count, rest, ready = kernels.receive_ready(
+        sockets.epoll.fileno(), sockets.events, sockets.rows, sockets.scratch, sockets.files, sockets.spans,
+        sockets.others,
+    )  # fmt: skip
+    files, spans = sockets.files[:count].tolist(), sockets.spans[:count].tolist()
+    assert [start for start, _ in spans] == [0, *(end for _, end in spans)][:count]
+    read = {
+        sockets.index[file]: sockets.scratch[start:end].tobytes()
+        for file, (start, end) in zip(files, spans, strict=True)
+    }
+    others = {sockets.index[file]: state for file, _, _, state in sockets.others[:rest].tolist()}
+    assert not read.keys() & others.keys()
+    return read, others, ready
+
+
+def test_all_that_is_ready_is_read_once(kernels: Kernels, open_sockets: Any) -> None:
+    sockets = open_sockets([0] * 6)
+    long = bytes(range(256)) * (READ_BYTES_MAX // 256 + 1)
+    for client, data in zip(sockets.clients, (b"a", long, b"late", b"not lent"), strict=False):
+        client.sendall(data)
+    sockets.row(2)[lent_layout.OWED] = 5
+    sockets.row(3)[lent_layout.IS_LENT] = 0
+    sockets.clients[4].shutdown(socket.SHUT_WR)
+    read, others, ready = _read(sockets, kernels)
+    assert (read, others) == ({0: b"a", 1: long[:READ_BYTES_MAX]}, {2: BUSY, 4: ENDED})
+    assert ready == 5
+    assert _read(sockets, kernels)[0] == {1: long[READ_BYTES_MAX:]}
+    assert [sockets.ours[client].recv(100) for client in (2, 3)] == [b"late", b"not lent"]
+    # one without a row is not read
+    sockets.rows = sockets.rows[:1]
+    sockets.clients[0].sendall(b"b")
+    assert _read(sockets, kernels)[:2] == ({}, {})
+
+
+def test_a_pass_reads_a_bounded_amount(kernels: Kernels, open_sockets: Any) -> None:
+    count = 2 * PASS_BYTES_MAX // READ_BYTES_MAX
+    sockets = open_sockets([0] * count, 64)
+    for client in sockets.clients:
+        client.sendall(bytes(READ_BYTES_MAX))
+    seen: dict[int, bytes] = {}
+    for _ in range(3):
+        read, _, _ = _read(sockets, kernels)
+        assert sum(map(len, read.values())) <= PASS_BYTES_MAX + READ_BYTES_MAX
+        assert not seen.keys() & read.keys()
+        seen |= read
+    assert len(seen) == count
+
+
+@pytest.mark.parametrize("name", ["events", "rows", "scratch", "spans", "others"])
+def test_nothing_is_read_into_arrays_without_room(kernels: Kernels, open_sockets: Any, name: str) -> None:
+    sockets = open_sockets([0])
+    sockets.clients[0].sendall(b"x")
+    array = getattr(sockets, name)
+    setattr(sockets, name, np.ascontiguousarray(array[:, :-1]) if name == "rows" else array[:-1].copy())
+    assert _read(sockets, kernels) == ({}, {}, -1)
+    assert sockets.ours[0].recv(100) == b"x"
+
+
 # -- responses
 
 
@@ -314,12 +381,26 @@ def test_a_response_to_all(kernels: Kernels, open_sockets: Any) -> None:
     sockets = open_sockets([0] * 3)
     unsent = np.zeros((3, 2), np.int64)
     files = np.array([each.fileno() for each in sockets.ours])
-    assert kernels.send_alike(files[:2], np.frombuffer(b"response", np.uint8), unsent) == 0
+    assert kernels.send_responses(files[:2], np.frombuffer(b"response", np.uint8), 8, unsent) == 0
     assert [client.recv(100) for client in sockets.clients[:2]] == [b"response"] * 2
     sockets.clients[2].setblocking(False)
     with pytest.raises(BlockingIOError):
         sockets.clients[2].recv(100)
-    assert kernels.send_alike(files, np.frombuffer(b"response", np.uint8), unsent[:2]) == -1
+    assert kernels.send_responses(files, np.frombuffer(b"response", np.uint8), 8, unsent[:2]) == -1
+
+
+def test_a_response_to_each(kernels: Kernels, open_sockets: Any) -> None:
+    sockets = open_sockets([0] * 3)
+    unsent = np.zeros((3, 2), np.int64)
+    files, data = np.array([each.fileno() for each in sockets.ours]), np.frombuffer(b"one.two.3rd.", np.uint8)
+    # an array that has less than a response for each is refused before anything is sent
+    assert kernels.send_responses(files, data[:11], 4, unsent) == -1
+    assert kernels.send_responses(files, data, 4, unsent) == 0
+    assert [client.recv(100) for client in sockets.clients] == [b"one.", b"two.", b"3rd."]
+    sockets.clients[1].close()
+    assert kernels.send_responses(files, data, 4, unsent) == 1
+    assert unsent[0].tolist() == [1, 0]
+    assert sockets.clients[2].recv(100) == b"3rd."
 
 
 def test_who_does_not_read_or_is_gone_is_named(kernels: Kernels, open_sockets: Any) -> None:
@@ -334,8 +415,8 @@ def test_who_does_not_read_or_is_gone_is_named(kernels: Kernels, open_sockets: A
     data = np.frombuffer(bytes(8 << 20), np.uint8)
     sockets.clients[2].close()
     unsent = np.zeros((4, 2), np.int64)
-    assert kernels.send_alike(files[:3], data, unsent) == 3
-    assert unsent[:3, 0].tolist() == files[:3].tolist()
+    assert kernels.send_responses(files[:3], data, data.size, unsent) == 3
+    assert unsent[:3, 0].tolist() == [0, 1, 2]
     assert unsent[0, 1] == unsent[2, 1] == 0
     got = 0
     sockets.clients[1].setblocking(False)
@@ -384,7 +465,9 @@ class Faults:
         finally:
             for name in _CALLS:
                 binding.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
-        self.kernels = Kernels(loaded[LENT]["receive_publications"], loaded[SEND]["send_alike"])
+        self.kernels = Kernels(
+            loaded[LENT]["receive_publications"], loaded[SEND]["send_responses"], loaded[SEND]["receive_ready"]
+        )
 
     def _replace(self, name: str, real: Any) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -425,13 +508,28 @@ def test_a_read_that_fails(faults: Faults, open_sockets: Any, number: int) -> No
     assert sockets.look(faults.kernels)[0] == {failed: (WHOLE, pub("t", b"x"))}
 
 
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ENOMEM])
+def test_a_read_without_a_protocol_that_fails(faults: Faults, open_sockets: Any, number: int) -> None:
+    sockets = open_sockets([0, 0])
+    for client in sockets.clients:
+        client.sendall(b"x")
+    faults.scripted |= {"epoll_wait": [-errno.EINTR], "recv": [-errno.EINTR, -number]}
+    read, others, ready = _read(sockets, faults.kernels)
+    assert not any(faults.scripted.values())
+    (done,) = read
+    assert (ready, others) == (2, {} if number == errno.EAGAIN else {1 - done: ENDED})
+    assert _read(sockets, faults.kernels)[0] == {1 - done: b"x"}
+    faults.scripted["epoll_wait"] = [-errno.EBADF]
+    assert _read(sockets, faults.kernels) == ({}, {}, -errno.EBADF)
+
+
 def test_calls_that_a_signal_interrupts_are_made_again(faults: Faults, open_sockets: Any) -> None:
     sockets = open_sockets([0])
     sockets.clients[0].sendall(pub("t", b"x"))
     faults.scripted |= {"epoll_wait": [-errno.EINTR] * 2, "recv": [-errno.EINTR] * 3, "send": [-errno.EINTR] * 2}
     assert sockets.look(faults.kernels)[0] == {0: (WHOLE, pub("t", b"x"))}
     files, data = np.array([sockets.ours[0].fileno()]), np.frombuffer(b"response", np.uint8)
-    assert faults.kernels.send_alike(files, data, np.zeros((1, 2), np.int64)) == 0
+    assert faults.kernels.send_responses(files, data, data.size, np.zeros((1, 2), np.int64)) == 0
     assert sockets.clients[0].recv(100) == b"response"
     assert not any(faults.scripted.values())
 
@@ -451,6 +549,6 @@ def test_a_response_that_is_not_sent_whole(faults: Faults, open_sockets: Any, re
     files, data = np.array([each.fileno() for each in sockets.ours]), np.frombuffer(b"response", np.uint8)
     unsent = np.zeros((2, 2), np.int64)
     faults.scripted["send"] = [result]
-    assert faults.kernels.send_alike(files, data, unsent) == 1
-    assert unsent[0].tolist() == [files[0], max(result, 0)]
+    assert faults.kernels.send_responses(files, data, data.size, unsent) == 1
+    assert unsent[0].tolist() == [0, max(result, 0)]
     assert sockets.clients[1].recv(100) == b"response"

@@ -26,9 +26,9 @@ from lading.dialects.nsq import protocol as nsq_row
 from lading.dialects.nsq import publishing
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.io.fast_connection import FastConnection
+from lading.endpoints.io.lent_lines import LEND_AFTER
 from lading.endpoints.io.lent_sockets import SocketPass
 from lading.endpoints.nsq.nsqd import publication_reader
-from lading.endpoints.nsq.nsqd.publication_reader import LEND_AFTER
 from lading.endpoints.nsq.nsqd.server import NsqdServer
 from lading.endpoints.nsq.nsqd.session import NAME, NsqdSession
 from lading.kernels import engine
@@ -385,12 +385,12 @@ def test_a_client_that_reads_no_responses(tmp_path: Path) -> None:
         connection._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # type: ignore[union-attr]
         real, calls = nsqd.server._pass._send, 0  # type: ignore[union-attr]
 
-        def send(files: Any, data: Any, unsent: Any) -> int:
+        def send(files: Any, data: Any, size: int, unsent: Any) -> int:
             nonlocal calls
             calls += 1
             # three bytes of the response fit, and no more
             os.write(int(files[0]), data[:3].tobytes())
-            unsent[0] = files[0], 3
+            unsent[0] = 0, 3
             return 1
 
         nsqd.server._pass._send = send  # type: ignore[union-attr]

@@ -26,7 +26,7 @@ from lading.endpoints.kafka.fetch import answer_fetch
 from lading.endpoints.kafka.fetcher import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
-from lading.endpoints.kafka.request_context import ProduceRoute
+from lading.endpoints.kafka.request_context import ProduceHead, ProduceRoute
 from lading.endpoints.nsq.nsqd.consume import MEMORY_RETRY_US, NsqConsumer
 from lading.log.group_commit import WriteOnly
 from lading.runtime.metrics import Metrics
@@ -42,6 +42,8 @@ class HandTurnedContext:
 
     is_lost = False
     produce_head_bytes = 0
+    produced: ProduceHead | None = None
+    lend_in = 8
 
     def __init__(self, services: Services) -> None:
         self.inbox = Inbox(services.receive)

@@ -67,10 +67,10 @@ def receive(file: int, target: Bytes, at: int, size: int) -> int:
 
 
 @routine
-def send(file: int, data: Bytes, size: int) -> int:
-    """Send the first ``size`` bytes of ``data`` to a socket and return how many it has taken."""
+def send_part(file: int, data: Bytes, at: int, size: int) -> int:
+    """Send ``size`` bytes from ``data[at:]`` to a socket and return how many it has taken."""
     while True:
-        sent: int = _send(file, address(data, 0), size, _DONTWAIT | _NOSIGNAL)
+        sent: int = _send(file, address(data, at), size, _DONTWAIT | _NOSIGNAL)
         if sent >= 0:
             return sent
         error: int = _errno()

@@ -88,7 +88,7 @@ def _headers(data: Data, at: int, end: int) -> bool:
 
 
 @routine
-def _records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
+def judge_plain_records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
     lowest = TIME_MS_MAX
     highest = -TIME_MS_MAX
     if count > (end - at) // RECORD_BYTES_MIN:
@@ -137,14 +137,14 @@ def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
         return BAD_CRC, 0, 0
     if big32(data, start + ATTRIBUTES_AT - 2) & CODEC_BITS:
         return FINE, 0, 0
-    return _records(
+    return judge_plain_records(
         data, start + BATCH_HEADER_BYTES, end, big32(data, start + COUNT_AT), big64(data, start + BASE_TIME_AT)
     )
 
 
 @kernel(several(3)(BYTES, *[LONG] * 4))
 def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
-    return _records(base(region), start, end, count, base_ms)
+    return judge_plain_records(base(region), start, end, count, base_ms)
 
 
 @kernel(LONG(BYTES, *[LONG] * 3))

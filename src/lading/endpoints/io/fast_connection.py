@@ -9,13 +9,17 @@ Threads: event loop only.
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from ...kernels.arrays import Bytes as Array
 from ..base.responses import Bytes
-from ..base.session import ProtocolSession
-from .lent_sockets import SocketPass
+from ..base.services import Services
+from ..base.session import ProtocolSession, SessionFactory
+from .gate import Gate
+from .lent_sockets import LentProtocol, SocketPass
 from .tcp import Connection, TcpServer
 
 _TRIES_MAX: Final = 3
@@ -89,13 +93,13 @@ class FastConnection(Connection):
     def take_back(self, received: Array | None = None) -> None:
         """Serve the connection as any other from now on; ``received`` are bytes read from it and not handled yet."""
         self.count_lent()
-        places = self._pass.give_back(self._file)
-        self._file = -1
+        file, self._file = self._file, -1
+        places = self._pass.give_back(file)
         session, transport = self.session, self._transport
         assert transport is not None
         session.responses.change_sink(transport)
         if places is not None:
-            places.move(session.responses.slot())
+            places.move(file, session.responses.slot())
         if not transport.is_closing():
             transport.resume_reading()
         if received is not None and len(received):
@@ -159,3 +163,26 @@ class FastConnection(Connection):
     def _tick(self) -> None:
         self.count_lent()
         super()._tick()
+
+
+def can_lend(services: Services) -> bool:
+    """Return whether the sockets of this broker may be lent: the system has epoll, and the setting says so."""
+    return services.settings.fast_connections and hasattr(select, "epoll")
+
+
+class LendingServer(TcpServer):
+    """A listening socket whose connections may lend their sockets."""
+
+    def __init__(
+        self, services: Services, name: str, gate: Gate, new_session: SessionFactory, lent: LentProtocol | None
+    ) -> None:
+        super().__init__(services, name, gate, new_session)
+        self._pass = None if lent is None else SocketPass(services, name, lent, self.clock)
+        if self._pass is not None:
+            self.new_connection = partial(FastConnection, socket_pass=self._pass)
+
+    async def stop(self) -> None:
+        """Accept no more, respond to whole requests, close."""
+        await super().stop()
+        if self._pass is not None:
+            self._pass.close()

@@ -2,8 +2,8 @@
 
 Most clients wait for each response, and send the same kind of small request again. Once a session knows what the next
 ones begin with, its connection lends its socket (``fast_connection``) to the pass of its endpoint, which has an epoll
-of its own and two kernels: one reads all ready sockets and keeps whole requests of the known line apart from all else,
-the other sends the same response to all. Between them the protocol appends all requests of a line at once.
+of its own and kernels: some read all ready sockets and keep whole requests of the known line apart from all else, one
+sends the responses to all. Between them the protocol appends all requests of a line at once.
 
 Nothing else is done here. Bytes that are not exactly one known request go back with their socket to the connection,
 which receives them as if the socket had never been lent; so does a socket that has ended, and one whose client does not
@@ -42,14 +42,18 @@ from ..base.services import Services
 
 log = logging.getLogger(__name__)
 
-_SEND_KERNELS: Final = "lading.kernels.socket_kernels"
+SOCKET_KERNELS: Final = "lading.kernels.socket_kernels"
 _ROWS_MIN: Final = 256
+
+Responses = Bytes
+"""A table of bytes with a row for each response; all have one size."""
 
 
 class PendingResponse(Protocol):
-    """Requests that were begun together, and the response that each of them gets."""
+    """Requests that were begun together, and their responses."""
 
     answers: bytes
+    """The response that each of them gets, or one for each in their order; see ``LentProtocol.has_own_responses``."""
     done: bool
     slots: list[ResponsePlace]
 
@@ -73,15 +77,17 @@ class LendingConnection(Protocol):
 class PassBuffers:
     """The arrays of a pass, which its kernels fill."""
 
-    __slots__ = ("events", "files", "others", "rows", "scratch", "spans", "unsent")
+    __slots__ = ("events", "facts", "files", "others", "rows", "scratch", "spans", "unsent")
 
-    def __init__(self) -> None:
+    def __init__(self, fact_columns: int) -> None:
         self.rows: Table = np.zeros((_ROWS_MIN, ROW_COLUMNS), np.int64)
         """A row for each socket, by its file number."""
         self.events: Bytes = np.zeros(SOCKETS_MAX * EVENT_BYTES, np.uint8)
         self.scratch: Bytes = np.zeros(SCRATCH_BYTES, np.uint8)
         self.files: Longs = np.zeros(SOCKETS_MAX, np.int64)
         self.spans: Table = np.zeros((SOCKETS_MAX, 2), np.int64)
+        self.facts: Table = np.zeros((SOCKETS_MAX, fact_columns), np.int64)
+        """The facts of each request, as its protocol has them."""
         self.others: Table = np.zeros((SOCKETS_MAX, OTHER_COLUMNS), np.int64)
         self.unsent: Table = np.zeros((SOCKETS_MAX, 2), np.int64)
 
@@ -91,24 +97,50 @@ class PassBuffers:
             self.rows = np.vstack((self.rows, np.zeros_like(self.rows)))
 
 
+class LentRequests:
+    """Requests of one kind that a pass has read: their sockets, places in ``scratch`` and facts, in one order."""
+
+    __slots__ = ("_is_whole", "facts", "files", "scratch", "spans")
+
+    def __init__(self, buffers: PassBuffers, chosen: Longs | slice) -> None:
+        self.files, self.spans, self.facts = buffers.files[chosen], buffers.spans[chosen], buffers.facts[chosen]
+        self.scratch = buffers.scratch
+        self._is_whole = isinstance(chosen, slice)
+
+    def join(self) -> Bytes:
+        """Return the bytes of all requests, one after the other, of a protocol that has them so in ``scratch``."""
+        if self._is_whole:
+            return self.scratch[: self.spans[-1, 1]]
+        return np.concatenate([self.scratch[start:end] for start, end in self.spans.tolist()])
+
+
 class LentProtocol(Protocol):
     """The part of a protocol in a pass over sockets that its sessions have lent."""
+
+    fact_columns: int
+    """Columns of the facts of a request; 0 if a protocol needs none."""
+    has_own_responses: bool
+    """Whether each request has a response of its own, all of one size; else all get the same."""
 
     @property
     def is_ready(self) -> bool:
         """Whether its kernels are loaded, which asks for them."""
 
     def receive(self, epoll: int, buffers: PassBuffers, now_us: int) -> tuple[int, int, int, int, int]:
-        """Read the sockets that are ready; see ``lent_fallback.receive_publications``."""
+        """Read the sockets that are ready, and keep whole requests apart from all else.
 
-    def begin(self, line: int, source: Bytes, count: int, now_us: int) -> PendingResponse | None:
-        """Begin the ``count`` requests in ``source``; return None if they are refused, and none of them was begun."""
+        Returns how many requests there are, at the front of ``files``, ``spans`` and ``facts``, how many ``others``,
+        the bytes of the requests, their kind, -1 if they have several, and a number below 0 after a failure.
+        """
+
+    def list_kinds(self, buffers: PassBuffers, count: int) -> Longs:
+        """Return the kind of each of the first ``count`` requests: those of one kind are begun together."""
+
+    def begin(self, kind: int, requests: LentRequests, now_us: int) -> PendingResponse | None:
+        """Begin requests of one kind; return None if they are refused, and none of them was begun."""
 
     def release(self, line: int) -> None:
         """Note that a socket with this line has been taken back."""
-
-    def on_answered(self) -> None:
-        """Take note that responses were sent."""
 
 
 class LentPlaces:
@@ -118,17 +150,18 @@ class LentPlaces:
 
     def __init__(self, owner: SocketPass, files: Longs, number: int) -> None:
         self._pass, self._files, self._number = owner, files, number
-        self._moved: list[Slot] = []
+        self._moved: list[tuple[int, Slot]] = []
 
-    def move(self, slot: Slot) -> None:
-        """Fill this slot with the response too: its socket has been taken back."""
-        self._moved.append(slot)
+    def move(self, file: int, slot: Slot) -> None:
+        """Fill this slot with the response to the request of a socket that has been taken back."""
+        self._moved.append((self._files.tolist().index(file), slot))
 
     def fill(self, parts: Parts) -> None:
-        """Send the response to all of them."""
-        self._pass.fill(self._files, self._number, b"".join(parts))
-        for slot in self._moved:
-            slot.fill(parts)
+        """Send the responses to all of them."""
+        responses = self._pass.divide(b"".join(parts), len(self._files))
+        self._pass.fill(self._files, self._number, responses)
+        for index, slot in self._moved:
+            slot.fill((responses[min(index, len(responses) - 1)].tobytes(),))
 
 
 class SocketPass:
@@ -153,17 +186,17 @@ class SocketPass:
     @property
     def is_ready(self) -> bool:
         """Whether sockets can be lent; if not, what is missing is loaded."""
-        kernels = engine.get_loaded(_SEND_KERNELS)
+        kernels = engine.get_loaded(SOCKET_KERNELS)
         if kernels is None or not self._protocol.is_ready:
             return False
-        self._send = kernels.send_alike
+        self._send = kernels.send_responses
         return True
 
     def lend(self, connection: LendingConnection, file: int, line: int) -> None:
         """Serve the socket ``file`` from the next pass on: its requests begin with ``line``. Raises OSError."""
         if self._epoll is None:
             self._epoll = select.epoll()
-            self._buffers = PassBuffers()
+            self._buffers = PassBuffers(self._protocol.fact_columns)
             asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._serve)
         self._epoll.register(file, select.EPOLLIN)
         self._buffers.grow(file + 1)
@@ -213,31 +246,28 @@ class SocketPass:
                 connection.take_back()
             return
         buffers, now_us = self._buffers, self._clock()
-        taken, rest, size_bytes, line, _ = self._protocol.receive(self._epoll.fileno(), buffers, now_us)
+        taken, rest, size_bytes, kind, _ = self._protocol.receive(self._epoll.fileno(), buffers, now_us)
         if taken:
             self._received_bytes[self._labels] += size_bytes
-            files, spans = buffers.files[:taken], buffers.spans[:taken]
-            if line >= 0:
-                self._begin(line, files, spans, buffers.scratch[:size_bytes], now_us)
+            if kind >= 0:
+                self._begin(kind, LentRequests(buffers, slice(taken)), now_us)
             else:
-                self._begin_each(files, spans, now_us)
+                self._begin_each(taken, now_us)
         if rest:
             for file, start, end, _ in buffers.others[:rest].tolist():
                 self._return(file, buffers.scratch[start:end])
 
-    def _begin_each(self, files: Longs, spans: Table, now_us: int) -> None:
-        """Begin requests that have several lines, those of each line at once."""
-        buffers = self._buffers
-        lines = buffers.rows[files, LINE]
-        for line in np.unique(lines).tolist():
-            chosen = np.flatnonzero(lines == line)
-            pieces = [buffers.scratch[start:end] for start, end in spans[chosen].tolist()]
-            self._begin(line, files[chosen], spans[chosen], np.concatenate(pieces), now_us)
+    def _begin_each(self, count: int, now_us: int) -> None:
+        """Begin requests of several kinds, those of each kind at once."""
+        kinds = self._protocol.list_kinds(self._buffers, count)
+        for kind in np.unique(kinds).tolist():
+            self._begin(kind, LentRequests(self._buffers, np.flatnonzero(kinds == kind)), now_us)
 
-    def _begin(self, line: int, files: Longs, spans: Table, source: Bytes, now_us: int) -> None:
-        """Begin the requests that have this line, and respond to them now or when they are durable."""
+    def _begin(self, kind: int, requests: LentRequests, now_us: int) -> None:
+        """Begin requests of one kind, and respond to them now or when they are durable."""
+        files = requests.files
         try:
-            begun = self._protocol.begin(line, source, len(files), now_us)
+            begun = self._protocol.begin(kind, requests, now_us)
         except Exception:
             # no response would be true: disconnect them, as the loop does if a connection's own work fails
             log.exception("requests of %d lent sockets could not be begun", len(files))
@@ -245,19 +275,19 @@ class SocketPass:
                 self._connections[file].abort()
             return
         if begun is None:
-            self._return_requests(files, spans)
+            self._return_requests(requests)
         elif begun.done:
-            self._answer(files, begun.answers)
+            self._answer(files, self.divide(begun.answers, len(files)))
         else:
             self._wait(files, begun)
 
-    def _return_requests(self, files: Longs, spans: Table) -> None:
+    def _return_requests(self, requests: LentRequests) -> None:
         """Have the connections handle their requests themselves: the line no longer has the same meaning."""
-        buffers = self._buffers
+        files, spans = requests.files, requests.spans
         self._received_bytes[self._labels] -= int((spans[:, 1] - spans[:, 0]).sum())
-        buffers.rows[files, COUNT] -= 1
+        self._buffers.rows[files, COUNT] -= 1
         for file, (start, end) in zip(files.tolist(), spans.tolist(), strict=True):
-            self._return(file, buffers.scratch[start:end])
+            self._return(file, requests.scratch[start:end])
 
     def _return(self, file: int, received: Bytes) -> None:
         connection = self._connections.get(file)
@@ -282,20 +312,27 @@ class SocketPass:
                 connection.take_back()
                 connection.wait_for_disk()
 
-    def fill(self, files: Longs, number: int, response: bytes) -> None:
-        """Send the response to those of ``files`` that wait for it as group ``number``."""
+    def divide(self, answers: bytes, count: int) -> Responses:
+        """Return the responses to ``count`` requests: one row for each, or a single one that all get."""
+        return np.frombuffer(answers, np.uint8).reshape(count if self._protocol.has_own_responses else 1, -1)
+
+    def fill(self, files: Longs, number: int, responses: Responses) -> None:
+        """Send the responses to those of ``files`` that wait for them as group ``number``."""
         del self._places[number]
         rows = self._buffers.rows
-        owed = files[rows[files, OWED] == number]
+        is_owed = rows[files, OWED] == number
+        owed = files[is_owed]
         rows[owed, OWED] = 0
         if len(owed):
-            self._answer(owed, response)
+            self._answer(owed, responses[is_owed] if len(responses) > 1 else responses)
 
-    def _answer(self, files: Longs, response: bytes) -> None:
-        self._sent_bytes[self._labels] += len(response) * len(files)
-        unsent = self._buffers.unsent
-        failed = self._send(files, np.frombuffer(response, np.uint8), unsent)
+    def _answer(self, files: Longs, responses: Responses) -> None:
+        size, unsent = responses.shape[1], self._buffers.unsent
+        self._sent_bytes[self._labels] += size * len(files)
+        failed = self._send(files, responses.ravel(), size, unsent)
         if failed:
-            for file, sent_bytes in unsent[:failed].tolist():
+            last = len(responses) - 1
+            for index, sent_bytes in unsent[:failed].tolist():
                 # what comes next is the transport's: it waits until the client reads, or finds that it is gone
-                self._connections[file].take_back_with_unsent(response[sent_bytes:])
+                rest = responses[min(index, last), sent_bytes:].tobytes()
+                self._connections[int(files[index])].take_back_with_unsent(rest)

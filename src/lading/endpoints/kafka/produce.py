@@ -19,7 +19,7 @@ import struct
 from asyncio import Future
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,10 @@ from ...dialects.kafka.produce import (
     response_layout,
     with_throttle,
 )
-from ...dialects.kafka.requests import RequestHeader, parse_request_header, read_uvarint
+from ...dialects.kafka.requests import LENGTH_BYTES, RequestHeader, parse_request_header, read_uvarint
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
+from ...kernels.arrays import Table
 from ...model.errors import LadingError, MalformedMessage
 from ...runtime.turns import Turn
 from ...schemas.subjects import TOPIC
@@ -68,10 +69,10 @@ from ..base.services import now_us
 from .configs import to_time_bound_us
 from .handling import Context
 from .partition_batch import PartitionBatch, judge, judge_inline, without_traceback
-from .request_context import ProduceRoute, RequestContext
+from .request_context import ProduceHead, ProduceRoute, RequestContext
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Topic
+    from ...broker.core.topology import Partition, Topic
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,8 @@ class ProduceHandler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._broker = context.broker
-        self.routes: UserRouteCaches[tuple[int, bytes], ProduceRoute] = UserRouteCaches(context.broker.topology)
+        self.topology = context.broker.topology
+        self.routes: UserRouteCaches[ProduceHead, ProduceRoute] = UserRouteCaches(self.topology)
         """Known routes, by user, version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
         self._default_before_max_us = to_time_bound_us(context.settings.message_timestamp_before_max_ms)
@@ -122,7 +124,8 @@ class ProduceHandler:
         if at + _PARTITION.size > end:
             return None
         _, version, correlation = _HEAD.unpack_from(inbox.data, start)
-        route = connection.produce_routes.get((version, bytes(inbox.view[start + PREFIX_AT : at])))
+        head = (version, bytes(inbox.view[start + PREFIX_AT : at]))
+        route = connection.produce_routes.get(head)
         if route is None:
             return None
         if version >= FLEXIBLE:
@@ -136,6 +139,11 @@ class ProduceHandler:
             return None
         batch = self._batch(inbox.array, start, index, batch_at - start, size_bytes, route.topic, version)
         batch.transaction = route.transaction
+        facts = batch.facts
+        is_alone = start == LENGTH_BYTES and end == inbox.have
+        if is_alone and facts is not None and not facts.attributes and facts.producer_id < 0:
+            connection.produced = head
+            connection.lend_in -= 1
         return PendingProduce(connection, correlation, route.acks, route.layout, [batch])
 
     def _read(self, connection: RequestContext, start: int, end: int) -> PendingProduce:
@@ -346,6 +354,41 @@ class ProduceHandler:
         else:
             append = self._broker.producers.append(partition, _to_sequence(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count
+        return append
+
+    def append_judged(
+        self, kernels: Any, partition: Partition, source: Bytes, facts: Table, who: object
+    ) -> Append | None:
+        """Append the batches of single requests, which ``kernels`` have judged, all to one partition.
+
+        Returns None, with nothing appended, if something else is to be said of one of them, or written on it.
+        """
+        topic = partition.topic
+        settings = topic.settings
+        size_bytes, largest_bytes, count, lowest_ms, highest_ms = kernels.sum_up(facts)
+        is_compacted = settings.cleanup_policy is not None and COMPACT in settings.cleanup_policy
+        if (
+            settings.append_time
+            or settings.validate_schemas
+            or is_compacted
+            or largest_bytes > (settings.message_bytes_max or self._default_bytes_max)
+        ):
+            return None
+        before_us = settings.timestamp_before_max_us or self._default_before_max_us
+        after_us = settings.timestamp_after_max_us or self._default_after_max_us
+        if before_us < UNLIMITED or after_us < UNLIMITED:
+            clock_us = now_us()
+            if lowest_ms < (clock_us - before_us) // 1000 or highest_ms > (clock_us + after_us) // 1000:
+                return None
+        epoch = partition.log.epoch
+
+        def write(array: Bytes, at: int, base_offset: int) -> WriteResult:
+            if kernels.store_batches(source, facts, array, at, base_offset, epoch) < 0:
+                raise IndexError("batches of single requests do not fit into the chunk")
+            return WriteResult(size_bytes, count, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
+
+        append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, size_bytes, write, who)
+        self._messages_in[self._labels] += count
         return append
 
     def _require_schemas(self, batch: PartitionBatch, topic: Topic) -> None:

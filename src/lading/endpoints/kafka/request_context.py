@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+ProduceHead = tuple[int, bytes]
+"""The version of a Produce, and its bytes from the client id up to the first partition."""
+
+
 class ProduceRoute(NamedTuple):
     """The route of a request for one partition, by its head; the key is the bytes from the client id to the
     partition.
@@ -40,12 +44,16 @@ class RequestContext(Protocol):
     """Whether the connection has ended."""
     principal: Principal | None
     """The user whose rights the connection has."""
-    produce_routes: RouteCache[tuple[int, bytes], ProduceRoute]
+    produce_routes: RouteCache[ProduceHead, ProduceRoute]
     """Known routes of Produce, by version and head."""
     fetch_topics: RouteCache[tuple[bool, bytes], Topic]
     """Known topics, by whether the name is an id, and by the name."""
     produce_head_bytes: int
     """Size of the head of its last Produce, 0 before the first: the next head mostly has the same size."""
+    produced: ProduceHead | None
+    """The head of its last Produce, if that was plain and alone."""
+    lend_in: int
+    """Produce requests with known heads, each plain and alone, until the socket may be lent."""
     throttle_end_us: int
     """The end of the wait for the last quota that was used up; 0 if none was."""
     cancels: set[Any]

@@ -11,17 +11,18 @@ from ...settings.endpoints import KafkaListener
 from ..base.deadlines import Stage
 from ..base.services import Services
 from ..base.session import ConnectionHandle
+from ..io.fast_connection import LendingServer, can_lend
 from ..io.gate import Gate
-from ..io.tcp import TcpServer
 from ..io.tls import encrypt
 from .fetcher import Fetcher
 from .handling import Context
+from .lent_produces import LentProduces
 from .produce import ProduceHandler
 from .registry import handlers, list_advertised_keys
 from .session import KafkaHandlers, KafkaSession
 
 
-class KafkaServer(TcpServer):
+class KafkaServer(LendingServer):
     """The listening socket and its connections."""
 
     def __init__(self, services: Services, name: str) -> None:
@@ -33,9 +34,11 @@ class KafkaServer(TcpServer):
         # a consumer that processes its messages reads nothing more meanwhile
         timeouts_ms = {Stage.BLOCKED: (idle_timeout_ms, "connections.idle_timeout_ms")}
         gate = Gate(services, name, timeouts_ms)
-        shared = KafkaHandlers(context, ProduceHandler(context), Fetcher(context), rare, list_advertised_keys(rare))
-        self._shared = shared
-        super().__init__(services, name, gate, encrypt(services, name, settings, self._open_session))
+        producer = ProduceHandler(context)
+        lent = LentProduces(producer, name, services.metrics.requests.values) if can_lend(services) else None
+        keys = list_advertised_keys(rare)
+        self._shared = KafkaHandlers(context, producer, Fetcher(context), rare, keys, lent)
+        super().__init__(services, name, gate, encrypt(services, name, settings, self._open_session), lent)
 
     def _open_session(self, connection: ConnectionHandle) -> KafkaSession:
         return KafkaSession(self._shared, connection)

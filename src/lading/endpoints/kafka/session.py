@@ -40,6 +40,7 @@ from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from ..base.sizes import count_listed
+from ..io.lent_lines import LEND_AFTER, LEND_AFTER_MAX
 from .fetch import FRAME_BYTES_INLINE, answer_fetch, fetch_in_turns
 from .fetcher import Fetcher
 from .handling import (
@@ -53,7 +54,9 @@ from .handling import (
     Session,
     has_more_rows,
 )
+from .lent_produces import LentProduces
 from .produce import ProduceHandler
+from .request_context import ProduceHead
 
 R = TypeVar("R")
 
@@ -92,6 +95,7 @@ class KafkaHandlers:
     """Handlers by API key, for everything but Produce and Fetch."""
     advertised_keys: list[int]
     """Keys of the APIs that ApiVersions lists."""
+    lent: LentProduces | None
     session_ids: Iterator[int] = field(default_factory=partial(count, 1))
 
 
@@ -122,6 +126,9 @@ class KafkaSession(ProtocolSession):
         """The memory of requests that end with the connection."""
         self.principal: Principal | None = None
         self.produce_head_bytes = 0
+        self.produced: ProduceHead | None = None
+        self._lent = handlers.lent
+        self._lend_after = self.lend_in = LEND_AFTER
         self.throttle_end_us = 0
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
@@ -212,7 +219,21 @@ class KafkaSession(ProtocolSession):
                 log.exception("a request failed", extra=self.origin())
                 self.close_on_error("the request failed")
                 break
+        if self.lend_in <= 0 and self._lent is not None:
+            self.lend_in, self._lend_after = self._lend_after, min(2 * self._lend_after, LEND_AFTER_MAX)
+            self.connection.lend_soon(self)
         return ReceiveResult.DONE
+
+    def find_line(self) -> int | None:
+        principal, head = self.principal, self.produced
+        is_metered = principal is not None and principal.meter is not None
+        if self._lent is None or head is None or is_metered or self._must_log_in:
+            return None
+        return self._lent.add(head, self.produce_routes)
+
+    def add_lent(self, requests_count: int, heard_us: int) -> None:
+        self.requests_count += requests_count
+        self._lend_after = LEND_AFTER
 
     def refuse_memory(self) -> None:
         self.close_on_error("memory for requests is used up")

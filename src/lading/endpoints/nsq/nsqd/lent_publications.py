@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
-
-import numpy as np
+from typing import Any, Final, NamedTuple
 
 from ....dialects.nsq import publishing
 from ....kernels import engine
-from ....kernels.arrays import Bytes, Longs
-from ....kernels.lent_layout import LINE_BYTES_MAX
+from ....kernels.arrays import Longs
+from ....kernels.lent_layout import LINE
 from ....model.errors import LadingError
 from ....runtime.metrics import Labels
 from ...base.route_cache import RouteCache
-from ...io.lent_sockets import PassBuffers
+from ...io.lent_lines import LentLines
+from ...io.lent_sockets import LentRequests, PassBuffers
 from .publication import Publication
 from .publish import Publisher, PublishRoute
 
-LINES_MAX: Final = 4096
-"""At most this many different lines of lent sockets at a time; sockets with other lines are not lent."""
 _FAILURE: Final = "E_PUB_FAILED"
 
 Routes = RouteCache[bytes, PublishRoute]
-LineKey = tuple[bytes, Routes]
 
 
-class LentLine:
-    """A PUB line with its route for one user, and the number of lent sockets whose requests begin with it."""
+class LentLine(NamedTuple):
+    """The meaning of a PUB line for one user."""
 
-    __slots__ = ("key", "line_bytes", "route", "sockets_count", "version")
-
-    def __init__(self, key: LineKey, line_bytes: int) -> None:
-        self.key, self.line_bytes = key, line_bytes
-        self.sockets_count = 0
-        self.version = -1
-        """The version of the topology for which the route is valid."""
-        self.route: PublishRoute
+    route: PublishRoute
+    version: int
+    """The version of the topology for which the route is valid."""
+    line_bytes: int
 
 
 class LentPublications:
     """The lines of one endpoint's lent sockets; see ``lent_sockets.LentProtocol``."""
+
+    fact_columns = 0
+    has_own_responses = False
 
     def __init__(
         self,
@@ -56,11 +51,7 @@ class LentPublications:
         self._requests = requests
         self._answered = Publication(_FAILURE)
         self._answered.done = True
-        self._numbers: dict[LineKey, int] = {}
-        self._lines: list[LentLine | None] = []
-        self._free: list[int] = []
-        self._text: Bytes = np.zeros(0, np.uint8)
-        self._sizes: Longs = np.zeros(0, np.int64)
+        self._lines: LentLines[LentLine] = LentLines()
         self._kernel: Any = None
 
     @property
@@ -77,63 +68,36 @@ class LentPublications:
 
         The route comes from ``routes``, a user's, and is valid for ``version`` of the topology.
         """
-        key = (line, routes)
-        number = self._numbers.get(key)
-        if number is None:
-            if len(line) > LINE_BYTES_MAX or len(self._numbers) >= LINES_MAX:
-                return None
-            number = self._numbers[key] = self._add(key, line)
-        lent = self._lines[number]
-        assert lent is not None
-        lent.sockets_count += 1
-        lent.route, lent.version = route, version
-        return number
-
-    def _add(self, key: LineKey, line: bytes) -> int:
-        if not self._free:
-            begun = len(self._lines)
-            count = max(2 * begun, 64)
-            self._lines += [None] * (count - begun)
-            self._free += range(count - 1, begun - 1, -1)
-            self._text = np.concatenate((self._text, np.zeros((count - begun) * LINE_BYTES_MAX, np.uint8)))
-            self._sizes = np.concatenate((self._sizes, np.zeros(count - begun, np.int64)))
-        number = self._free.pop()
-        at = number * LINE_BYTES_MAX
-        self._lines[number] = LentLine(key, len(line))
-        self._text[at : at + len(line)] = np.frombuffer(line, np.uint8)
-        self._sizes[number] = len(line)
-        return number
+        return self._lines.add((line, routes), line, LentLine(route, version, len(line)))
 
     def release(self, line: int) -> None:
         """Note that a socket with this line has been taken back."""
-        lent = self._lines[line]
-        assert lent is not None
-        lent.sockets_count -= 1
-        if not lent.sockets_count:
-            self._lines[line] = None
-            self._sizes[line] = 0
-            del self._numbers[lent.key]
-            self._free.append(line)
+        self._lines.release(line)
 
     def receive(self, epoll: int, buffers: PassBuffers, now_us: int) -> tuple[int, int, int, int, int]:
         """Read the sockets that are ready; see ``lent_fallback.receive_publications``."""
         result: tuple[int, int, int, int, int] = self._kernel(
-            epoll, buffers.events, buffers.rows, self._text, self._sizes, buffers.scratch, buffers.files,
+            epoll, buffers.events, buffers.rows, self._lines.text, self._lines.sizes, buffers.scratch, buffers.files,
             buffers.spans, buffers.others, now_us,
         )  # fmt: skip
         return result
 
-    def begin(self, line: int, source: Bytes, count: int, now_us: int) -> Publication | None:
-        """Publish the ``count`` commands in ``source``, all with this line; return None if that is refused.
+    def list_kinds(self, buffers: PassBuffers, count: int) -> Longs:
+        """Return the lines of the first ``count`` requests."""
+        lines: Longs = buffers.rows[buffers.files[:count], LINE]
+        return lines
+
+    def begin(self, kind: int, requests: LentRequests, now_us: int) -> Publication | None:
+        """Publish commands that all have the line ``kind``; return None if that is refused.
 
         Nothing is appended then: each client's own session gets its command, and sends the refusal.
         """
-        lent = self._lines[line]
+        lent, count = self._lines.find(kind), len(requests.files)
         # since then the topic may have been deleted, or created again under that name, or the right to publish revoked
         if lent is None or lent.version != self._topology.version:
             return None
         try:
-            append = self._publisher.publish_alike(lent.route, source, count, lent.line_bytes, self, now_us)
+            append = self._publisher.publish_alike(lent.route, requests.join(), count, lent.line_bytes, self, now_us)
         except LadingError:
             return None
         self._requests[self._labels] += count

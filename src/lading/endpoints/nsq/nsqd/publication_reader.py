@@ -16,6 +16,7 @@ from ...base.inbox import Inbox
 from ...base.responses import ResponseQueue
 from ...base.route_cache import RouteCache
 from ...base.session import ConnectionHandle
+from ...io.lent_lines import LEND_AFTER, LEND_AFTER_MAX
 from .lent_publications import LentPublications
 from .message_store import COUNT_BYTES, Bytes, item_size_error, require_count, size_at
 from .node import KernelsNeeded
@@ -25,10 +26,6 @@ from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
-LEND_AFTER: Final = 8
-"""Publications before a socket is lent: lending and taking it back cost about as much as a publication."""
-LEND_AFTER_MAX: Final = 1024
-"""Upper limit of that number, which doubles after each short loan."""
 _NO_LINE: Final = b"\n"
 """A line with which no publication begins."""
 

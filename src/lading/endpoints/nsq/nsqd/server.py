@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from functools import partial
 
@@ -10,10 +9,8 @@ from ....settings.settings import Address
 from ...base.services import Endpoint, Services
 from ...base.session import SessionFactory
 from ...encryption.listener_tls import find_tls
-from ...io.fast_connection import FastConnection
+from ...io.fast_connection import LendingServer, can_lend
 from ...io.gate import Gate
-from ...io.lent_sockets import SocketPass
-from ...io.tcp import TcpServer
 from ...io.tls_upgrade import UpgradedTlsSession
 from . import node as nodes
 from .handlers import NsqdHandlers
@@ -24,7 +21,7 @@ from .publish_coalescing import PublishCoalescer
 from .session import NAME, NsqdSession
 
 
-class NsqdServer(TcpServer):
+class NsqdServer(LendingServer):
     """The listening socket of nsqd."""
 
     def __init__(self, services: Services) -> None:
@@ -38,7 +35,7 @@ class NsqdServer(TcpServer):
             services.busy_poll.record_response,
         )
         lent = None
-        if services.settings.fast_connections and hasattr(select, "epoll"):
+        if can_lend(services):
             lent = LentPublications(
                 publisher, NAME, services.metrics.requests.values, services.busy_poll.record_response
             )
@@ -60,22 +57,13 @@ class NsqdServer(TcpServer):
         if tls is not None:
             new_session = partial(UpgradedTlsSession, tls, services, new_session)
         gate = Gate(services, NAME)
-        super().__init__(services, NAME, gate, new_session)
-        self._pass = None if lent is None else SocketPass(services, NAME, lent, self.clock)
-        if self._pass is not None:
-            self.new_connection = partial(FastConnection, socket_pass=self._pass)
+        super().__init__(services, NAME, gate, new_session, lent)
 
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from now on."""
         self._node.tcp = Address(*listener.getsockname()[:2])
         self._node.forget_ephemeral()
         await super().start(listener)
-
-    async def stop(self) -> None:
-        """Accept no more connections, respond to complete requests, close."""
-        await super().stop()
-        if self._pass is not None:
-            self._pass.close()
 
 
 def endpoint(services: Services, name: str) -> Endpoint:

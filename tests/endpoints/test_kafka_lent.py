@@ -1,0 +1,454 @@
+"""Kafka clients whose sockets are lent to the pass of their endpoint: they get the same as without it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import select
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from lading.broker.broker import Broker
+from lading.broker.core.settings import BrokerSettings
+from lading.dialects.kafka import single_produce, validation
+from lading.dialects.kafka.layout import ATTRIBUTES_AT, LOG_APPEND_TIME
+from lading.endpoints.base.services import Services, now_us
+from lading.endpoints.io.fast_connection import FastConnection
+from lading.endpoints.io.lent_lines import LEND_AFTER
+from lading.endpoints.io.lent_sockets import SOCKET_KERNELS
+from lading.endpoints.kafka import session as kafka_session
+from lading.endpoints.kafka.server import KafkaServer
+from lading.kernels import engine
+from lading.model.names import DEFAULT_STREAM
+from lading.runtime.metrics import Metrics
+from lading.serve.serve import _runner
+from lading.settings.settings import Settings
+from tests.endpoints.kafka_frames import batch, fetch, message, one_batch, produce, record, request_frame
+from tests.endpoints.test_lent_sockets import DURABILITIES
+from tests.endpoints.test_orders_of_waiting import HeldSyncs
+from tests.faults.faulty import FaultyDisk
+
+pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="only Linux has epoll")
+
+TOPICS: Final = ("t", "u")
+VERSIONS: Final = (3, 8, 9)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    for home in (validation.KERNEL_MODULE, single_produce.KERNEL_MODULE, SOCKET_KERNELS):
+        engine.load(home)
+
+
+def encode(data: bytes, correlation: int = 1, *, version: int = 9, topic: str = "t", **fields: Any) -> bytes:
+    frame = request_frame("Produce", version, correlation, **produce(topic, data, **fields))
+    return struct.pack(">I", len(frame)) + frame
+
+
+class Kafka:
+    """A Kafka endpoint on a loop and sockets of the system, with its connections to look at."""
+
+    def __init__(self, broker: Broker, workers: ThreadPoolExecutor, *, is_fast: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self.broker = broker
+
+        def flush_soon() -> None:
+            loop.call_soon(broker.appender.flush)
+
+        broker.appender.on_pending = flush_soon
+        for queue in (broker.topology.wakeups, broker.appender.completions):
+            queue.call_soon = loop.call_soon
+        self.services = Services(broker, Settings(busy_poll_us=0, fast_connections=is_fast), Metrics(), workers)
+        self.server = KafkaServer(self.services, "kafka")
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.address = listener.getsockname()
+        for name in TOPICS:
+            self.broker.at_once.create_topic_in_stream(DEFAULT_STREAM, name, 2, now_us())
+        await self.server.start(listener)
+
+    @property
+    def connections(self) -> list[FastConnection]:
+        return [cast("FastConnection", each) for each in self.server._connections]
+
+    def count_lent(self) -> int:
+        owner = self.server._pass
+        return 0 if owner is None else len(owner._connections)
+
+    async def connect(self) -> Client:
+        sock = socket.socket()
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, self.address)
+        return Client(sock)
+
+    async def lend(self, **fields: Any) -> Client:
+        """Return a client whose socket is lent: it has sent a plain batch a few times."""
+        client, before = await self.connect(), self.count_lent()
+        for _ in range(10 * LEND_AFTER):
+            await client.ask(encode(one_batch(b"warm"), **fields))
+            await asyncio.sleep(0)
+            if self.count_lent() > before:
+                return client
+        raise AssertionError("it is not lent")
+
+    def metric(self, name: str) -> float:
+        return float(getattr(self.services.metrics, name).values["kafka",])
+
+    def count_requests(self) -> float:
+        return float(self.services.metrics.requests.values["kafka", "Produce", "0"])
+
+
+class Client:
+    """One client, within the loop of the server."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._loop = asyncio.get_running_loop()
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self.sock, data)
+
+    async def read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = await asyncio.wait_for(self._loop.sock_recv(self.sock, size - len(data)), 20)
+            if not more:
+                break
+            data += more
+        return data
+
+    async def answer(self) -> bytes:
+        head = await self.read(4)
+        return head + await self.read(*struct.unpack(">I", head)) if head else b""
+
+    async def ask(self, request: bytes) -> bytes:
+        await self.send(request)
+        return await self.answer()
+
+    async def read_to_end(self) -> bytes:
+        return await self.read(1 << 30)
+
+
+def decode_row(answer: bytes) -> Any:
+    """The partition of a response, by kafka-python."""
+    (topic,) = message("ProduceResponse").decode(answer[4:], version=9, header=True).responses
+    (row,) = topic.partition_responses
+    return row
+
+
+def decode(answer: bytes) -> tuple[int, int, int, int]:
+    """Correlation id, partition, error and offset of a response."""
+    row = decode_row(answer)
+    return struct.unpack(">i", answer[4:8])[0], row.index, row.error_code, row.base_offset
+
+
+Scenario = Callable[[Kafka], Awaitable[None]]
+
+
+def serve(
+    directory: Path, scenario: Scenario, durability: str, *, is_fast: bool = True, disk: FaultyDisk | None = None
+) -> None:
+    commit = DURABILITIES[durability]()
+    settings = BrokerSettings(durability="os" if durability == "os" else "fsync")
+
+    async def run() -> None:
+        broker = Broker.open(directory, settings, now_us=now_us(), disk=disk, commit=commit)
+        with ThreadPoolExecutor(1) as workers:
+            kafka = Kafka(broker, workers, is_fast=is_fast)
+            await kafka.start()
+            try:
+                await scenario(kafka)
+            finally:
+                if disk is not None:
+                    disk.fault = lambda operation, path, data: data
+                kafka.services.begin_stop()
+                await kafka.server.stop()
+                broker.stop()
+
+    with _runner() as runner:
+        runner.run(asyncio.wait_for(run(), 120))
+
+
+both = pytest.mark.parametrize("durability", ["os", "fsync"])
+
+
+@both
+def test_offsets_responses_and_counts_are_exact(tmp_path: Path, durability: str) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        clients = [await kafka.lend(partition=number % 2) for number in range(4)]
+        before = {name: kafka.metric(name) for name in ("received_bytes", "sent_bytes", "messages_in")}
+        requests, appends = kafka.count_requests(), kafka.broker.counters.appends
+        partitions = kafka.broker.topology.resolve("t").partitions
+        ends = [partition.log.next_offset for partition in partitions]
+        received = sent = 0
+        for turn in range(20):
+            asked = [encode(one_batch(b"a", b"b"), 100 * turn + at, partition=at % 2) for at in range(4)]
+            for client, request in zip(clients, asked, strict=True):
+                await client.send(request)
+            answers = [await client.answer() for client in clients]
+            received, sent = received + sum(map(len, asked)), sent + sum(map(len, answers))
+            rows = [decode(answer) for answer in answers]
+            assert [row[:3] for row in rows] == [(100 * turn + at, at % 2, 0) for at in range(4)]
+            for number in range(2):
+                offsets = sorted(row[3] for row in rows if row[1] == number)
+                assert offsets == [ends[number] + 4 * turn, ends[number] + 4 * turn + 2]
+        assert kafka.count_lent() == 4
+        assert kafka.metric("received_bytes") - before["received_bytes"] == received
+        assert kafka.metric("sent_bytes") - before["sent_bytes"] == sent
+        assert kafka.metric("messages_in") - before["messages_in"] == 160
+        assert kafka.count_requests() - requests == 80
+        # several requests of a pass are one append
+        assert 0 < kafka.broker.counters.appends - appends <= 80
+
+    serve(tmp_path, scenario, durability)
+
+
+def test_a_topic_that_changes_or_is_deleted(tmp_path: Path) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        clients = [await kafka.lend() for _ in range(2)]
+        topic = kafka.broker.topology.resolve("t")
+        # batches get the time of the append, which the pass does not set
+        kafka.broker.at_once.alter_topic(topic, replace(topic.settings, append_time=True))
+        for client in clients:
+            offset = decode(await client.ask(encode(one_batch(b"x"))))[3]
+            frame = request_frame("Fetch", 4, 3, **fetch("t", offset))
+            fetched = await client.ask(struct.pack(">I", len(frame)) + frame)
+            assert fetched[-len(one_batch(b"x")) :][ATTRIBUTES_AT + 1] == LOG_APPEND_TIME
+        assert kafka.count_lent() == 0
+        kafka.broker.at_once.delete_topic(topic.stream.id, topic.id)
+        assert [decode(await client.ask(encode(one_batch(b"x"))))[2] for client in clients] == [3, 3]
+
+    serve(tmp_path, scenario, "os")
+
+
+def test_a_partition_that_does_not_exist(tmp_path: Path) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        client = await kafka.lend()
+        assert decode(await client.ask(encode(one_batch(b"x"), 5, partition=7)))[:3] == (5, 7, 3)
+        assert decode(await client.ask(encode(one_batch(b"x"), 6)))[:3] == (6, 0, 0)
+
+    serve(tmp_path, scenario, "os")
+
+
+def test_a_client_that_half_closes_and_a_stop(tmp_path: Path) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        client, other = await kafka.lend(), await kafka.lend()
+        await client.send(encode(one_batch(b"last"), 9))
+        client.sock.shutdown(socket.SHUT_WR)
+        assert decode(await client.read_to_end())[0] == 9
+        await _until(lambda: len(kafka.connections) == 1)
+        assert kafka.count_lent() == 1
+        await kafka.server.stop()
+        assert await other.read_to_end() == b""
+
+    serve(tmp_path, scenario, "os")
+
+
+def test_responses_wait_for_the_disk_each_its_own(tmp_path: Path) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        commit = cast("HeldSyncs", kafka.broker.commit)
+        ticker = asyncio.create_task(_complete_again_and_again(commit))
+        clients = [await kafka.lend() for _ in range(4)]
+        ticker.cancel()
+        commit.complete()
+        for number, client in enumerate(clients):
+            await client.send(encode(one_batch(b"x"), number))
+        await asyncio.sleep(0.02)
+        assert kafka.count_lent() == 4
+        # one sends more while it waits, one has sent its last byte, one is gone
+        await clients[1].send(encode(one_batch(b"more"), 11))
+        clients[2].sock.shutdown(socket.SHUT_WR)
+        clients[3].sock.close()
+        await _until(lambda: kafka.count_lent() == 1)
+        for client in clients[:3]:
+            with pytest.raises(BlockingIOError):
+                client.sock.recv(1)
+        for _ in range(4):
+            commit.complete()
+            await asyncio.sleep(0.005)
+        rows = [decode(await clients[0].answer()), decode(await clients[1].answer()), decode(await clients[1].answer())]
+        rows.append(decode(await clients[2].read_to_end()))
+        assert [row[:3] for row in rows] == [(0, 0, 0), (1, 0, 0), (11, 0, 0), (2, 0, 0)]
+        assert len({row[3] for row in rows}) == 4
+
+    serve(tmp_path, scenario, "held")
+
+
+@both
+def test_a_disk_without_room(tmp_path: Path, durability: str) -> None:
+    def fail(operation: str, path: Path, data: Any) -> Any:
+        if operation == "write" and path.suffix == ".log":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return data
+
+    codes: dict[bool, list[int]] = {}
+    for is_fast in (True, False):
+        disk = FaultyDisk()
+
+        async def scenario(kafka: Kafka, is_fast: bool = is_fast, disk: FaultyDisk = disk) -> None:
+            clients = [await (kafka.lend() if is_fast else kafka.connect()) for _ in range(3)]
+            assert decode(await clients[0].ask(encode(one_batch(b"before"))))[2] == 0
+            disk.fault = fail
+            for number, client in enumerate(clients):
+                await client.send(encode(one_batch(b"lost"), number))
+            rows = [decode(await client.answer()) for client in clients]
+            assert [row[0] for row in rows] == [0, 1, 2]
+            codes[is_fast] = [row[2] for row in rows]
+            disk.fault = lambda operation, path, data: data
+            assert [decode(await client.ask(encode(one_batch(b"after"))))[2] for client in clients] == [0, 0, 0]
+
+        serve(tmp_path / str(is_fast), scenario, durability, is_fast=is_fast, disk=disk)
+    assert codes[True] == codes[False]
+    assert 0 not in codes[True]
+
+
+def test_a_fault_of_an_append_ends_only_its_clients(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        clients = [await kafka.lend(topic=topic) for topic in ("t", "u")]
+        producer = cast("Any", kafka.server)._shared.producer
+        real = producer.append_judged
+
+        def append(kernels: Any, partition: Any, *arguments: Any) -> Any:
+            if partition.topic.name == "t":
+                raise RuntimeError("a fault of the broker")
+            return real(kernels, partition, *arguments)
+
+        producer.append_judged = append
+        for client, topic in zip(clients, ("t", "u"), strict=True):
+            client.sock.send(encode(one_batch(b"x"), 4, topic=topic))
+        with suppress(ConnectionError):
+            assert await clients[0].read_to_end() == b""
+        assert decode(await clients[1].answer())[:3] == (4, 0, 0)
+
+    serve(tmp_path, scenario, "os")
+    assert "could not be begun" in caplog.text
+
+
+# -- on and off, side by side
+
+
+def _choose_batch(chance: random.Random) -> bytes:
+    kind = chance.randrange(14)
+    values = [chance.randbytes(chance.choice((1, 100, 2000))) for _ in range(chance.choice((1, 1, 2)))]
+    if kind == 0:
+        return batch(record(0, b"x"), 1, producer=(-1, -1, -1), crc=1)
+    if kind == 1:
+        return one_batch(*values, last_delta=5)
+    if kind == 2:
+        return one_batch(*values) * 2
+    if kind == 3:
+        return one_batch(*values, max_ms=5)
+    if kind == 4:
+        return one_batch(bytes(20_000))
+    return one_batch(*values)
+
+
+def _choose_stream(chance: random.Random, partition: int) -> list[bytes]:
+    """Writes of one client: single Produce requests mostly, and whatever else a client may send."""
+    writes: list[bytes] = []
+    version = chance.choice(VERSIONS)
+    for number in range(chance.randrange(15, 40)):
+        topic = "u" if chance.random() < 0.1 else "t"
+        acks = chance.choice((-1,) * 9 + (1, 0))
+        data = encode(_choose_batch(chance), number, version=version, topic=topic, partition=partition, acks=acks)
+        kind = chance.randrange(12)
+        if kind == 0:
+            writes.append(data + encode(one_batch(b"second"), 1000 + number, version=version, partition=partition))
+        elif kind == 1:
+            at = chance.randrange(1, len(data))
+            writes += [data[:at], data[at:]]
+        elif kind == 2:
+            frame = request_frame("ApiVersions", 0, 2000 + number)
+            writes.append(struct.pack(">I", len(frame)) + frame)
+        else:
+            writes.append(data)
+    return [*writes, chance.choice((b"", b"", b"\x7f\xff\xff\xff", encode(one_batch(b"half"))[:-2]))]
+
+
+async def _converse(kafka: Kafka, writes: list[bytes], waits: list[int]) -> bytes:
+    client = await kafka.connect()
+    answers = b""
+    for data, wait in zip(writes, waits, strict=True):
+        with suppress(ConnectionError):
+            await client.send(data)
+        for _ in range(wait):
+            await asyncio.sleep(0)
+    with suppress(OSError):
+        client.sock.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionError):
+        answers = await client.read_to_end()
+    client.sock.close()
+    return answers
+
+
+@pytest.mark.timeout(1800)
+@both
+def test_clients_get_the_same_with_the_pass_and_without(
+    tmp_path: Path, durability: str, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # lend again after each request that comes alone
+    for name in ("LEND_AFTER", "LEND_AFTER_MAX"):
+        monkeypatch.setattr(kafka_session, name, 1)
+    seeds = range(100) if full else [random.randrange(1 << 30)]
+    for seed in seeds:
+        _compare(tmp_path / str(seed), durability, seed)
+
+
+def _compare(directory: Path, durability: str, seed: int) -> None:
+    chance = random.Random(seed)
+    # a partition for each, so that offsets do not depend on who comes first
+    streams = [_choose_stream(chance, partition) for partition in range(2)]
+    waits = [[chance.choice((1, 8, 8, 8)) for _ in stream] for stream in streams]
+    answers: dict[bool, list[bytes]] = {}
+    kept: dict[bool, list[int]] = {}
+    for is_fast in (True, False):
+
+        async def scenario(kafka: Kafka, is_fast: bool = is_fast) -> None:
+            lent: list[int] = []
+            if (owner := kafka.server._pass) is not None:
+                real = owner.lend
+
+                def lend(connection: Any, file: int, line: int) -> None:
+                    lent.append(file)
+                    real(connection, file, line)
+
+                owner.lend = lend  # type: ignore[method-assign]
+            answers[is_fast] = list(await asyncio.gather(*map(_converse, [kafka] * 2, streams, waits)))
+            kept[is_fast] = [
+                partition.log.next_offset
+                for topic in TOPICS
+                for partition in kafka.broker.topology.resolve(topic).partitions
+            ]
+            # some were lent, or the comparison would show nothing
+            assert bool(lent) is is_fast
+
+        serve(directory / str(is_fast), scenario, durability, is_fast=is_fast)
+    assert answers[True] == answers[False], f"seed {seed}"
+    assert kept[True] == kept[False], f"seed {seed}"
+
+
+async def _complete_again_and_again(commit: HeldSyncs) -> None:
+    while True:
+        commit.complete()
+        await asyncio.sleep(0)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it does not come to that")
