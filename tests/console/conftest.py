@@ -93,7 +93,7 @@ def page(
 
 
 def client(settings: ConsoleSettings, listener: socket.socket, key: str | None = None) -> TestClient:
-    app = make_app([(settings, ConsoleSource(settings.url, settings.registry))], listener, key)
+    app = make_app([(settings, ConsoleSource(settings.url, settings.registry, masks=settings.masks))], listener, key)
     return TestClient(app, base_url="http://127.0.0.1:7071", follow_redirects=False)
 
 

@@ -214,7 +214,7 @@ def team_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Pa
         file = write_file(place, first.url, second.url)
         document = {"brokers": file.name, "public_url": URL, "tls": {"enabled": True}, "state": "."}
         brokers = parse_teams(document, "test", place)
-        consoles = [make_console(one.team, name=one.name, listed=one.listed) for one in brokers]
+        consoles = [make_console(one.team, name=one.name, listed=one.listed, masks=one.masks) for one in brokers]
         bound = stack.enter_context(listen(Address("127.0.0.1", 0), "console"))
         for console in consoles:
             stack.callback(console.close)

@@ -17,6 +17,7 @@ from ..settings.sections import Section
 from ..settings.toml_text import read_toml
 from ..transports.open import is_queue, option_names, place_files, without_options
 from ..transports.secrets import VARIABLE, clear_secret_sentence, expand_variables, is_clear_secret
+from .masks import NO_MASKS, Masks, MaskSection
 from .mirror_services import require_service_url
 from .settings import ConsoleSettings, ListedBroker
 
@@ -51,6 +52,7 @@ class BrokersDocument(Section):
     """The whole file."""
 
     broker: dict[str, BrokerSection] = Field(min_length=1, max_length=BROKERS_MAX)
+    mask: tuple[MaskSection, ...] = ()
 
 
 class NamedBroker(NamedTuple):
@@ -61,6 +63,7 @@ class NamedBroker(NamedTuple):
     section: BrokerSection
     base: Path
     """The directory of the file, to which its paths are relative."""
+    masks: Masks = NO_MASKS
 
     def make_settings(self, shared: ConsoleSettings, listed: tuple[ListedBroker, ...]) -> ConsoleSettings:
         """Return the settings of its pages; ``shared`` has those that hold for all brokers of the file."""
@@ -71,7 +74,7 @@ class NamedBroker(NamedTuple):
             # topics of one name at two brokers are redriven apart
             shared.state / self.name, section.registry, section.tables,
             tuple(map(require_service_url, section.mirror_services)),
-            broker=self.name, brokers=listed, shows_own_mirrors=False,
+            broker=self.name, brokers=listed, shows_own_mirrors=False, masks=self.masks,
         )  # fmt: skip
 
 
@@ -98,7 +101,17 @@ def load_brokers(file: Path) -> list[NamedBroker]:
             )
         if (other := lower.setdefault(name.lower(), name)) != name:
             raise SettingError(f"{KIND} {file}: broker.{other} and broker.{name} differ by case alone; rename one")
-    return [_name_broker(f"{KIND} {file}: broker.{name}", base, name, one) for name, one in document.broker.items()]
+    for mask in document.mask:
+        if unknown := next((one for one in mask.brokers if one not in document.broker), None):
+            raise SettingError(
+                f"{KIND} {file}: mask.brokers has {unknown!r}, which is not a broker of this file; write one of "
+                f"{', '.join(document.broker)}"
+            )
+    named = [_name_broker(f"{KIND} {file}: broker.{name}", base, name, one) for name, one in document.broker.items()]
+    return [
+        one._replace(masks=Masks(tuple(mask for mask in document.mask if one.name in (mask.brokers or (one.name,)))))
+        for one in named
+    ]
 
 
 def _name_broker(where: str, base: Path, name: str, section: BrokerSection) -> NamedBroker:
@@ -145,7 +158,9 @@ def _describe_invalid(error: ValidationError) -> str:
     place = [str(part) for part in first["loc"]]
     key = ".".join(place)
     if first["type"] == "extra_forbidden":
-        section: type[Section] = BrokerSection if len(place) == 3 else BrokersDocument
+        section: type[Section] = BrokersDocument
+        if len(place) == 3:
+            section = MaskSection if place[0] == "mask" else BrokerSection
         known = sorted(field.alias or name for name, field in section.model_fields.items())
         near = get_close_matches(place[-1], known, 1, 0.6)
         return f"unknown key {key}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")
@@ -153,4 +168,6 @@ def _describe_invalid(error: ValidationError) -> str:
         return f"{key} is missing; write {_EXAMPLE}"
     if first["type"] in ("too_short", "model_type", "dict_type", "model_attributes_type"):
         return f"{key} is not a table for each broker; write {_EXAMPLE}"
+    if first["type"] == "value_error":
+        return f"{key}: {describe_fault(first)}"
     return f"{key} cannot be {first['input']!r}: {describe_fault(first)}"

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from ..client.message_json import parse_document
 from ..client.partitioning import FIRST_TURNS, PartitionChooser
 from ..client.producer import Producer
+from ..client.reading import Selection
 from ..client.states import set_state
 from ..model.errors import LadingError, LocalError
 from ..transports.topics import UnknownTopic
@@ -131,8 +132,13 @@ class MessageChanges:
         offset, where = field_of(document, "offset", str, None), field_of(document, "where", str, None)
         selected: dict[str, Any] = {"where": where} if where else {"offsets": [_offset(offset)]}
         with self._source.lend() as transport:
+            topic = field_of(document, "topic", str)
+            if where and self._source.masks:
+                # the number of messages that a filter selects would give the value away
+                mask = self._source.mask_of(transport.topic(topic))
+                mask.require_searchable(Selection.parse(None, where, "all", verify=False, on_loss="skip").filter)
             done = set_state(
-                transport, field_of(document, "topic", str), field_of(document, "state", str),
+                transport, topic, field_of(document, "state", str),
                 partition=field_of(document, "partition", int, None), reason=field_of(document, "reason", str, None),
                 dry_run=field_of(document, "dry_run", bool, False), **selected,
             )  # fmt: skip

@@ -44,6 +44,7 @@ def count_matches(
     began_s = time.monotonic()
     with source.lend() as transport:
         meta = transport.topic(topic)
+        source.mask_of(meta).require_searchable(selection.filter)
         wanted = [
             (part.number, part.first_offset, part.end_offset)
             for part in meta.partitions

@@ -19,6 +19,7 @@ from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import Path, parse_path, write_path
 from ..payloads.walk import walk_json
 from ..registry.payload_form import RegistrySchemas
+from .masks import NO_MASK, TopicMask
 
 LIST_HEADERS_MAX: Final = 60
 """The number of headers of a message that a list shows, besides the columns."""
@@ -30,19 +31,28 @@ LIST_TEXT_MAX: Final = 400
 """The number of characters of a value, key or payload that a list shows."""
 
 
-def summarize(message: Message, columns: Collection[str] = ()) -> dict[str, Any]:
+def summarize(message: Message, columns: Collection[str] = (), mask: TopicMask = NO_MASK) -> dict[str, Any]:
     """Return a message for a list. Headers are [key, kind, text, size in bytes, what the text is]."""
+    whole, message = message, mask.mask_message(message, LIST_JSON_BYTES_MAX)
+    is_hidden = whole.payload is not None and message.payload is None
     headers = message.headers
     shown = [one for at, one in enumerate(headers) if at < LIST_HEADERS_MAX or one.key in columns]
     return _place(message) | {
-        "key": _text(message.key),
-        "payload": _text(message.payload),
+        "key": _MASKED_TEXT if mask.has_key and whole.key is not None else _text(message.key),
+        "payload": _MASKED_TEXT if is_hidden else _text(message.payload),
         "payload_bytes": None if message.payload is None else len(message.payload),
-        "headers": [[_cut(key), _kind_word(kind), *_value(kind, data)] for key, kind, data in shown],
+        "headers": [
+            [_cut(key), _kind_word(kind), *(_MASKED_VALUE if key in mask.headers else _value(kind, data))]
+            for key, kind, data in shown
+        ],
         "headers_count": len(headers),
         "paths": list_paths(message.payload),
         "members": _members(message.payload, columns),
     }
+
+
+_MASKED_TEXT: Final = {"text": "", "form": "masked", "bytes": None, "cut": False}
+_MASKED_VALUE: Final = (None, None, "masked")
 
 
 def list_paths(payload: bytes | None) -> list[str]:
@@ -78,28 +88,38 @@ def _members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def show_whole(message: Message, form: PayloadForm = JSON_FORM) -> dict[str, Any]:
+def show_whole(message: Message, form: PayloadForm = JSON_FORM, mask: TopicMask = NO_MASK) -> dict[str, Any]:
     """Return one message with all bytes: of key, payload and header values in base64, and as the command line does.
 
-    With a registry in ``form`` a payload that names its schema is there decoded as well.
+    With a registry in ``form`` a payload that names its schema is there decoded as well. ``masked`` has what a mask
+    hides: nothing of it is in the other fields.
     """
-    return _place(message) | {
-        "decoded": _decode(message, form),
+    whole, message = message, mask.mask_message(message)
+    document = _place(message) | {
+        "decoded": _decode(whole, form, mask),
         "id": message.id.hex() if message.id is not None else None,
         "checksum": message.checksum,
-        "checksum_holds": _checksum_holds(message),
+        "checksum_holds": _checksum_holds(whole),
         "key": _base64(message.key),
         "payload": _base64(message.payload),
         "headers": [
             {"key": key, "kind": _kind_word(kind), "kind_number": int(kind), "text": _whole_text(kind, data),
-             "value": _base64(data)}
+             "value": _base64(data)} | ({"masked": True} if key in mask.headers else {})
             for key, kind, data in message.headers
         ],
         "json": to_json(message),
     }  # fmt: skip
+    if mask:
+        payload = "fields" if mask.paths and message.payload is not None else None
+        document["masked"] = {
+            "key": mask.has_key and whole.key is not None,
+            "payload": "all" if whole.payload is not None and message.payload is None else payload,
+            "checksum": message.checksum != whole.checksum,
+        }
+    return document
 
 
-def _decode(message: Message, form: PayloadForm) -> dict[str, Any] | None:
+def _decode(message: Message, form: PayloadForm, mask: TopicMask) -> dict[str, Any] | None:
     if not isinstance(form.source, RegistrySchemas):
         return None
     try:
@@ -110,8 +130,12 @@ def _decode(message: Message, form: PayloadForm) -> dict[str, Any] | None:
     if found is None:
         return None
     path = "ids" if isinstance(found.name, int) else "guids"
+    text, problem = mask.mask_text(found.text), found.problem
+    if mask.paths and text is None:
+        # a problem may quote the payload
+        problem = "the payload does not fit its schema, or is not an object; it has masked fields"
     return {
-        "schema": f"{found.kind} {found.schema}".strip(), "text": found.text, "problem": found.problem,
+        "schema": f"{found.kind} {found.schema}".strip(), "text": text, "problem": problem,
         "url": f"{form.source.address.url.rstrip('/')}/schemas/{path}/{found.name}",
     }  # fmt: skip
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..filter.parse import parse
 from ..model import reason_headers
 from ..model.errors import LocalError
 from ..model.headers import Headers
@@ -19,12 +20,15 @@ from ..model.message import Message
 from ..model.state import State
 from ..model.values import HeaderValue
 from ..pipeline.dead_letter_redrive import ForeignDeadLetters
+from ..pipeline.dead_letters import list_columns_of, parse_filter
 from ..pipeline.quarantine import MAX_REPLAYS, Quarantine
 from ..pipeline.settings import PipelineSettings
 from ..transports.interface import TopicMeta
+from ..transports.topics import UnknownTopic
 from .changes import changing, field_of
 from .documents import show_whole
 from .long_work import Advance, run_with_progress
+from .masks import NO_MASK, WORD, TopicMask, hide_facts
 from .responses import Document, json_answer, stream_answer, text_of
 from .settings import ConsoleSettings
 from .source import ConsoleSource
@@ -92,6 +96,7 @@ class FailurePages:
         topic, where = text_of(request, "topic"), request.query_params.get("where", "").strip() or None
 
         def work(advance: Advance) -> Document:
+            mask = self._mask_of(topic, where)
             bars: Counter[tuple[str, str, str]] = Counter()
             rows: list[Document] = []
             strangers = 0
@@ -104,6 +109,11 @@ class FailurePages:
                     if told is None:
                         strangers += 1
                         continue
+                    if mask.headers:
+                        values = [
+                            one["value"] for one in batch.column("headers")[at].as_py() if one["key"] in mask.headers
+                        ]
+                        told = hide_facts(told, values)
                     bars[told["convention"], told["origin_topic"] or "", _why(told)] += 1
                     rows.append({"partition": partitions[at], "offset": str(offsets[at]), "why": _why(told), **told})
                 # show the newest ones: the present failures come first
@@ -118,41 +128,79 @@ class FailurePages:
         return stream_answer(lambda: run_with_progress(work))
 
     def _redrive(self, document: Document) -> Document:
-        done = self._letters(field_of(document, "topic", str)).redrive(
-            field_of(document, "where", str, None) or None, limit=field_of(document, "limit", int, None),
+        topic, where = field_of(document, "topic", str), field_of(document, "where", str, None) or None
+        mask, to = self._mask_of(topic, where), field_of(document, "to", str, None) or None
+        if to is not None and not mask.is_within(self._mask_of(to)):
+            raise LocalError(
+                f"topic {to!r}: fields that are masked in {topic!r} are not masked there; choose another topic"
+            )
+        done = self._letters(topic).redrive(
+            where, limit=field_of(document, "limit", int, None),
             max_replays=field_of(document, "max_replays", int, MAX_REPLAYS),
-            to=field_of(document, "to", str, None) or None,
+            to=to,
             dry_run=field_of(document, "dry_run", bool, True),
         )  # fmt: skip
         return asdict(done)
+
+    def _mask_of(self, topic: str, where: str | None = None) -> TopicMask:
+        """Return what is masked in a topic of dead letters. Raises LocalError for a condition that searches it."""
+        masks = self._source.masks
+        if not masks:
+            return NO_MASK
+        try:
+            with self._source.lend() as transport:
+                mask = self._source.mask_of(transport.topic(topic))
+        except UnknownTopic:
+            mask = masks.of(topic)
+        if where is not None:
+            mask.require_searchable(parse_filter(where), list_columns_of(mask.headers))
+        return mask
+
+    def _require_searchable(self, settings: PipelineSettings, where: str | None) -> None:
+        """Raise LocalError for a condition on quarantined messages that searches something masked."""
+        if where is not None and self._source.masks:
+            contract = settings.contract if settings.contract.typed else None
+            self._source.masks.of_all().require_searchable(parse(where, contract))
 
     def _letters(self, topic: str) -> ForeignDeadLetters:
         state = self._settings.state / f"redrive-{topic.replace('/', '_')}"
         return ForeignDeadLetters(self._source.url, topic, state, self._source.login)
 
     def _quarantine(self, request: Request) -> Response:
-        quarantine = self._quarantine_of(text_of(request, "pipeline"))
         where = request.query_params.get("where", "").strip() or None
+        quarantine = self._quarantine_of(text_of(request, "pipeline"), where)
         reasons = request.query_params.getlist("reason")
-        rows = list(quarantine.rows(where, reasons, ROWS_MAX))
+        masks = self._source.masks
+        rows = [
+            # details quote values
+            row | {"detail": WORD} if row["detail"] and masks.of(_topic_of(row["message"])) else row
+            for row in quarantine.rows(where, reasons, ROWS_MAX)
+        ]
         return json_answer({"bars": quarantine.histogram(where), "rows": rows})
 
     def _show_quarantined(self, request: Request) -> Response:
         """Return one message and its reasons."""
         found = self._quarantine_of(text_of(request, "pipeline")).find(text_of(request, "message"))
+        mask = self._source.masks.of(found[0]["topic"])
         facts = [{name: str(row[name]) for name in ("reason", "header", "detail", "replays")} for row in found]
-        return json_answer({"reasons": facts, "message": {"topic": found[0]["topic"]} | show_whole(_message(found[0]))})
+        if mask:
+            facts = [fact | {"detail": WORD} for fact in facts]
+        whole = show_whole(_message(found[0]), mask=mask)
+        return json_answer({"reasons": facts, "message": {"topic": found[0]["topic"]} | whole})
 
     def _redrive_quarantine(self, document: Document) -> Document:
-        done = self._quarantine_of(field_of(document, "pipeline", str)).redrive(
-            field_of(document, "where", str, None) or None, field_of(document, "reasons", list, []),
+        where = field_of(document, "where", str, None) or None
+        done = self._quarantine_of(field_of(document, "pipeline", str), where).redrive(
+            where, field_of(document, "reasons", list, []),
             max_replays=max(1, field_of(document, "max_replays", int, MAX_REPLAYS)),
             limit=field_of(document, "limit", int, None), dry_run=field_of(document, "dry_run", bool, True),
         )  # fmt: skip
         return asdict(done)
 
-    def _quarantine_of(self, name: str) -> Quarantine:
-        return Quarantine(PipelineSettings.load(file_named(self._pipelines, name)))
+    def _quarantine_of(self, name: str, where: str | None = None) -> Quarantine:
+        settings = PipelineSettings.load(file_named(self._pipelines, name))
+        self._require_searchable(settings, where)
+        return Quarantine(settings)
 
 
 def file_named(files: Sequence[Path], name: str) -> Path:
@@ -165,6 +213,11 @@ def file_named(files: Sequence[Path], name: str) -> Path:
 
 def _name(file: Path) -> str:
     return str(file)
+
+
+def _topic_of(message: str) -> str:
+    """Return the topic of a place, ``TOPIC/PARTITION/OFFSET``."""
+    return message.rsplit("/", 2)[0]
 
 
 def _why(told: Document) -> str:

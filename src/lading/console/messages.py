@@ -65,6 +65,8 @@ class MessagePages:
             began_s = told_s = time.monotonic()
             with self._source.lend() as transport:
                 meta = transport.topic(topic)
+                mask = self._source.mask_of(meta)
+                mask.require_searchable(wanted.selection.filter)
                 spans = find_spans(transport, meta, wanted)
                 until = wanted.until or (first_cursor_of(spans) if wanted.newest_first else "")
                 begun = since or cursor_of(spans, newest_first=wanted.newest_first) or ""
@@ -72,7 +74,7 @@ class MessagePages:
                 for some in read_spans(transport, meta, wanted, spans):
                     if isinstance(some, list):
                         has_found = True
-                        yield {"messages": [summarize(one, columns) for one in some]}
+                        yield {"messages": [summarize(one, columns, mask) for one in some]}
                         continue
                     looked_at += some
                     if time.monotonic() - told_s > PROGRESS_S:
@@ -105,6 +107,9 @@ class MessagePages:
             start = {partition: "latest"}
 
         def arriving() -> Iterator[Document]:
+            with self._source.lend() as transport:
+                mask = self._source.mask_of(transport.topic(topic))
+                mask.require_searchable(None if where is None else _selection(request).filter)
             options: dict[str, Any] = {"where": where, "states": states, "start": start, "on_loss": "skip"}
             with Consumer(self._source.url, topic, verify_checksum=False, **options, **self._source.login) as consumer:
                 meta = consumer.transport.topic(topic)
@@ -117,7 +122,7 @@ class MessagePages:
                     shown = messages[:budget]
                     budget -= len(shown)
                     yield {
-                        "messages": [summarize(one, columns) for one in shown],
+                        "messages": [summarize(one, columns, mask) for one in shown],
                         "skipped": len(messages) - len(shown),
                         "at": _positions(consumer),
                         "lost": self._source.met_damage.describe(meta, _damage_of(consumer)),
@@ -146,7 +151,7 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int,
     for batch in reader.read(selection):
         for message in to_messages(batch, meta.stream, meta.topic, partition):
             if message.offset == offset:
-                return {"topic": meta.name} | show_whole(message, source.form)
+                return {"topic": meta.name} | show_whole(message, source.form, source.mask_of(meta))
     if reader.damaged:
         source.met_damage.add(meta, {partition: reader.damaged})
         raise CorruptLog(

@@ -68,7 +68,7 @@ def run(
     ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
     by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach.
     """
-    sources = [ConsoleSource(one.url, one.registry) for one in brokers]
+    sources = [ConsoleSource(one.url, one.registry, masks=one.masks) for one in brokers]
     bound = listener if listener is not None else listen(brokers[0].address, NAME)
     key = secrets.token_urlsafe(16) if any(source.holds_secret for source in sources) else None
     address = Address(*bound.getsockname()[:2])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model.address import Address
+from .masks import NO_MASKS, Masks
 
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7071)
 
@@ -48,5 +49,7 @@ class ConsoleSettings:
     """The name of the source in a file of brokers."""
     brokers: tuple[ListedBroker, ...] = ()
     """All brokers of that file; empty without one."""
+    masks: Masks = NO_MASKS
+    """Fields of messages that no page shows."""
     sampled_groups_max: int = 1_000
     """How many groups have samples of their lag: some 60 kB each."""

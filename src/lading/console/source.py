@@ -12,11 +12,12 @@ from ..model.errors import LocalError
 from ..payloads.form import JSON_FORM
 from ..registry.payload_form import parse_payload_form
 from ..transports.group_administration import GroupAdministration
-from ..transports.interface import Marking, Transport
+from ..transports.interface import Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import holds_secret, is_queue, open_transport, without_options
 from ..transports.transport_pool import TransportPool
 from .damage import MetDamage
+from .masks import NO_MASKS, Masks, TopicMask
 
 
 class ConsoleSource:
@@ -26,7 +27,13 @@ class ConsoleSource:
     unreachable server is noticed by the first request only: it may start later.
     """
 
-    def __init__(self, url: str, registry: str | None = None, login: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        registry: str | None = None,
+        login: Mapping[str, Any] | None = None,
+        masks: Masks = NO_MASKS,
+    ) -> None:
         """``registry`` is the URL of the registry that has the schemas of payloads.
 
         ``login`` has the options of connections that log in as a user, in place of this process itself.
@@ -42,6 +49,7 @@ class ConsoleSource:
         )
         """The form in which payloads that name their schema are read."""
         self.met_damage: Final = MetDamage()
+        self.masks: Final = masks
         self.login: Final[Mapping[str, Any]] = login or {}
         self._transports: Final = TransportPool(url, partial(open_transport, url, **self.login))
         with self.lend() as transport:
@@ -66,6 +74,10 @@ class ConsoleSource:
     def holds_secret(self) -> bool:
         """Whether the console logs in on behalf of any visitor, so that visitors need a key."""
         return holds_secret(self.url)
+
+    def mask_of(self, meta: TopicMeta) -> TopicMask:
+        """Return what is masked in the messages of a topic."""
+        return self.masks.of_meta(meta.stream, meta.topic, meta.name)
 
     def lend(self) -> AbstractContextManager[Transport]:
         """Lend a transport to this thread; after an error of the server the next one gets a new connection."""

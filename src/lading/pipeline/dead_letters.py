@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -202,6 +203,12 @@ def restore_keys(batch: pa.RecordBatch, conventions: pa.Array[Any]) -> pa.Array[
 def parse_filter(where: str) -> Filter:
     """Return a condition over dead letters: their columns by name, message fields, and other headers."""
     return parse(where, CONTRACT, closed=False)
+
+
+def list_columns_of(keys: Collection[str]) -> frozenset[str]:
+    """Return the headers by which a condition of ``parse_filter`` reads columns, if one of ``keys`` holds columns."""
+    is_owned = any(one.owns(key) for key in keys for one in CONVENTIONS)
+    return frozenset(column.header for column in CONTRACT.headers) if is_owned else frozenset()
 
 
 def select(condition: Filter, messages: pa.RecordBatch, columns: pa.RecordBatch) -> pa.BooleanArray:

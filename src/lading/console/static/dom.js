@@ -66,6 +66,9 @@ export function visible(text, lines = false) {
 // a name or value of no characters leaves no hole
 export const visibleOrEmpty = (text, lines = false) => (text === "" ? h("span", { class: "soft" }, "empty") : visible(text, lines));
 
+// in place of a value that the settings of this console hide
+export const masked = () => h("span", { class: "value masked", title: "masked by the settings of this console" }, "masked");
+
 export const count = (number) => (number === null || number === undefined ? "–" : Number(number).toLocaleString("en-US"));
 export const plural = (number, noun, many = noun + "s") => `${count(number)} ${Number(number) === 1 ? noun : many}`;
 

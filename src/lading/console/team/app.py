@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...model.errors import LadingError, Reason, Refusal, Unreachable
 from ...runtime.log_lines import origin
 from ..changes import CHANGE_NOTER
+from ..masks import Masks
 from ..responses import encode, error_answer, json_answer
 from ..source import ConsoleSource
 from .audit import AuditFile
@@ -51,6 +52,7 @@ class TeamServices:
     url: str
     ways: LoginWays
     registry: str | None
+    masks: Masks
     logins: PasswordLogins
     sessions: BrowserSessions
     audit: AuditFile
@@ -182,7 +184,7 @@ class TeamConsole:
         services, now_s = self._services, self._sessions.clock()
         await run_in_threadpool(services.audit.require)
         await run_in_threadpool(services.audit.note, "log in", login.name, host, "done")
-        source = ConsoleSource(services.url, services.registry, login.options)
+        source = ConsoleSource(services.url, services.registry, login.options, services.masks)
         session = BrowserSession(login, source, services.make_app(source, login), host, now_s, now_s, now_s)
         return self._sessions.add(session, token)
 

@@ -19,6 +19,7 @@ from ...serve.local_server import listen, print_ready, serve
 from ...settings.settings import HttpSettings
 from ...transports.open import without_options
 from ..broker_switch import BrokerSwitch, base_of
+from ..masks import NO_MASKS, Masks
 from ..server import NAME, ConsolePolicy, make_document_routes, make_pages, routes_of
 from ..settings import ListedBroker
 from ..source import ConsoleSource
@@ -53,7 +54,7 @@ def run_team(
     team = brokers[0].team
     tls, names = team.make_tls(), team.list_names()
     with logging_to_stderr(output):
-        consoles = [make_console(one.team, name=one.name, listed=one.listed) for one in brokers]
+        consoles = [make_console(one.team, name=one.name, listed=one.listed, masks=one.masks) for one in brokers]
         bound = listen(team.address, NAME, is_public=True)
         address = Address(*bound.getsockname()[:2])
         engine.load_in_background()
@@ -84,10 +85,11 @@ def make_console(
     *,
     name: str | None = None,
     listed: tuple[ListedBroker, ...] = (),
+    masks: Masks = NO_MASKS,
 ) -> TeamConsole:
     """Return the application over one source. ``clock`` gives the seconds by which sessions end.
 
-    ``name`` and ``listed`` are those of a file of brokers. Raises LocalError for audit files.
+    ``name``, ``listed`` and ``masks`` are those of a file of brokers. Raises LocalError for audit files.
     """
     settings = replace(team.make_console_settings(name, listed), sampled_groups_max=SAMPLED_GROUPS_MAX)
     others = tuple(one.name for one in listed if one.name != name)
@@ -110,6 +112,7 @@ def make_console(
                 others,
             ),
             registry=team.registry,
+            masks=masks,
             logins=PasswordLogins(team.from_),
             sessions=BrowserSessions(team.session, clock),
             audit=AuditFile(team.audit_file, broker=name),

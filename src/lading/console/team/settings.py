@@ -17,6 +17,7 @@ from ...model.value_faults import describe_fault
 from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
 from ...settings.toml_text import read_toml
 from ..brokers_file import list_brokers, load_brokers
+from ..masks import NO_MASKS, Masks
 from ..mirror_services import require_service_url
 from ..settings import DEFAULT_ADDRESS, ConsoleSettings, ListedBroker
 from .oidc import OidcSection
@@ -148,6 +149,7 @@ class TeamBroker(NamedTuple):
     team: TeamDocument
     name: str | None = None
     listed: tuple[ListedBroker, ...] = ()
+    masks: Masks = NO_MASKS
 
 
 def parse_teams(document: dict[str, Any], where: str, base: Path) -> list[TeamBroker]:
@@ -179,7 +181,9 @@ def parse_teams(document: dict[str, Any], where: str, base: Path) -> list[TeamBr
             # topics of one name at two brokers are redriven apart; the lines of all are in one file
             "state": state / one.name, "audit": shared.get("audit") or state / AUDIT_FILE,
         }  # fmt: skip
-        teams.append(TeamBroker(parse_team(shared | own, f"{where}: broker.{one.name}", base), one.name, listed))
+        teams.append(
+            TeamBroker(parse_team(shared | own, f"{where}: broker.{one.name}", base), one.name, listed, one.masks)
+        )
     return teams
 
 

@@ -1,6 +1,6 @@
 // One message, whole: each header with its kind and bytes, the payload as text, JSON and hex; copies are exact.
 import { post } from "../api.js";
-import { ask, copy, count, errorBox, fill, h, moment, plural, size, toast, visible, visibleOrEmpty } from "../dom.js";
+import { ask, copy, count, errorBox, fill, h, masked, moment, plural, size, toast, visible, visibleOrEmpty } from "../dom.js";
 import { inBase } from "../place.js";
 
 const SHOWN_AT_ONCE = 50_000; // characters of a payload; the next ones by a button, all of it can be copied and saved
@@ -57,7 +57,7 @@ function copyButtons(bytes, text, base64, value, inBytes = value) {
 function headerRow(one) {
   const bytes = bytesOf(one.value);
   const text = bytes === null ? null : one.text ?? textOf(bytes);
-  const shown = bytes === null ? h("span", { class: "null" }, "null") : shortenedBytes(bytes, text);
+  const shown = one.masked ? masked() : bytes === null ? h("span", { class: "null" }, "null") : shortenedBytes(bytes, text);
   return h("tr", {}, h("td", { class: "key" }, shortened(one.key)), h("td", { class: `kind kind-${one.kind.startsWith("kind ") ? "raw" : one.kind}` }, one.kind),
     h("td", { class: "value" }, h("div", { class: "clip" }, shown)), h("td", { class: "n soft" }, bytes === null ? "" : size(bytes.length)),
     h("td", { class: "actions" }, bytes === null ? null : copyButtons(bytes, text, one.value, "the value", "the bytes")));
@@ -75,6 +75,8 @@ function decodedView(decoded) {
 
 function payloadView(whole) {
   const bytes = bytesOf(whole.payload);
+  const hidden = whole.masked?.payload ?? null;
+  if (hidden === "all") return [h("h3", {}, "Payload"), h("p", {}, masked(), h("span", { class: "soft" }, " It is not JSON, so that nothing says where its masked fields are."))];
   if (bytes === null) return [h("h3", {}, "Payload"), h("p", { class: "null" }, "null: there is none")];
   const text = textOf(bytes);
   let json = null;
@@ -110,7 +112,7 @@ function payloadView(whole) {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
-  return [h("div", { class: "bar small" }, h("h3", {}, "Payload"), h("span", { class: "soft" }, bytes.length ? size(bytes.length) : "empty"), buttons, h("span", { class: "grow" }),
+  return [h("div", { class: "bar small" }, h("h3", {}, "Payload"), h("span", { class: "soft" }, hidden ? "with masked fields" : bytes.length ? size(bytes.length) : "empty"), buttons, h("span", { class: "grow" }),
     text === null ? null : h("button", { type: "button", class: "mini", onclick: () => copy(text, "the payload as text") }, "copy text"),
     h("button", { type: "button", class: "mini", onclick: () => copy(hexOf(bytes), "the payload as hex") }, "copy hex"),
     h("button", { type: "button", class: "mini", onclick: save }, "save")), shown, more];
@@ -139,9 +141,9 @@ export function detail(whole, context, changed) {
   const link = new URL(inBase(`/messages?topic=${encodeURIComponent(whole.topic)}&open=${whole.partition}:${whole.offset}`), location.href).href;
   const key = bytesOf(whole.key);
   const keyText = key === null ? null : textOf(key);
-  const sum = whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
+  const sum = whole.masked?.checksum ? [masked(), whole.checksum_holds ? " holds" : h("b", { class: "bad" }, " does not match the payload")] : whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
   const facts = [["place", `partition ${whole.partition}, offset ${whole.offset}`], ["time", `${moment(whole.timestamp_us)} UTC`], ["state", whole.state.replaceAll("_", " ")],
-    ["key", key === null ? h("span", { class: "null" }, "null") : key.length <= VALUE_MAX ? shortenedBytes(key, keyText) : [h("div", { class: "clip" }, shortenedBytes(key, keyText)), h("span", { class: "soft" }, `${size(key.length)} `), copyButtons(key, keyText, whole.key, "the key")]], ["id", whole.id ?? "none"], ["CRC-32", sum]];
+    ["key", whole.masked?.key ? masked() : key === null ? h("span", { class: "null" }, "null") : key.length <= VALUE_MAX ? shortenedBytes(key, keyText) : [h("div", { class: "clip" }, shortenedBytes(key, keyText)), h("span", { class: "soft" }, `${size(key.length)} `), copyButtons(key, keyText, whole.key, "the key")]], ["id", whole.id ?? "none"], ["CRC-32", sum]];
   const rows = h("tbody");
   const all = h("button", { type: "button", onclick: addHeaders });
   function addHeaders() {

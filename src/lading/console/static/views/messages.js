@@ -1,6 +1,6 @@
 // Messages: browse by offset and time, search with a filter, follow what arrives, headers as columns that one picks.
 import { get, stream } from "../api.js";
-import { closeDetail, count, errorBox, fill, h, moment, openRow, plural, redraw, shortMoment, toggleDetail, visible, visibleOrEmpty } from "../dom.js";
+import { closeDetail, count, errorBox, fill, h, masked, moment, openRow, plural, redraw, shortMoment, toggleDetail, visible, visibleOrEmpty } from "../dom.js";
 import { detail, markAll } from "./message.js";
 import { tabs } from "./topic.js";
 
@@ -312,7 +312,7 @@ function isCompact() {
 }
 
 function cells(one, columns, labels, isShort) {
-  const text = (value, label) => h("td", { class: "text", "data-label": label }, value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visibleOrEmpty(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);
+  const text = (value, label) => h("td", { class: "text", "data-label": label }, value?.form === "masked" ? masked() : value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visibleOrEmpty(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);
   const made = [h("td", { class: "n place", "data-label": labels[0] }, h("span", { class: "soft" }, `${one.partition}:`), one.offset, one.state === "available" ? null : h("span", { class: "badge bad" }, one.state.replaceAll("_", " "))),
     h("td", { class: "time", "data-label": labels[1], title: isShort ? moment(one.timestamp_us) : null }, isShort ? shortMoment(one.timestamp_us) : moment(one.timestamp_us)), text(one.key, "key")];
   if (columns.length) {
@@ -330,6 +330,7 @@ function cells(one, columns, labels, isShort) {
 }
 
 function value([, kind, text, , form]) {
+  if (form === "masked") return masked();
   if (form === "null") return h("span", { class: "value null", title: `${kind}, null` }, "null");
   return h("span", { class: `value kind-${kind.startsWith("kind ") ? "raw" : kind}`, title: kind }, form === "hex" ? "0x" : "", visibleOrEmpty(text.length > 80 ? `${text.slice(0, 80)}…` : text));
 }

@@ -118,6 +118,13 @@ export async function render(main, context) {
   if (!like) { addRow(); return; }
   const [number, offset] = like.split(":");
   const whole = await get("/api/message", { topic, partition: number, offset }, context.signal);
+  const isMasked = whole.headers.some((one) => one.masked) || whole.masked?.key || Boolean(whole.masked?.payload);
+  if (isMasked) {
+    // what is not known cannot be sent: the place of a value is not filled with a word
+    whole.json.headers = whole.json.headers.filter((_, at) => !whole.headers[at].masked);
+    whole.headers = whole.headers.filter((one) => !one.masked);
+    if (whole.masked?.payload) whole.payload = "";
+  }
   for (const [at, one] of whole.headers.slice(0, ROWS_MAX).entries()) {
     const bytes = bytesOf(one.value);
     if (!canBeTyped(one, bytes, whole.json.headers[at].value)) {
@@ -151,5 +158,5 @@ export async function render(main, context) {
     if (form.value === "hex") payload.value = hexOf(data);
   }
   payload.disabled = data === null || kept !== null;
-  fill(note, `Like message ${like}, which has ${plural(whole.headers.length, "header")}.`);
+  fill(note, `Like message ${like}, which has ${plural(whole.headers.length, "header")}.`, isMasked ? " Masked values are left out; a payload with masked fields is empty." : "");
 }
