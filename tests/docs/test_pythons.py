@@ -50,6 +50,17 @@ def test_pythons_of_pyenv_and_of_the_path_are_found(script: ModuleType, tmp_path
     assert script.find_python(own, environment) == Path(sys.executable)
 
 
+def test_kernels_are_compiled_before_the_tests(script: ModuleType, tmp_path: Path) -> None:
+    """With an empty cache the first tests of a room compiled them, and took longer than a test may."""
+    python = add_python(
+        tmp_path / "bin" / "python", f'echo "$2" >> {tmp_path}/ran; [ "$2" = pytest ] && exit 3; exit 0'
+    )
+    assert script.run_tests(tmp_path) == 3
+    assert (tmp_path / "ran").read_text().split() == ["lading.kernels.compile", "pytest"]
+    add_python(python, "exit 5")
+    assert script.run_tests(tmp_path) == 5
+
+
 def test_what_did_not_run_is_named(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
