@@ -38,6 +38,7 @@ BODY = b"x" * 100
 OPEN: dict[str, Any] = {"connections__peer_share": 1.0, "log__open_files_max": 256}
 """One client has all connections."""
 TOPIC = "bench"
+OURS = (("lading, fast_connections off", False), ("lading", True))
 
 
 @dataclass
@@ -85,7 +86,7 @@ def _open_nsq(stack: ExitStack, directory: Path) -> list[WaitedSide]:
         sides.append(WaitedSide("NSQ", "nsqd", nsqd.nsqd_tcp, nsqd.nsqd_pid, *told))
     except go_programs.Unavailable as missing:
         print(f"without nsqd: {missing}", file=sys.stderr)
-    for name, is_fast in (("lading, fast_connections off", False), ("lading", True)):
+    for name, is_fast in OURS:
         broker = stack.enter_context(
             testing.broker(
                 durability="os", fast_connections=is_fast, endpoints__nsqd_tcp__connections_max=CONNECTIONS_MAX, **OPEN
@@ -103,11 +104,14 @@ def _open_kafka(stack: ExitStack, directory: Path) -> list[WaitedSide]:
         addresses.append(("kafka", kafka.address, kafka.pid))
     except kafka_broker.Unavailable as missing:
         print(f"without Kafka: {missing}", file=sys.stderr)
-    broker = stack.enter_context(
-        testing.broker(durability="os", endpoints__kafka__connections_max=CONNECTIONS_MAX, **OPEN)
-    )
-    kernels_loaded(broker)
-    addresses.append(("lading", broker.endpoints["kafka"], broker.pid))
+    for name, is_fast in OURS:
+        broker = stack.enter_context(
+            testing.broker(
+                durability="os", fast_connections=is_fast, endpoints__kafka__connections_max=CONNECTIONS_MAX, **OPEN
+            )
+        )
+        kernels_loaded(broker)
+        addresses.append((name, broker.endpoints["kafka"], broker.pid))
     sides = []
     for name, address, pid in addresses:
         _create_kafka_topic(address)

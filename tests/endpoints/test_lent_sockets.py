@@ -25,6 +25,7 @@ from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
 from lading.dialects.nsq import publishing
 from lading.endpoints.base.services import Services, now_us
+from lading.endpoints.io import lent_sockets
 from lading.endpoints.io.fast_connection import FastConnection
 from lading.endpoints.io.lent_lines import LEND_AFTER
 from lading.endpoints.io.lent_sockets import SocketPass
@@ -573,6 +574,31 @@ def test_a_fault_of_one_session_does_not_reach_others(tmp_path: Path, caplog: py
 
     serve(tmp_path, scenario, "os")
     assert "could not receive" in caplog.text
+
+
+def test_a_slow_pass_is_reported_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(nsqd: Nsqd) -> None:
+        client = await nsqd.lend()
+        time_us, step_us, long_us = now_us(), 0, lent_sockets.SLOW_PASS_US
+
+        def advance() -> int:
+            nonlocal time_us
+            time_us += step_us
+            return time_us
+
+        nsqd.server._pass._clock = advance  # type: ignore[union-attr]
+        minute_us = lent_sockets.SLOW_PASS_EVERY_US
+        for taken_us, waited_us, reports in (
+            (long_us // 2, 0, 0),
+            (long_us, 0, 1),
+            (long_us, 0, 1),
+            (long_us, minute_us, 2),
+        ):
+            time_us, step_us = time_us + waited_us, taken_us
+            await client.publish("t", b"x")
+            assert caplog.text.count("pass over lent sockets of nsqd_tcp: took 100 ms for 1 requests") == reports
+
+    serve(tmp_path, scenario, "os")
 
 
 # -- on and off, side by side

@@ -44,6 +44,10 @@ log = logging.getLogger(__name__)
 
 SOCKET_KERNELS: Final = "lading.kernels.socket_kernels"
 _ROWS_MIN: Final = 256
+SLOW_PASS_US: Final = 100_000
+"""A pass that takes this long is reported: it serves 512 sockets at most, which takes a few milliseconds."""
+SLOW_PASS_EVERY_US: Final = 60_000_000
+"""Time between two such lines."""
 
 Responses = Bytes
 """A table of bytes with a row for each response; all have one size."""
@@ -181,6 +185,8 @@ class SocketPass:
         self._places: dict[int, LentPlaces] = {}
         """Sockets that wait for the disk, by number."""
         self._places_count = 0
+        self._next_report_us = 0
+        """The time from which on a slow pass is reported again."""
         self._send: Any = None
 
     @property
@@ -256,6 +262,14 @@ class SocketPass:
         if rest:
             for file, start, end, _ in buffers.others[:rest].tolist():
                 self._return(file, buffers.scratch[start:end])
+        end_us = self._clock()
+        if end_us - now_us >= SLOW_PASS_US and end_us >= self._next_report_us:
+            self._next_report_us = end_us + SLOW_PASS_EVERY_US
+            log.warning(
+                "pass over lent sockets of %s: took %d ms for %d requests and %d sockets given back; look for a slow "
+                "disk or a busy machine, or set fast_connections=false",
+                self._labels[0], (end_us - now_us) // 1000, taken, rest,
+            )  # fmt: skip
 
     def _begin_each(self, count: int, now_us: int) -> None:
         """Begin requests of several kinds, those of each kind at once."""
