@@ -6,37 +6,38 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.foreign.results import read_go_events
-from tests.foreign.servers import SERVERS, open_loopback, serve_lading
-from tests.foreign.suites import SUITES, GoSuite
+from tests.foreign.prepare import prepare
+from tests.foreign.servers import SERVERS, open_loopback
+from tests.foreign.suites import SUITES, Suite
 from tests.interop import go_programs
 
 
-def run_suite(suite: GoSuite, side: str, directory: Path) -> dict[str, str]:
+def run_suite(suite: Suite, side: str, directory: Path) -> dict[str, str]:
     """Return the outcomes of a suite against ``ours`` or ``real``; its output is kept in ``directory``."""
-    tests, place = go_programs.compile_tests(suite.module, suite.version, suite.package)
+    prepared = prepare(suite)
     server = SERVERS[suite.server]
-    serving: AbstractContextManager[None]
+    serving: AbstractContextManager[Mapping[str, str]]
     if side == "ours":
-        serving = serve_lading(directory, place, server.settings)
+        serving = server.serve_ours(directory, prepared.directory)
     elif server.serve_real is not None:
-        serving = server.serve_real(directory, place)
+        serving = server.serve_real(directory, prepared.directory)
     else:
         raise go_programs.Unavailable(f"the real server of {suite.name} is in no registry")
-    events = directory / "events.json"
-    command = [
-        "go", "tool", "test2json", "-t", str(tests), "-test.v=test2json", f"-test.timeout={suite.timeout_s}s",
-        *([f"-test.skip=^({'|'.join(suite.not_run)})$"] if suite.not_run else []), *suite.arguments,
-    ]  # fmt: skip
-    with serving, events.open("w") as out:
-        subprocess.run(
-            command, cwd=place, env=os.environ | dict(suite.environment), stdin=subprocess.DEVNULL, stdout=out,
-            stderr=subprocess.STDOUT, timeout=suite.timeout_s + 60, check=False,
-        )  # fmt: skip
-    return read_go_events(events.read_text(errors="replace").splitlines())
+    output = directory / "output.txt"
+    with serving as environment, output.open("w") as out:
+        try:
+            subprocess.run(
+                prepared.command, cwd=prepared.directory, env={**os.environ, **prepared.environment, **environment},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=suite.timeout_s + 60,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            print(f"{suite.name} did not end within {suite.timeout_s + 60} s", file=sys.stderr)
+    return prepared.read(output.read_text(errors="replace"))
 
 
 def main(name: str, side: str, directory: str) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 Outcomes = Mapping[str, str]
 """Test to ``pass``, ``fail``, ``skip``, or ``unfinished`` if the suite ended in it."""
 _BAD: Final = ("fail", "unfinished")
+_PYTEST_LINE: Final = re.compile(r"^(\S+\.py::.*?)(?: (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b.*)?$")
+_PYTEST_OUTCOMES: Final = {"PASSED": "pass", "XPASS": "pass", "FAILED": "fail", "ERROR": "fail"}
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_RDKAFKA_STARTED: Final = re.compile(r"=+ Running test (\S+)")
+_RDKAFKA_ENDED: Final = re.compile(r"=+ Test (\S+) (PASSED|SKIPPED|FAILED)")
+_RDKAFKA_FAILED: Final = re.compile(r'### Test "(\S+?)(?: \(.*\))?" failed')
 
 
 def read_go_events(lines: Iterable[str]) -> dict[str, str]:
@@ -26,6 +33,38 @@ def read_go_events(lines: Iterable[str]) -> dict[str, str]:
             outcomes[name] = action
         elif action == "run":
             outcomes.setdefault(name, "unfinished")
+    return outcomes
+
+
+def read_pytest(text: str) -> dict[str, str]:
+    """Return the outcome of each test from what ``pytest -v`` prints; one that it did not end is unfinished."""
+    outcomes: dict[str, str] = {}
+    for line in text.splitlines():
+        found = _PYTEST_LINE.match(line)
+        if found is None:
+            continue
+        name, word = found[1].strip(), found[2]
+        if word is None:
+            # begun, or named in the summary of warnings
+            outcomes.setdefault(name, "unfinished")
+        # a test that passed may fail in its teardown, on a line of its own
+        elif outcomes.get(name) != "fail":
+            outcomes[name] = _PYTEST_OUTCOMES.get(word, "skip")
+    return outcomes
+
+
+def read_librdkafka(text: str) -> dict[str, str]:
+    """Return the outcome of each test from what librdkafka's ``test-runner`` prints."""
+    outcomes: dict[str, str] = {}
+    for line in _COLOUR.sub("", text).splitlines():
+        if started := _RDKAFKA_STARTED.search(line):
+            outcomes.setdefault(started[1], "unfinished")
+        for name, word in _RDKAFKA_ENDED.findall(line):
+            outcomes[name] = {"PASSED": "pass", "FAILED": "fail"}.get(word, "skip")
+        if failed := _RDKAFKA_FAILED.search(line):
+            outcomes[failed[1]] = "fail"
+    # the runner, as a test of its own, fails if one of the others does
+    outcomes.pop("<MAIN>", None)
     return outcomes
 
 

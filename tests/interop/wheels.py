@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-INSTALL_TIMEOUT_S = 300
+INSTALL_TIMEOUT_S = 600
 RUN_TIMEOUT_S = 60
 
 
@@ -19,13 +19,14 @@ class Unavailable(Exception):
     """The package cannot be installed here; the sentence says why."""
 
 
-def install(package: str, version: str, python: str, extras: str = "") -> Path:
+def install(package: str, version: str, python: str, extras: str = "", *, beside: tuple[str, ...] = ()) -> Path:
     """Return the interpreter of an environment with just this package, or with all that its ``extras`` need.
 
-    Raises Unavailable.
+    With packages ``beside`` it, it has these and what all of them need. Raises Unavailable.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / "wheels"
-    place = cache / f"{package}-{version}-python{python}{'-extras' if extras else ''}"
+    kind = "-beside" if beside else "-extras" if extras else ""
+    place = cache / f"{package}-{version}-python{python}{kind}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -33,7 +34,9 @@ def install(package: str, version: str, python: str, extras: str = "") -> Path:
         if not ready.exists():
             shutil.rmtree(place, ignore_errors=True)
             _run_step([_find_python(python), "-m", "venv", str(place)])
-            wanted = [f"{package}[{extras}]=={version}"] if extras else ["--no-deps", f"{package}=={version}"]
+            wanted = [f"{package}[{extras}]=={version}" if extras else f"{package}=={version}", *beside]
+            if not (extras or beside):
+                wanted = ["--no-deps", *wanted]
             _run_step([str(place / "bin" / "pip"), "install", "--quiet", *wanted])
             ready.touch()
     return place / "bin" / "python"
