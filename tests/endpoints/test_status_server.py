@@ -46,6 +46,31 @@ def test_clients_that_drip_hold_few_threads_and_end(monkeypatch: pytest.MonkeyPa
                     continue
 
 
+def test_a_client_whose_request_has_arrived_is_not_ended_for_slow_ones() -> None:
+    """Each of hundreds of slow connections ended the oldest one: a scrape got nothing as long as they came again."""
+    rendering, filled = threading.Event(), threading.Event()
+
+    def render() -> StatusPage:
+        rendering.set()
+        assert filled.wait(20)
+        return StatusPage(b"up 1\n", "text/plain")
+
+    with serve_status(Address("127.0.0.1", 0), PURPOSE, {"/metrics": render}) as address, ExitStack() as peers:
+        place = (address.host, address.port)
+        honest = peers.enter_context(socket.create_connection(place, timeout=20))
+        honest.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert rendering.wait(20)
+        slow = [peers.enter_context(socket.create_connection(place, timeout=20)) for _ in range(2 * CONNECTIONS_MAX)]
+        for peer in slow[:CONNECTIONS_MAX]:
+            # sends nothing, and is ended for a later one
+            assert peer.recv(1) == b""
+        filled.set()
+        received = b""
+        while data := honest.recv(4096):
+            received += data
+        assert received.startswith(b"HTTP/1.0 200") and received.endswith(b"up 1\n")
+
+
 def test_a_client_that_leaves_writes_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     with serve_status(Address("127.0.0.1", 0), PURPOSE, PAGES) as address:
         for _ in range(3):

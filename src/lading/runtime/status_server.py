@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import sys
 import threading
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ..model.address import Address
 from ..model.errors import LocalError
@@ -23,7 +24,9 @@ METRICS: Final = "/metrics"
 REQUEST_TIMEOUT_S: Final = 10.0
 """A client that has not sent its request and read the response within this time is disconnected: each has a thread."""
 CONNECTIONS_MAX: Final = 32
-"""One more connection closes the oldest one: a scrape takes milliseconds, and older ones wait or are slow."""
+"""One more connection closes the oldest one that has not sent its request: a scraper sends it at once."""
+REQUEST_BYTES_MAX: Final = 4096
+"""Part of what has arrived in which the end of a request is looked for: a scraper's has a few hundred bytes."""
 
 
 class StatusPage(NamedTuple):
@@ -66,6 +69,7 @@ def serve_status(address: Address, purpose: str, pages: Mapping[str, Callable[[]
         sys_version = ""
 
         def do_GET(self) -> None:
+            cast("_StatusServer", self.server).keep(self.connection)
             path = self.path.partition("?")[0]
             render = pages.get(path)
             hosts = len(self.headers.get_all("host", []))
@@ -124,15 +128,33 @@ class _StatusServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._ends_at: dict[socket.socket, float] = {}
         """The deadlines of the open connections, oldest first."""
+        self._answered: set[socket.socket] = set()
+        """The connections whose requests are being responded to."""
         super().__init__((address.host, address.port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection; beyond CONNECTIONS_MAX end the oldest one for it."""
+        """Serve a connection; beyond CONNECTIONS_MAX end one for it.
+
+        That is the oldest one without a whole request: else hundreds of slow clients would end each scrape.
+        """
         with self._lock:
             if len(self._ends_at) >= CONNECTIONS_MAX:
-                self._disconnect(next(iter(self._ends_at)))
+                self._disconnect(self._choose_slow_one())
             self._ends_at[request] = time.monotonic() + REQUEST_TIMEOUT_S
         super().process_request(request, client_address)
+
+    def _choose_slow_one(self) -> socket.socket:
+        for request in self._ends_at:
+            # its thread may close it just now
+            with suppress(OSError, ValueError):
+                if request not in self._answered and not _has_request(request):
+                    return request
+        return next(iter(self._ends_at))
+
+    def keep(self, request: socket.socket) -> None:
+        """Keep a connection, whose request has arrived, until its response is sent or its time is up."""
+        with self._lock:
+            self._answered.add(request)
 
     def service_actions(self) -> None:
         """Disconnect the clients whose time is up: a time-out of the socket begins again with every byte."""
@@ -143,6 +165,7 @@ class _StatusServer(ThreadingHTTPServer):
 
     def _disconnect(self, request: socket.socket) -> None:
         del self._ends_at[request]
+        self._answered.discard(request)
         # the client may have gone
         with suppress(OSError):
             # its thread reads or writes: that ends, and closes the socket
@@ -152,12 +175,21 @@ class _StatusServer(ThreadingHTTPServer):
         """Close a connection."""
         with self._lock:
             self._ends_at.pop(request, None)
+            self._answered.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Write nothing of a client that leaves before its response: the base class writes a traceback for each."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+def _has_request(connection: socket.socket) -> bool:
+    """Return whether a whole request without a body has arrived that its thread has not read yet."""
+    ready = select.poll()
+    # not MSG_DONTWAIT: a socket with a time-out waits before it is read
+    ready.register(connection, select.POLLIN)
+    return bool(ready.poll(0)) and b"\r\n\r\n" in connection.recv(REQUEST_BYTES_MAX, socket.MSG_PEEK)
 
 
 def _open_server(address: Address, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
