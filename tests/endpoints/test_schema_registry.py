@@ -28,6 +28,8 @@ from lading.log.schema_table import SchemaRow, SchemaTable
 from tests.endpoints.identity import PASSWORDS, add_users, broker_with_users, rule
 
 _numbers = count(1)
+LISTED_S = 240
+"""The time that a client of 100,000 schemas waits on a busy machine."""
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -37,9 +39,9 @@ def web(broker: testing.BrokerProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-def open_client(running: testing.BrokerProcess, user: str = "") -> httpx.Client:
+def open_client(running: testing.BrokerProcess, user: str = "", timeout_s: float = 20) -> httpx.Client:
     auth = httpx.BasicAuth(user, PASSWORDS[user]) if user else None
-    return httpx.Client(base_url=f"http://{running.endpoints['schema_registry']}", auth=auth, timeout=20)
+    return httpx.Client(base_url=f"http://{running.endpoints['schema_registry']}", auth=auth, timeout=timeout_s)
 
 
 @pytest.fixture
@@ -547,7 +549,7 @@ def test_a_registry_of_many_schemas(tmp_path: Path, full: bool) -> None:
         catalog.close()
         filled_s = time.perf_counter() - begun
         begun = time.perf_counter()
-        with testing.broker(data) as running, open_client(running, "root") as root:
+        with testing.broker(data) as running, open_client(running, "root", LISTED_S) as root:
             started_s.append(time.perf_counter() - begun)
             memory_mb.append(read_anonymous_mb(running.process.pid))
             if not schemas:
@@ -562,7 +564,7 @@ def test_a_registry_of_many_schemas(tmp_path: Path, full: bool) -> None:
             assert register(root, "team-9.new-value", record("new"))["id"] == count + 1
             registered_s = time.perf_counter() - begun
             assert register(root, "team-9.again-value", {"schema": last["schema"]})["id"] == count
-            with open_client(running, "ann") as ann, open_client(running, "bob") as bob:
+            with open_client(running, "ann", LISTED_S) as ann, open_client(running, "bob", LISTED_S) as bob:
                 names = ann.get("/subjects").json()
                 assert len(names) == count // 10 and all(name.startswith("team-3.") for name in names)
                 assert bob.get("/subjects").json() == ["team-4.topic-000004-value"]
