@@ -79,6 +79,7 @@ BROUGHT_BY: Final = {
     "pyiceberg": ("iceberg", "dev"),
     "polars": ("polars", "dev"),
     "daft": ("daft",),
+    "ray": ("ray",),
     "duckdb": ("sql", "duckdb", "dev"),
     "confluent_kafka": ("dev",),
     "faststream": ("dev",),

@@ -1,1 +1,1 @@
-"""Sources for data frames and query engines of others, each with the extra of its name: Polars, DuckDB, Daft."""
+"""Sources for data frames and query engines, each with the extra of its name: Polars, DuckDB, Daft, Ray Data."""
