@@ -21,6 +21,7 @@ from lading.dialects.kafka.produce import (
 )
 from lading.dialects.kafka.requests import parse_request_header
 from lading.dialects.kafka.single_produce_layout import BATCH_AT, BATCH_BYTES, CORRELATION, FACT_COLUMNS, PARTITION
+from lading.dialects.kafka.versions import PRODUCE
 from lading.kernels import engine
 from lading.kernels.lent_layout import COUNT, HEARD_US, LINE, LINE_BYTES_MAX, OTHER_COLUMNS, ROW_COLUMNS, UNKNOWN
 from lading.model.errors import LadingError
@@ -94,7 +95,8 @@ def is_single(data: bytes, line: bytes) -> bool:
         head = parse_request_header(frame)
         request = parse_produce_request(frame, head, 100)
         ((_, (place,)),) = request.topics
-        if request.prefix_end == 0 or place.partition < 0:
+        # the session chooses the parser by the key; whether the partition exists is asked before the append
+        if head.key != PRODUCE or request.prefix_end == 0:
             return False
         source = np.frombuffer(frame, np.uint8)
         facts = validation.parse_batch_header(

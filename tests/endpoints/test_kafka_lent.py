@@ -237,7 +237,9 @@ def test_a_topic_that_changes_or_is_deleted(tmp_path: Path) -> None:
 def test_a_partition_that_does_not_exist(tmp_path: Path) -> None:
     async def scenario(kafka: Kafka) -> None:
         client = await kafka.lend()
-        assert decode(await client.ask(encode(one_batch(b"x"), 5, partition=7)))[:3] == (5, 7, 3)
+        for number in (7, -5, -(1 << 31)):
+            assert decode(await client.ask(encode(one_batch(b"x"), 5, partition=number)))[:3] == (5, number, 3)
+            client = await kafka.lend()
         assert decode(await client.ask(encode(one_batch(b"x"), 6)))[:3] == (6, 0, 0)
 
     serve(tmp_path, scenario, "os")
