@@ -170,7 +170,7 @@ def test_a_header_that_is_not_listed_becomes_a_column(open_page: Callable[..., P
     page.keyboard.type("h9999")
     page.keyboard.press("Enter")
     page.get_by_role("columnheader", name="h9999").wait_for()
-    page.get_by_role("cell", name="9999", exact=True).wait_for()
+    page.get_by_role("gridcell", name="9999", exact=True).wait_for()
     assert "column=h9999" in page.url
 
 

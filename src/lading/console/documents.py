@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 from zlib import crc32
 
@@ -14,7 +14,7 @@ from ..client.message_json import to_json
 from ..model.errors import CorruptError, LadingError
 from ..model.kinds import Kind, decode_value
 from ..model.message import Message
-from ..payloads.decoded import decode_message
+from ..payloads.decoded import OF_FORM, DecodedPayload, decode_by_form
 from ..payloads.form import JSON_FORM, PayloadForm
 from ..payloads.paths import Path, parse_path, write_path
 from ..payloads.walk import walk_json
@@ -31,15 +31,30 @@ LIST_TEXT_MAX: Final = 400
 """The number of characters of a value, key or payload that a list shows."""
 
 
-def summarize(message: Message, columns: Collection[str] = (), mask: TopicMask = NO_MASK) -> dict[str, Any]:
-    """Return a message for a list. Headers are [key, kind, text, size in bytes, what the text is]."""
+def summarize(
+    message: Message,
+    columns: Collection[str] = (),
+    mask: TopicMask = NO_MASK,
+    decode: Callable[[Message], DecodedPayload | None] = lambda message: None,
+) -> dict[str, Any]:
+    """Return a message for a list. Headers are [key, kind, text, size in bytes, what the text is].
+
+    ``decode`` returns the payload by its schema, or None; a decoded payload is shown in place of the bytes.
+    """
+    decoded = decode(message)
+    text = None if decoded is None else mask.mask_text(decoded.text)
     whole, message = message, mask.mask_message(message, LIST_JSON_BYTES_MAX)
     is_hidden = whole.payload is not None and message.payload is None
     headers = message.headers
     shown = [one for at, one in enumerate(headers) if at < LIST_HEADERS_MAX or one.key in columns]
     return _place(message) | {
         "key": _MASKED_TEXT if mask.has_key and whole.key is not None else _text(message.key),
-        "payload": _MASKED_TEXT if is_hidden else _text(message.payload),
+        "payload": _text(text.encode(errors="backslashreplace"))
+        if text is not None
+        else _MASKED_TEXT
+        if is_hidden
+        else _text(message.payload),
+        "decoded": None if decoded is None or text is None else f"{decoded.kind} {decoded.schema}".strip(),
         "payload_bytes": None if message.payload is None else len(message.payload),
         "headers": [
             [_cut(key), _kind_word(kind), *(_MASKED_VALUE if key in mask.headers else _value(kind, data))]
@@ -120,10 +135,10 @@ def show_whole(message: Message, form: PayloadForm = JSON_FORM, mask: TopicMask 
 
 
 def _decode(message: Message, form: PayloadForm, mask: TopicMask) -> dict[str, Any] | None:
-    if not isinstance(form.source, RegistrySchemas):
+    if not form.has_schema:
         return None
     try:
-        found = decode_message(form, message)
+        found = decode_by_form(form, message)
     except LadingError as error:
         # if the registry is unreachable, the page shows the bytes
         return {"schema": None, "url": None, "text": None, "problem": str(error)}
@@ -136,7 +151,9 @@ def _decode(message: Message, form: PayloadForm, mask: TopicMask) -> dict[str, A
         problem = "the payload does not fit its schema, or is not an object; it has masked fields"
     return {
         "schema": f"{found.kind} {found.schema}".strip(), "text": text, "problem": problem,
-        "url": f"{form.source.address.url.rstrip('/')}/schemas/{path}/{found.name}",
+        "url": f"{form.source.address.url.rstrip('/')}/schemas/{path}/{found.name}"
+        if isinstance(form.source, RegistrySchemas) and found.name != OF_FORM
+        else None,
     }  # fmt: skip
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -17,10 +18,12 @@ from ..client.reading import PartitionReader, Selection
 from ..client.received import to_messages
 from ..client.unseen import find_seen_headers
 from ..model.errors import CorruptLog, LocalError
+from ..payloads.form import PayloadForm
 from ..transports.fetched import States
 from ..transports.interface import TopicMeta, Transport
 from .counting import PROGRESS_S, count_matches
 from .documents import show_whole, summarize
+from .payload_forms import ListDecoder, TopicForms
 from .reading import (
     PageRequest,
     cursor_of,
@@ -43,8 +46,10 @@ TAIL_A_SECOND_MAX: Final = 200
 class MessagePages:
     """Handlers."""
 
-    def __init__(self, source: ConsoleSource) -> None:
+    def __init__(self, source: ConsoleSource, pipelines: Sequence[Path] = ()) -> None:
+        """``pipelines`` have the contracts by which payloads are decoded."""
         self._source = source
+        self._forms = TopicForms(source, pipelines)
 
     def routes(self) -> list[Route]:
         """Return the table for the router."""
@@ -67,6 +72,7 @@ class MessagePages:
                 meta = transport.topic(topic)
                 mask = self._source.mask_of(meta)
                 mask.require_searchable(wanted.selection.filter)
+                decode = ListDecoder(self._forms.of(meta)).decode
                 spans = find_spans(transport, meta, wanted)
                 until = wanted.until or (first_cursor_of(spans) if wanted.newest_first else "")
                 begun = since or cursor_of(spans, newest_first=wanted.newest_first) or ""
@@ -74,7 +80,7 @@ class MessagePages:
                 for some in read_spans(transport, meta, wanted, spans):
                     if isinstance(some, list):
                         has_found = True
-                        yield {"messages": [summarize(one, columns, mask) for one in some]}
+                        yield {"messages": [summarize(one, columns, mask, decode) for one in some]}
                         continue
                     looked_at += some
                     if time.monotonic() - told_s > PROGRESS_S:
@@ -108,7 +114,8 @@ class MessagePages:
 
         def arriving() -> Iterator[Document]:
             with self._source.lend() as transport:
-                mask = self._source.mask_of(transport.topic(topic))
+                meta = transport.topic(topic)
+                mask, decode = self._source.mask_of(meta), ListDecoder(self._forms.of(meta)).decode
                 mask.require_searchable(None if where is None else _selection(request).filter)
             options: dict[str, Any] = {"where": where, "states": states, "start": start, "on_loss": "skip"}
             with Consumer(self._source.url, topic, verify_checksum=False, **options, **self._source.login) as consumer:
@@ -122,7 +129,7 @@ class MessagePages:
                     shown = messages[:budget]
                     budget -= len(shown)
                     yield {
-                        "messages": [summarize(one, columns, mask) for one in shown],
+                        "messages": [summarize(one, columns, mask, decode) for one in shown],
                         "skipped": len(messages) - len(shown),
                         "at": _positions(consumer),
                         "lost": self._source.met_damage.describe(meta, _damage_of(consumer)),
@@ -136,10 +143,12 @@ class MessagePages:
             raise LocalError("no message is named; send its topic, partition and offset")
         with self._source.lend() as transport:
             meta = transport.topic(text_of(request, "topic"))
-            return json_answer(read_one(transport, meta, partition, int(offset), self._source))
+            return json_answer(read_one(transport, meta, partition, int(offset), self._source, self._forms.of(meta)))
 
 
-def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int, source: ConsoleSource) -> Document:
+def read_one(
+    transport: Transport, meta: TopicMeta, partition: int, offset: int, source: ConsoleSource, form: PayloadForm
+) -> Document:
     """Return the complete message at an offset, in any state.
 
     Raises LocalError if the message does not exist, and CorruptLog, after noting it in the source, if it is damaged.
@@ -151,7 +160,7 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int,
     for batch in reader.read(selection):
         for message in to_messages(batch, meta.stream, meta.topic, partition):
             if message.offset == offset:
-                return {"topic": meta.name} | show_whole(message, source.form, source.mask_of(meta))
+                return {"topic": meta.name} | show_whole(message, form, source.mask_of(meta))
     if reader.damaged:
         source.met_damage.add(meta, {partition: reader.damaged})
         raise CorruptLog(

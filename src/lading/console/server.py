@@ -171,7 +171,7 @@ def routes_of(
         *OverviewPage(source).routes(),
         *TopicPages(source, settings.tables).routes(),
         *TopicChanges(source, is_read_only=settings.is_read_only).routes(),
-        *MessagePages(source).routes(),
+        *MessagePages(source, settings.pipelines if settings.shows_files else ()).routes(),
         *MessageChanges(source, is_read_only=settings.is_read_only).routes(),
         *GroupPages(source, settings).routes(),
         *HeaderPages(source, settings.pipelines if settings.shows_files else ()).routes(),

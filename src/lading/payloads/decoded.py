@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,10 @@ from ..model.lazy_dataclass import lazy_dataclass
 from ..model.message import Message
 from ..model.run import Located
 from ..schemas.parsed import ParsedSchema
-from .form import ID_HEADER, PayloadForm, describe_schema
+from .form import ID_HEADER, PayloadForm, describe_schema, find_message
+
+OF_FORM: Final = "of the contract"
+"""Names a schema that is the reader's, and not that of a payload."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -25,7 +28,9 @@ class DecodedPayload:
 
     @property
     def schema(self) -> str:
-        """The id or the GUID of the schema, after the word "id" or "GUID"."""
+        """The id or the GUID of the schema, after the word "id" or "GUID", or that it is of the contract."""
+        if self.name == OF_FORM:
+            return OF_FORM
         return f"id {self.name}" if isinstance(self.name, int) else f"GUID {self.name}"
 
 
@@ -35,6 +40,26 @@ def decode_message(form: PayloadForm, message: Message) -> DecodedPayload | None
         return None
     value = next((data for key, _, data in message.headers if key == ID_HEADER), None)
     return decode_payload(form, message.payload, value)
+
+
+def decode_by_form(form: PayloadForm, message: Message) -> DecodedPayload | None:
+    """Return the payload of a message by the schema that it names, or else by the schema of the form.
+
+    Returns None for a payload without either. Raises as ``decode_payload``.
+    """
+    found = decode_message(form, message)
+    if found is not None or message.payload is None or form.schema is None or form.source is not None:
+        return found
+    schema = form.schema.parse()
+    column: pa.Array[Any] = pa.array([message.payload], pa.binary())
+    walked = form.walk_column(column, None, ())
+    if walked.malformed[0]:
+        return DecodedPayload(OF_FORM, schema.kind, None, f"the payload {walked.describe(0)}")
+    type_ = find_message(schema, form.message)
+    text = _write_text(schema, None if isinstance(type_, str) else type_, message.payload)
+    return DecodedPayload(
+        OF_FORM, schema.kind, text, None if text is not None else "the payload cannot be written as JSON"
+    )
 
 
 def decode_payload(form: PayloadForm, payload: bytes, id_header: bytes | None) -> DecodedPayload | None:

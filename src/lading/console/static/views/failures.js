@@ -69,7 +69,7 @@ async function letters(main, context, topic) {
         h("td", { class: "place", "data-label": "message" }, `${one.partition}:${one.offset}`), h("td", { "data-label": "reason" }, visible(one.why)), h("td", { class: "text", "data-label": "error" }, visible(one.reason ?? "")),
         h("td", { "data-label": "origin" }, one.origin_topic ? h("a", { href: `/messages?topic=${encodeURIComponent(one.origin_topic)}&open=${one.origin_partition}:${one.origin_offset}` }, visible(`${one.origin_topic} ${one.origin_partition ?? "?"}:${one.origin_offset ?? "?"}`)) : ""));
     }));
-    return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "error", "origin"].map((one) => h("th", { scope: "col" }, one)))), body));
+    return h("div", { class: "scroll" }, h("table", { class: "messages cards", role: "treegrid", "aria-label": "Messages" }, h("thead", {}, h("tr", {}, ["message", "reason", "error", "origin"].map((one) => h("th", { scope: "col" }, one)))), body));
   }
 
   function open(row, one) {
@@ -129,7 +129,7 @@ async function quarantine(main, context, pipeline) {
       return openRow(one.message, (row) => open(row, one),
         h("td", {}, visible(one.message)), h("td", { "data-label": "reason" }, wordsOf(one.reason)), h("td", { class: "text", "data-label": "detail" }, visible(one.detail)), h("td", { class: "n", "data-label": "sent again" }, count(one.replays)), h("td", { "data-label": "status" }, one.status));
     }));
-    return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "detail", "sent again", "status"].map((one) => h("th", { scope: "col" }, one)))), body));
+    return h("div", { class: "scroll" }, h("table", { class: "messages cards", role: "treegrid", "aria-label": "Messages" }, h("thead", {}, h("tr", {}, ["message", "reason", "detail", "sent again", "status"].map((one) => h("th", { scope: "col" }, one)))), body));
   }
 
   function open(row, one) {

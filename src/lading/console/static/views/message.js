@@ -66,7 +66,7 @@ function headerRow(one) {
 function decodedView(decoded) {
   // the payload by the schema that it names, beside its bytes
   if (!decoded) return [];
-  const link = decoded.schema === null ? null : h("a", { href: decoded.url, target: "_blank", rel: "noreferrer" }, decoded.schema);
+  const link = decoded.schema === null ? null : decoded.url === null ? h("span", { class: "soft" }, decoded.schema) : h("a", { href: decoded.url, target: "_blank", rel: "noreferrer" }, decoded.schema);
   const text = decoded.text === null ? null : /^\s*[[{]/.test(decoded.text) ? indent(decoded.text) : decoded.text;
   return [h("div", { class: "bar small" }, h("h3", {}, "Decoded"), link, h("span", { class: "grow" }),
     text === null ? null : h("button", { type: "button", class: "mini", onclick: () => copy(decoded.text, "the payload as JSON") }, "copy JSON")),

@@ -2,6 +2,7 @@
 import { get, stream } from "../api.js";
 import { closeDetail, count, errorBox, fill, h, masked, moment, openRow, plural, redraw, shortMoment, toggleDetail, visible, visibleOrEmpty } from "../dom.js";
 import { detail, markAll } from "./message.js";
+import { applyWidths, edge } from "../widths.js";
 import { tabs } from "./topic.js";
 
 export const title = (params) => `${params.get("topic") ?? ""} messages`;
@@ -268,7 +269,9 @@ export async function render(main, context) {
       body.append(row);
       if (open === name) expand(row, one);
     }
-    redraw(place, rows.length ? h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, visibleOrEmpty(head))))), body)) : null);
+    const table = h("table", { class: "messages cards", role: "treegrid", "aria-label": "Messages" }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", "aria-label": head || "empty", dataset: { column: head } }, visibleOrEmpty(head), edge(head))))), body);
+    applyWidths(table);
+    redraw(place, rows.length ? h("div", { class: "scroll" }, table) : null);
     // the message that is open was moved, and what had the focus in it has lost it
     if (place.contains(focused)) focused.focus({ preventScroll: true });
   }
@@ -326,6 +329,8 @@ function cells(one, columns, labels, isShort) {
     made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, most).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visibleOrEmpty(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
   }
   made.push(text(one.payload, "payload"));
+  // a payload that its schema made readable: by which one
+  if (one.decoded) made.at(-1).title = `decoded: ${one.decoded}`;
   return made;
 }
 
