@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,3 +85,32 @@ def test_what_is_open_to_all_is_not_begun(broker: testing.BrokerProcess, tmp_pat
     ):
         done = forked_command.run([*CONSOLE, "--from", broker.url, "--state", str(tmp_path), *words], timeout=60)
         assert done.returncode != 0 and sentence in done.stderr, words
+
+
+def test_a_certificate_is_replaced_while_the_console_runs(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    served = tmp_path / "served.pem"
+    served.write_bytes(authority.sign("first").read_bytes())
+    next_one = authority.sign("second").read_bytes()
+    words = ["--from", "lading://127.0.0.1:1", "--address", "127.0.0.1:0", "--certificate", str(served)]
+    with team_console(*words, "--state", str(tmp_path)) as (url, process):
+        port = int(url.rpartition(":")[2])
+
+        first = ssl.get_server_certificate(("127.0.0.1", port))
+        assert first.strip() == cut_certificate(served.read_text())
+        # files that cannot be used change nothing
+        served.write_text("no certificate")
+        (tmp_path / "next.pem").write_bytes(next_one)
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "new connections get the old certificate" in line)
+        assert "served.pem" in line
+        assert ssl.get_server_certificate(("127.0.0.1", port)) == first
+        (tmp_path / "next.pem").replace(served)
+        next(line for line in process.stderr if "new connections get the certificate that was changed" in line)
+        assert ssl.get_server_certificate(("127.0.0.1", port)).strip() == cut_certificate(next_one.decode())
+
+
+def cut_certificate(text: str) -> str:
+    """Return the certificate of a PEM file, without the key after it."""
+    end = "-----END CERTIFICATE-----"
+    return text.partition(end)[0] + end

@@ -48,7 +48,7 @@ def test_a_head_without_an_end_takes_no_memory(tmp_path: Path, has_tls: bool) ->
         server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server_tls.load_cert_chain(tmp_path / "server.pem")
         client_tls = ssl.create_default_context(cafile=tmp_path / "server.pem")
-    config = make_config("tables", PlainTextResponse("served"), server_tls)
+    config = make_config("tables", PlainTextResponse("served"), None if server_tls is None else lambda: server_tls)
 
     async def talk() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from ..endpoints.encryption.listener_tls import RenewedTls
+from ..endpoints.encryption.renewal import LOOK_S, CertificateRenewal
 from ..endpoints.http_shared.http_connection import HttpConnection, make_process_context
 from ..endpoints.http_shared.https_connection import HttpsConnection
 from ..model.address import Address
@@ -50,24 +53,52 @@ def serve(
     app: ASGIApp,
     listener: socket.socket,
     announce: Callable[[], None],
-    tls: ssl.SSLContext | None = None,
+    tls: RenewedTls | None = None,
 ) -> None:
-    """Serve an application on a bound socket until SIGTERM or Ctrl-C; ``announce`` prints the ready line."""
+    """Serve an application on a bound socket until SIGTERM or Ctrl-C; ``announce`` prints the ready line.
+
+    Files of ``tls`` that change are read again within some seconds, for new connections.
+    """
     quiet_uvicorn()
     raise_open_files_limit()
-    server = _Server(make_config(name, app, tls))
+    server = _Server(make_config(name, app, None if tls is None else lambda: tls.context))
     # before the ready line: its reader may end the process at once
-    with server.capture_signals():
+    with server.capture_signals(), _watch_files(name, tls):
         announce()
         asyncio.run(server.serve([listener]))
 
 
-def make_config(name: str, app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Config:
-    """Return the configuration of a server, whose connections and requests are bounded as those of a broker."""
+@contextmanager
+def _watch_files(name: str, tls: RenewedTls | None) -> Iterator[None]:
+    """Read the files of a listener's certificate again when they change, while the context is active."""
+    if tls is None:
+        yield
+        return
+    renewal, ended = CertificateRenewal(), threading.Event()
+    renewal.add(name, tls.files, tls.renew)
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            renewal.look()
+
+    thread = threading.Thread(target=look, name=f"lading-{name}-certificates", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def make_config(name: str, app: ASGIApp, find_tls: Callable[[], ssl.SSLContext] | None = None) -> uvicorn.Config:
+    """Return the configuration of a server, whose connections and requests are bounded as those of a broker.
+
+    ``find_tls`` returns the TLS of a new connection.
+    """
     context = make_process_context(name)
     connection: Callable[..., HttpConnection] = partial(HttpConnection, context)
-    if tls is not None:
-        connection = partial(HttpsConnection, lambda: tls, context)
+    if find_tls is not None:
+        connection = partial(HttpsConnection, find_tls, context)
     config = uvicorn.Config(
         app, http=connection, ws="none", lifespan="off", log_config=None, access_log=False,  # type: ignore[arg-type]
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=END_S,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from starlette.types import ASGIApp
 
 from ..columns.topic_columns import parse_topic_columns
 from ..endpoints.encryption.authority import read_names
-from ..endpoints.encryption.listener_tls import make_context
+from ..endpoints.encryption.listener_tls import RenewedTls
 from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
 from ..kernels import engine
 from ..model.address import Address
@@ -55,12 +54,12 @@ class TablesSettings:
     key: Path | None = None
     store: StoreAddress | None = None
 
-    def make_tls(self) -> ssl.SSLContext | None:
+    def make_tls(self) -> RenewedTls | None:
         """Return the TLS of the listener, None without a certificate. Raises LocalError for files it cannot use."""
         if self.certificate is None:
             return None
         tls = TlsSettings(enabled=True, certificate=self.certificate, key=self.key)
-        return make_context(tls, "tables", self.certificate.parent)
+        return RenewedTls(tls, "tables", self.certificate.parent)
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, model_validator
 
 from ...endpoints.encryption.authority import read_names
-from ...endpoints.encryption.listener_tls import make_context
+from ...endpoints.encryption.listener_tls import RenewedTls
 from ...model.errors import LocalError, SettingError
 from ...model.value_faults import describe_fault
 from ...settings.sections import DEFAULTS, Listen, Section, TlsSettings
@@ -124,9 +123,9 @@ class TeamDocument(Section):
             shows_own_mirrors=broker is None,
         )  # fmt: skip
 
-    def make_tls(self) -> ssl.SSLContext | None:
+    def make_tls(self) -> RenewedTls | None:
         """Return the TLS of the listener. Raises LocalError for files that it cannot use."""
-        return make_context(self.tls, "tls", self.state) if self.tls.enabled else None
+        return RenewedTls(self.tls, "tls", self.state) if self.tls.enabled else None
 
     def list_names(self) -> list[str]:
         """Return the names by which browsers may address the console, besides the address: those of the certificate and

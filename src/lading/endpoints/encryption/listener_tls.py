@@ -23,22 +23,15 @@ def _ignore() -> None:
     """Do nothing: the callback of a listener that wants no notice."""
 
 
-class ListenerTls:
-    """The TLS of one listener. Connections that are open keep what they began with."""
+class RenewedTls:
+    """TLS that is made of files. Connections that are open keep what they began with."""
 
-    def __init__(self, services: Services, name: str, settings: TlsSettings) -> None:
-        """Raises LocalError in one sentence that names the setting at fault."""
-        self._settings, self._data = settings, services.settings.data
-        self._key = f"{endpoint_key(name)}.tls"
+    def __init__(self, settings: TlsSettings, key: str, data: Path) -> None:
+        """Raises LocalError in one sentence that names the setting below ``key`` at fault."""
+        self._settings, self._key, self._data = settings, key, data
         self.on_renewed: Callable[[], None] = _ignore
         """Called, maybe in a worker, when files that can be used were read again."""
         self.renew()
-        CertificateRenewal.of(services).add(name, self.files, self.renew)
-
-    @property
-    def names_clients(self) -> bool:
-        """Whether a client's certificate says who it is."""
-        return self._settings.client_user is not None
 
     def files(self) -> Sequence[Path]:
         """Return the files that it is made of."""
@@ -50,6 +43,20 @@ class ListenerTls:
         """Read the files. Raises LocalError in one sentence, and changes nothing, if they cannot be used."""
         self.context = make_context(self._settings, self._key, self._data)
         self.on_renewed()
+
+
+class ListenerTls(RenewedTls):
+    """The TLS of one listener of a broker."""
+
+    def __init__(self, services: Services, name: str, settings: TlsSettings) -> None:
+        """Raises LocalError in one sentence that names the setting at fault."""
+        super().__init__(settings, f"{endpoint_key(name)}.tls", services.settings.data)
+        CertificateRenewal.of(services).add(name, self.files, self.renew)
+
+    @property
+    def names_clients(self) -> bool:
+        """Whether a client's certificate says who it is."""
+        return self._settings.client_user is not None
 
 
 def find_tls(services: Services, name: str, section: TlsEndpointSection) -> ListenerTls | None:
