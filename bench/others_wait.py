@@ -4,6 +4,8 @@ Two honest clients, an Iggy ping and a Kafka ApiVersions, ask again and again wh
 something large. The figure is the longest that either waited, without the time in which the machine gave the broker's
 loop or the client itself no core though it wanted one; ``wall ms`` has that time in it. ``idle ms`` is the longest wait
 in as long a time right behind it, in which nothing large is asked: what is the machine's, and not the request's.
+``loop ms`` is the longest that the broker's loop computed while an honest client waited: what others did to it, also on
+a machine that is busy, or whose host takes cores away unnoticed, where ``wait ms`` is long beside nothing.
 
 ``python -m bench.others_wait PATTERN ... [--data DIRECTORY]`` asks only for cases whose names hold one of the patterns;
 those that create something and those that need it belong together. ``--data`` keeps the topics for the next run.
@@ -67,15 +69,15 @@ class HonestClients:
         )
         self._process.start()
 
-    def longest_ms(self, work: Work) -> tuple[float, float]:
-        """The longest wait while ``work`` went on: without time that no core was given, and with it."""
+    def longest_ms(self, work: Work) -> tuple[float, float, float]:
+        """The longest wait while ``work`` went on: without time that no core was given, with it, the loop's part."""
         self._pipe.send("begin")
         self._pipe.recv()
         time.sleep(0.05)
         work()
         time.sleep(0.05)
         self._pipe.send("end")
-        found: tuple[float, float] = self._pipe.recv()
+        found: tuple[float, float, float] = self._pipe.recv()
         return found
 
     def close(self) -> None:
@@ -95,25 +97,31 @@ def _ask_on(endpoints: dict[str, str], pid: int, pipe: Pipe) -> None:
         kafka.answer()
 
     while pipe.recv():
-        longest = wall = 0.0
+        longest = wall = computed = 0.0
         pipe.send("begun")
         while not pipe.poll():
             for ask in (lambda: iggy.ask(PING), ask_kafka):
-                without_core_s = _without_core_s(pid)
+                without_core_s, loop_s = _without_core_s(pid), _loop_s(pid)
                 began_s = time.perf_counter()
                 ask()
                 took_s = time.perf_counter() - began_s
                 wall = max(wall, took_s)
+                computed = max(computed, _loop_s(pid) - loop_s)
                 longest = max(longest, took_s - (_without_core_s(pid) - without_core_s))
             time.sleep(REST_S)
         pipe.recv()
-        pipe.send((longest * 1_000, wall * 1_000))
+        pipe.send((longest * 1_000, wall * 1_000, computed * 1_000))
 
 
 def _without_core_s(pid: int) -> float:
     """How long the broker's loop and this process have waited for a core so far."""
     schedules = (Path(f"/proc/{pid}/schedstat"), Path("/proc/self/schedstat"))
     return sum(int(each.read_text().split()[1]) for each in schedules) / 1e9
+
+
+def _loop_s(pid: int) -> float:
+    """How long the broker's first thread, its loop, has computed so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 class Cases:
@@ -418,13 +426,14 @@ def _begin_broker(data: Path, quick: bool) -> Iterator[tuple[testing.BrokerProce
 
 def _row(name: str, honest: HonestClients, work: Work) -> dict[str, Any]:
     began_s = time.monotonic()
-    longest_ms, wall_ms = honest.longest_ms(work)
+    longest_ms, wall_ms, loop_ms = honest.longest_ms(work)
     took_s = time.monotonic() - began_s - 0.1
-    idle_ms, _ = honest.longest_ms(lambda: time.sleep(took_s))
+    idle_ms, *_ = honest.longest_ms(lambda: time.sleep(took_s))
     row = {
         "beside": name,
         "wait ms": round(longest_ms, 1),
         "idle ms": round(idle_ms, 1),
+        "loop ms": round(loop_ms, 1),
         "wall ms": round(wall_ms, 1),
         "took s": round(took_s, 2),
     }
