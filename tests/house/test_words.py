@@ -20,15 +20,20 @@ from tests.house.sources import parse_source, parse_sources, read_sources, walk_
 from tests.house.test_names import _is_accessor, _is_participle
 
 WORDS: Final[dict[str, tuple[str, int]]] = {
-    "where, for if": (r"(?<!--)\bwhere\b", 4),
+    "where, for if": (r"(?<!--)\b[Ww]here\b", 5),
     "is no, is none": (r"\b(?:is|are|was|were) (?:no|none)\b", 0),
     "who, without a head": (r"(?:^|[.;:,(] |\b(?:to|by|of|for|from|than|that|and|or|with) )who\b", 0),
     "what, at the beginning of a sentence": (r"(?:^|[.;:] )What\b", 0),
-    "answer, for response": (r"\banswer(?:s|ed|ing)?\b", 0),
-    "face, for endpoint": (r"\bfaces?\b", 0),
-    "twin, for fallback": (r"\btwins?\b", 0),
-    "behind, for after": (r"\bbehind\b", 0),
-    "tell, for report": (r"\b(?:tells?|told|telling)\b", 0),
+    "answer, for response": (r"\b[Aa]nswer(?:s|ed|ing)?\b", 0),
+    "face, for endpoint": (r"\b[Ff]aces?\b", 0),
+    "twin, for fallback": (r"\b[Tt]wins?\b", 0),
+    "behind, for after": (r"\b[Bb]ehind\b", 2),
+    "tell, for report": (r"\b[Tt](?:ells?|old|elling)\b", 0),
+    "go on, for continue": (r"\b(?:[Gg]o|goes|going|gone) on\b", 2),
+    "let go, for release": (r"\b[Ll]et(?:s|ting)? go\b", 0),
+    "gone, for deleted or disconnected": (r"\bgone\b", 0),
+    "how many or whether, after a semicolon": (r"; (?:how many|how much|how far|whether)\b", 4),
+    "by, as or with, without a head": (r"^(?:By|As|With|Such as) [a-z]", 2),
     "of, without a head": (r"^(?:Of|That of|Those|Whom|Nor)\b", 1),
     "so many, for at most": (r"\b[Ss]o (?:many|much|long|often)\b(?! (?:as|that))", 0),
 }

@@ -31,7 +31,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 EPOCH_MAX: Final = (1 << 31) - 1
 SESSIONS_MAX: Final = 2_000
-"""As many as Apache Kafka has by default (``group.share.max.share.sessions``)."""
+"""Limit of sessions, the default of Apache Kafka (``group.share.max.share.sessions``)."""
 READERS_MAX: Final = 100_000
 """Partitions of all sessions together: each takes about a kilobyte."""
 PARTITIONS_AT_ONCE: Final = 16

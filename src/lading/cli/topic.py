@@ -187,7 +187,7 @@ def empty(
 ) -> None:
     """Delete all messages of a topic and keep the topic, after confirmation.
 
-    Groups and channels of all protocols go on with what is sent from then on. Delayed messages, and those of open
+    Groups and channels of all protocols continue with messages sent later. Delayed messages, and those of open
     transactions, stay.
 
     Example:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from ..model.printable import shorten_bytes
 from ..verify.settings import DEFAULT_FACTS, Fact, VerifySettings
 from .options import AsOutput, States, local_path
 from .output import Output, format_count, format_rate, json_line, line, meter, print_note
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ..verify.run import VerifyProgress, VerifyReport
 
 PAYLOAD_SHOWN = 120
+_shorten = partial(shorten_bytes, bytes_max=PAYLOAD_SHOWN)
 
 
 def verify(
@@ -134,10 +137,3 @@ def _print_difference(found: Difference) -> None:
         line(f"  {name}: offset {message.offset}, key {_shorten(message.key)}, payload {_shorten(message.payload)}")
         for header in message.headers:
             line(f"     {header}")
-
-
-def _shorten(data: bytes | None) -> str:
-    if data is None:
-        return "null"
-    rest = f" and {len(data) - PAYLOAD_SHOWN:,} bytes more" if len(data) > PAYLOAD_SHOWN else ""
-    return f"{data[:PAYLOAD_SHOWN]!r}{rest}"

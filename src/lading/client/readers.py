@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LONG_POLL_MS = 500
 """The longest wait of one request for new messages; an idle consumer does its maintenance at this interval."""
 IDLE_LOOK_S = 0.05
-"""With several partitions: the interval at which an idle reader checks them for new messages."""
+"""Interval at which an idle reader of several partitions checks them for new messages."""
 
 
 class PartitionBatches(NamedTuple):

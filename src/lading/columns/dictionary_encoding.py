@@ -16,7 +16,7 @@ from .rules import BAD
 from .typed import buffer, convert_column, kernels, normalize_layout, valid_bits
 
 ROWS_MIN: Final = 256
-"""With fewer rows a dictionary is not worth while."""
+"""Smallest number of rows for which a dictionary is worth while."""
 SHARE: Final = 4
 """A column counts as repeating if at most one in this many of its values is new."""
 BYTES_MAX: Final = 1 << 20

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from ..model.batch import SCHEMA
 from ..model.errors import LadingError, LocalError, SettingError
 from ..model.kinds import Kind
 from ..model.message import Message
+from ..model.printable import shorten_bytes
 from ..model.protocol import Capabilities
 from ..transports.fitting import fill_missing_columns, fit_to_target
 from ..transports.interface import HeaderAwareTransport, Transport
@@ -30,6 +32,9 @@ RECEIVE_S: Final = 10.0
 """Timeout for reading the messages of a check."""
 RANDOM_MESSAGES: Final = 200
 """Number of random messages that are sent together."""
+VALUE_BYTES_SHOWN: Final = 40
+"""Bytes of a key, value or payload that a sentence about a changed message shows."""
+_shorten = partial(shorten_bytes, bytes_max=VALUE_BYTES_SHOWN)
 PLAIN_KINDS: Final = (Kind.RAW, Kind.STRING)
 PROPERTIES: Final = ("order", "duplicates", "null", "empty", "bytes", "names", "sizes", "batches", "message", "kinds")
 
@@ -282,12 +287,6 @@ def _to_text(message: ProbeMessage) -> str:
     headers = ", ".join(f"{key!r}:{Kind(kind).word}={_shorten(value)}" for key, kind, value in shown)
     more = f", and {len(message.headers) - len(shown)} more" if len(message.headers) > len(shown) else ""
     return f"key {_shorten(message.key)}, headers [{headers}{more}], payload {_shorten(message.payload)}"
-
-
-def _shorten(data: bytes | None) -> str:
-    if data is None:
-        return "null"
-    return repr(data) if len(data) <= 40 else f"{data[:40]!r} and {len(data) - 40} bytes more"
 
 
 def _with_kind(message: ProbeMessage, plain: Kind) -> ProbeMessage:

@@ -120,7 +120,7 @@ def read_spans(
         merged = list(_merge(round_, newest_first=request.newest_first))
         page = merged[:missing]
         missing -= len(page)
-        _go_on(round_, merged[len(page) :], newest_first=request.newest_first)
+        _advance_spans(round_, merged[len(page) :], newest_first=request.newest_first)
         if page:
             yield [message for _, message in page]
 
@@ -244,7 +244,7 @@ def _merge(round_: Sequence[_Found], *, newest_first: bool) -> Iterator[tuple[_F
         yield one
 
 
-def _go_on(round_: Sequence[_Found], unsent: Sequence[tuple[_Found, Message]], *, newest_first: bool) -> None:
+def _advance_spans(round_: Sequence[_Found], unsent: Sequence[tuple[_Found, Message]], *, newest_first: bool) -> None:
     """Move each span past its window, or to its first message that was not sent."""
     first_unsent: dict[int, int] = {}
     for found, message in unsent:

@@ -12,7 +12,7 @@ from lading.model.kinds import Kind
 from lading.model.run import Located
 
 SPARE_BYTES: Final = 8
-"""Behind the last key, so that whole words may be loaded."""
+"""Size of the room after the last key, so that whole words may be loaded."""
 
 _ABSENT: Final = -1
 

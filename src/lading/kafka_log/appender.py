@@ -122,7 +122,7 @@ class ClusterAppender(Appender):
         for append in finished:
             append.finish(None)
         if self._relieved:
-            self._relieve()
+            self._call_uncongested()
 
     def refuse(self, line: _Line, first: int, end: int, error: LadingError) -> None:
         """Fail the appends of a range that the cluster refuses."""

@@ -245,7 +245,7 @@ class ClusterChanges(TopologyChanges):
 
     def _let_topic_go(self, topic: Topic) -> Change[None]:
         self._namespace.unlink_topic(topic)
-        yield from self._let_go(topic.partitions)
+        yield from self._release_partitions(topic.partitions)
         self._callbacks.on_topic_deleted(topic)
         topic.partitions = []
         self._catalog.remove_topic(topic.uuid)

@@ -193,7 +193,7 @@ class _MemberThread(Thread):
             # the coordinator removes a silent member by itself, only later
             with suppress(LadingError, OSError):
                 leave_group(cluster, member.group, member.id)
-            self._hurry(member.group)
+            self._wake_members(member.group)
 
     def _beat(self, cluster: KafkaCluster, member: GroupMember) -> None:
         with self._changed:
@@ -234,7 +234,7 @@ class _MemberThread(Thread):
             # the coordinator waits for the confirmation that the member has them
             self._release(member)
         if is_changed:
-            self._hurry(member.group)
+            self._wake_members(member.group)
 
     def _assign(self, member: GroupMember, partitions: frozenset[int]) -> None:
         with self._changed:
@@ -261,7 +261,7 @@ class _MemberThread(Thread):
             LOG.warning("members of group %r cannot be kept in it: %s", member.group, failure, exc_info=fault)
         self._problem = str(failure)
 
-    def _hurry(self, group: str) -> None:
+    def _wake_members(self, group: str) -> None:
         """Have the other members of a group here send a heartbeat at once."""
         with self._changed:
             for one in self._members:

@@ -126,9 +126,9 @@ class ClusterIggyGroups(IggyGroups):
     def _drop(self, group: IggyGroup, member: int) -> None:
         for one in [one for one in group.members if one.id == member]:
             group.members.remove(one)
-            self._let_go(one)
+            self._leave_group(one)
 
-    def _let_go(self, one: IggyGroupMember) -> None:
+    def _leave_group(self, one: IggyGroupMember) -> None:
         self._assigned.pop(one, None)
         self.members.leave(self._handles.pop(one))
 
@@ -154,7 +154,7 @@ class ClusterIggyGroups(IggyGroups):
     def _abandon(self, group: IggyGroup) -> None:
         members, group.members = group.members, []
         for one in members:
-            self._let_go(one)
+            self._leave_group(one)
 
     def on_topic_resized(self, topic: Topic) -> None:
         """Let members read partitions that were assigned before this gateway knew them."""

@@ -106,7 +106,7 @@ class _ProducerThread(Thread):
         self._post = post
         self._changed = Condition()
         self._waiting: OrderedDict[ProduceOutcome, tuple[Place, deque[OutgoingMessages]]] = OrderedDict()
-        """By partition object, not by name: a topic that was created again waits apart from the deleted one."""
+        """Waiting messages by partition object: a topic that was created again is not mixed with the deleted one."""
         self._failed: set[ProduceOutcome] = set()
         """Partitions for which nothing is sent until ``resume``."""
         self._is_ending = False

@@ -27,7 +27,7 @@ _STATES: Final = {
     "transactions": frozenset({"open", "committed", "aborted"}),
     "producers": frozenset({"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}),
 }
-"""By table: the values of its column ``state``."""
+"""The values of the column ``state``, by table."""
 
 
 def find_damage(db: sqlite3.Connection) -> str | None:

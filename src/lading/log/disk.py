@@ -231,7 +231,7 @@ class UnsyncedDisk(RealDisk):
 
 
 DISKS: Final[dict[str, type[RealDisk]]] = {"fsync": RealDisk, "os": RealDisk, "none": UnsyncedDisk}
-"""By the setting ``durability``."""
+"""Disks by the setting ``durability``."""
 
 
 def find_identity(file: File) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ class DiskPartitionLog:
         # says that something is missing, so that a crash in between is noticed too
         if not self._overlay.lost and (not found.report.clean or self._overlay.needs_rewrite):
             with contextlib.suppress(Refusal):
-                self._mend()
+                self._apply_repairs()
 
     # ------------------------------------------------------------------------------------------ append
 
@@ -352,7 +352,7 @@ class DiskPartitionLog:
         except OSError as error:
             if self._syncing is None:
                 self.fail_sync(error)
-        self._let_go()
+        self._close_files()
 
     def _finish_files(self) -> ClosingSteps:
         """Finish the segment and the snapshot, then the watermark file, which says that the log was closed cleanly."""
@@ -393,9 +393,9 @@ class DiskPartitionLog:
         chunk, self._chunk = self._chunk, None
         if chunk is not None:
             chunk.release()
-        self._let_go()
+        self._close_files()
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         if self._syncing is None:
             # otherwise they are closed when the sync that has them releases them
             self._segments.active.close()
@@ -532,7 +532,7 @@ class DiskPartitionLog:
         self._wake()
         has_new_states = self._overlay.needs_rewrite
         if self._found is not None or has_new_states:
-            self._mend()
+            self._apply_repairs()
         self._mark.begin(self._now_marked())
         if has_new_states:
             # the slots of before describe another file, whose states would be reported as lost
@@ -545,7 +545,7 @@ class DiskPartitionLog:
             self._mark.file.sync()
             self.is_begun = True
 
-    def _mend(self) -> None:
+    def _apply_repairs(self) -> None:
         """Apply the repairs of recovery before anything is appended."""
         found = self._found
         try:

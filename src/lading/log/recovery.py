@@ -225,7 +225,7 @@ class _Recovery:
             segments = [segment for segment in segments if segment.base_offset <= tail.base_offset]
             if tail.end.offset < next_offset:
                 # the lost part stays as it is; the log continues in a new segment
-                _leave_behind(segments[-1], tail, next_offset)
+                _close_damaged_segment(segments[-1], tail, next_offset)
                 tail = None
             else:
                 continued = segments.pop()
@@ -385,7 +385,7 @@ class _Recovery:
         return watermark.next_epochs(epochs, epoch, next_offset), epoch
 
 
-def _leave_behind(segment: Segment, tail: Tail, end_offset: int) -> None:
+def _close_damaged_segment(segment: Segment, tail: Tail, end_offset: int) -> None:
     segment.end = LogPosition(end_offset, max(damage.stop for damage in tail.damage))
     segment.damage, segment.max_timestamp_us = tail.damage, tail.max_timestamp_us
 

@@ -126,19 +126,19 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[I
     if last <= at:
         return False
     GATE.require_known_chunk(region.data[at:end], path)
-    behind = _behind_bad_chunks(region, at, offset, end, path)
-    if not behind:
+    bad_chunks = _find_bad_chunks(region, at, offset, end, path)
+    if not bad_chunks:
         goes_on = _search(region, at, last, end, offset, hints)
         if goes_on is None:
             found.bad_bytes = last - at
             return False
-        behind = [Damage(offset, goes_on[1], path, at, goes_on[0])]
+        bad_chunks = [Damage(offset, goes_on[1], path, at, goes_on[0])]
     if _base_offset(region, at, end) == offset:
         # a backup reads while the broker writes: this chunk was half written when it was read, and the broker has
         # completed it since
         return True
-    found.damage += behind
-    found.end_position, found.end_offset = behind[-1].stop, behind[-1].end
+    found.damage += bad_chunks
+    found.end_position, found.end_offset = bad_chunks[-1].stop, bad_chunks[-1].end
     found.last_start = -1
     return True
 
@@ -151,7 +151,7 @@ def find_lost_end(region: Region, found: Scan, end: int, end_offset: int, path: 
     return [Damage(found.end_offset, end_offset, path, found.end_position, end)]
 
 
-def _behind_bad_chunks(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
+def _find_bad_chunks(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
     """Return the bad chunks from ``at`` whose lengths and offsets lead to an intact chunk that agrees with them."""
     chain = _chain(region, at, offset, end, path)
     if not chain or _base_offset(region, chain[-1].stop, end) != chain[-1].end:

@@ -15,7 +15,7 @@ from .catalog import Catalog
 from .catalog_schema import REGISTRY_SCHEMA, CatalogRecordKind
 
 GLOBAL: Final = ""
-"""As the subject of settings: for all subjects without settings of their own."""
+"""The subject of settings for all subjects without settings of their own."""
 
 
 class SchemaRow(NamedTuple):

@@ -300,7 +300,7 @@ class _Run:
         if self._reads_queue:
             figures.delivery = "at least once"
         one = _MirroredTopic(figures, self._open_source(meta), target)
-        self._mend(one)
+        self._repeat_begun_work(one)
         return one
 
     def _target_topic(self, name: str, partitions: int) -> TopicMeta:
@@ -333,7 +333,7 @@ class _Run:
             # messages that are sent again now were not counted before
             self._topics[name] = self._open(self._source.topic(name), former.figures)
 
-    def _mend(self, one: _MirroredTopic) -> None:
+    def _repeat_begun_work(self, one: _MirroredTopic) -> None:
         """Repeat the work that an earlier run has begun, with the same ranges, so that the target recognises it."""
         topic = one.figures.topic
         work = self._state.find_begun(topic)

@@ -251,7 +251,7 @@ class MirrorState:
         return [MappedRange(first, end, target, bool(exact)) for first, end, target, exact in rows]
 
     def translate(self, topic: str, partition: int, offset: int) -> int:
-        """Return the position at the target of a reader that goes on at ``offset`` of the source.
+        """Return the position at the target of a reader that continues at ``offset`` of the source.
 
         Everything after ``offset`` at the source comes after the result at the target. If another sender wrote in
         between, some messages already read may come again. Raises LocalError if nothing of the partition was mapped.
@@ -282,7 +282,7 @@ def _digest_row(*values: object) -> bytes:
 
 
 def damage_error(path: Path, problem: object) -> LocalError:
-    """Return the error for a state that is not as it was written: going on from it would lose or double messages."""
+    """Return the error for a damaged state: continuing from it would lose or double messages."""
     return LocalError(
         f"{path}: damaged ({problem}); put a copy of it back, or move its directory away: the mirror then begins anew, "
         "and sends again what it had sent"

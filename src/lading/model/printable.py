@@ -50,6 +50,14 @@ def join_for_shell(words: Iterable[str]) -> str:
     return " ".join(map(quote_for_shell, words))
 
 
+def shorten_bytes(data: bytes | None, bytes_max: int) -> str:
+    """Return the first bytes as a Python literal with the number of the others; ``null`` for None."""
+    if data is None:
+        return "null"
+    rest = f" and {len(data) - bytes_max:,} bytes more" if len(data) > bytes_max else ""
+    return f"{data[:bytes_max]!r}{rest}"
+
+
 def _escape_for_shell(found: re.Match[str]) -> str:
     number = ord(found[0])
     return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -193,7 +193,7 @@ class Protocol:
     schemes: Mapping[str, Scheme]
     visibility: tuple[VisibilityRule, ...]
     capabilities: Mapping[str, Capabilities]
-    """By use: ``""`` what its readers get, ``"sent"`` what a sender can pass, and others if servers differ."""
+    """Kept facts by use: ``""`` for its readers, ``"sent"`` for senders, and others if servers differ."""
     topic_error: Callable[[str, int], str | None]
     """Return why clients cannot see a topic of this flat name and number of partitions whole; None if they can."""
 

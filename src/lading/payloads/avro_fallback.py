@@ -141,7 +141,7 @@ class _Value:
     def __init__(self, text: bytes, at: int, code: list[list[int]]) -> None:
         self._text, self._at, self._code = text, at, code
         self._found: dict[int, tuple[int, int, int]] = {}
-        """By leaf: position or number, length, type."""
+        """Position or number, length and type of each leaf."""
         self._numbers: set[int] = set()
 
     def store(self, row: int, begin: int, first_type: int, start: Table, length: Table, what: Any) -> None:

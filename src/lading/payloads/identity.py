@@ -36,7 +36,7 @@ class IdentityValues:
     """The schema of each row, or one ``part`` of it; without a part, the schema's id, or else its GUID."""
 
     columns: Mapping[str, pa.Array[Any]]
-    """By name of SCHEMA_PARTS: ids and versions as int64, others as strings; null if not known."""
+    """Columns by the names of SCHEMA_PARTS: ids and versions as int64, others as strings; null if not known."""
     part: str = ""
 
     @property

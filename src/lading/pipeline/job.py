@@ -106,7 +106,7 @@ class PipelineJob:
         return {}
 
     def source_of(self, topic: str) -> SourcePlace:
-        """Return the source of a topic, by its flat name: topics that match a pattern are found while a run goes on."""
+        """Return the source of a topic, by its flat name: topics that match a pattern are found during a run."""
         if topic not in self._sources:
             self._sources[topic] = next(
                 source

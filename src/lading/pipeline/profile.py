@@ -72,14 +72,14 @@ class TopicProfile:
     key_bytes: int = 0
     heaviest: list[HeavyMessage] = field(default_factory=list)
     looks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """By header: how many of its values, without nulls, look like what."""
+    """Number of values, without nulls, of each look, by header."""
     interval_us: int = INTERVAL_US_MIN
     intervals: Counter[int] = field(default_factory=Counter)
     """Messages by the number of their interval since 1970."""
     unreadable_times: int = 0
     """Messages whose time is outside the years 1 to 9999; they are in no interval."""
     by_interval: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """By header: messages that have it, by interval."""
+    """Messages with each header, by interval."""
     damaged: dict[int, list[OffsetSpan]] = field(default_factory=dict)
     """Offsets that could not be read, by partition."""
     lost: str = ""

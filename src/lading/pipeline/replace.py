@@ -42,7 +42,7 @@ class ReplaceReport:
     read: int
     counts: Mapping[str, int]
     tables: Mapping[str, tuple[int, int]]
-    """By table its rows that are taken out, and those that are put in their place."""
+    """The removed rows of each table, and the rows that replace them."""
     dry_run: bool
     manifest: int | None = None
     topics: Sequence[str] = field(default=())

@@ -94,7 +94,7 @@ class SourceSection(PipelineFileSection):
     """A regular expression that matches the whole names of topics, of later ones too."""
     starting: Place = "earliest"
     ending: Place = "latest"
-    """Where a run ends that does not follow."""
+    """The end of a run that does not follow."""
     states: Literal["available", "all"] = "available"
     fail_on_data_loss: bool = True
     server: NonEmpty | None = None

@@ -56,7 +56,7 @@ class SchemaMissing(RemoteError):
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """Where a registry is, and how to log in. Secrets are given by reference: a file, or a variable of the
+    """The address of a registry, and the login there. Secrets are given by reference: a file, or a variable of the
     environment."""
 
     url: str
@@ -134,11 +134,11 @@ class RegistryClient:
         self._lock = threading.Lock()
         self._known: dict[str, FetchedSchema] = {}
         self._missing: dict[str, float] = {}
-        """By path: the time until which a missing schema is not requested again."""
+        """The time until which a missing schema is not requested again, by path."""
         self._missing_until_s, self._missing_requests = 0.0, 0
         """The end of the time in which requests for missing schemas are counted, and how many there were."""
         self._invalid: dict[str, tuple[float, str]] = {}
-        """By path: the time until which a schema with lost references is not requested again, and the reason."""
+        """The time until which a schema with lost references is not requested again, and the reason, by path."""
         self._connection: http.client.HTTPConnection | None = None
 
     def schema_by_id(self, schema_id: int) -> FetchedSchema:

@@ -166,7 +166,7 @@ class _StatusServer(ThreadingHTTPServer):
     def _disconnect(self, request: socket.socket) -> None:
         del self._ends_at[request]
         self._answered.discard(request)
-        # the client may have gone
+        # the client may have disconnected
         with suppress(OSError):
             # its thread reads or writes: that ends, and closes the socket
             request.shutdown(socket.SHUT_RDWR)

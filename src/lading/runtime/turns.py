@@ -37,7 +37,7 @@ Turns = Generator[None, None, R]
 
 
 class Turn:
-    """The time for which work may go on until others have their turn."""
+    """The time for which work may continue before others have their turn."""
 
     def __init__(self, turn_s: float | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
         """``turn_s`` is ``TURN_S`` by default."""

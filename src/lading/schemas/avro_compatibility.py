@@ -18,7 +18,7 @@ _WIDENED: Final[Mapping[str, frozenset[str]]] = {
     "bytes": frozenset({"string"}),
     "string": frozenset({"bytes"}),
 }
-"""By the reader's type: other types of a writer that it can read."""
+"""Other types of a writer that a reader's type can read."""
 _TEXTS: Final = {
     "FIXED_SIZE_MISMATCH": "The size of FIXED type field at path '{path}' in the {reader} schema does not match with "
     "the {writer} schema",

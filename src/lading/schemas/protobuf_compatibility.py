@@ -76,7 +76,7 @@ class _Comparison:
         self._open: set[int] = set()
         """Messages of the original that are being compared: one that contains itself is compared once."""
         self._known: dict[tuple[int, int], bool] = {}
-        """By pair of imported messages, whether they are compatible."""
+        """Whether two imported messages are compatible, by pair."""
         self._scopes = ("", "")
         self.found: list[Difference] = []
 

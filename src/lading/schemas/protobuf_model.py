@@ -113,7 +113,7 @@ class ProtoFile:
 
 
 Types = Mapping[str, "tuple[ProtoFile, ProtoMessage | ProtoEnum]"]
-"""By full name: the file and the type."""
+"""The file and the type of each full name."""
 
 
 def list_types(file: ProtoFile) -> Iterator[tuple[str, ProtoMessage | ProtoEnum]]:

@@ -61,7 +61,7 @@ Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping
 WORKERS_TURN_S: Final = 0.0005
 """How long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than a response takes."""
 TOPICS_MIN: Final = 200
-"""With fewer topics the check takes less time than creating a process."""
+"""Number of topics below which the check takes less time than creating a process."""
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
     "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
@@ -200,7 +200,7 @@ async def serve(
 
 @contextlib.contextmanager
 def running_workers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for long work. At the end what has begun is finished; what waits is for requests that are gone."""
+    """Threads for long work. At the end work in progress is finished; waiting work is dropped with its requests."""
     workers = ThreadPoolExecutor(count, "lading-worker")
     try:
         yield workers

@@ -23,7 +23,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
     """A reader to which Spark passes the start of a batch, and its limit."""
 
     _last: OffsetsDocument | None = None
-    """Where a run with ``Trigger.AvailableNow`` ends."""
+    """The end of a run with ``Trigger.AvailableNow``."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxRowsPerTrigger, else maxBytesPerTrigger, else no limit."""

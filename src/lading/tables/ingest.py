@@ -169,7 +169,7 @@ class IngestSettings:
         return references
 
     def resume_command(self, options: SourceOptions, target: str, references: StorageReferences | None) -> str:
-        """Return the command that a person types to go on after a lost checkpoint."""
+        """Return the command that a person types to continue after a lost checkpoint."""
         topics = options.topic_pattern or ",".join(options.topics) or options.topic
         words = ["lading", "ingest", topics, target, "--from", options.from_, "--resume"]
         words += ["--pattern"] if options.topic_pattern is not None else []
@@ -320,7 +320,7 @@ def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirector
 
 
 def require_no_end_of_following(name: str, ending: object, *, follow: bool) -> None:
-    """Raise SettingError if a run that goes on until it is stopped has an end."""
+    """Raise SettingError if a run that continues until it is stopped has an end."""
     if follow and ending not in (None, "latest"):
         raise SettingError(f"{name} is {ending!r}, and a run with --follow has no end; leave one of them out")
 

@@ -31,7 +31,7 @@ class MicroBatchPlanner:
             self._targets |= planner.end_offsets()
 
     def next_offsets(self, positions: OffsetsDocument) -> OffsetsDocument:
-        """Return the end of the next batch: ``positions`` if nothing is new. Raises DataLoss if messages are gone."""
+        """Return the end of the next batch: ``positions`` if nothing is new. Raises DataLoss for deleted messages."""
         ends = dict(positions)
         for planner in self._planners:
             ends |= planner.next_offsets(positions, self._max_rows, None, self._targets)

@@ -268,7 +268,7 @@ class _Samples:
         self._known: dict[str, tuple[HeaderStatistics, PayloadStatistics]] = {}
         self._schemas: dict[str, list[FieldSchema]] = {}
         self.members: dict[str, dict[Path, tuple[str, str]]] = {}
-        """By topic, the columns that its scan has for members of payloads: path, to name and type."""
+        """The columns of each topic's scan for members of payloads: path, to name and type."""
 
     def find_member(self, topic: str, path: Path, form: PayloadForm) -> str:
         """Return the name of the column of a scan that has a member of payloads with a schema; it is added to the scan.

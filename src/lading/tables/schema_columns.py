@@ -453,4 +453,4 @@ def _propose_of_choice(part: JsonPart, above: tuple[JsonPart, ...], room: Iterat
 _LIST_FIELDS: Final[Mapping[str, Callable[[Any, Path, bool, tuple[Any, ...], Path], Iterator[Field]]]] = {
     "avro": _list_fields, "protobuf": _list_message_fields, "json": _list_json_fields,
 }  # fmt: skip
-"""By the format of a schema."""
+"""Functions by the format of a schema."""

@@ -245,7 +245,7 @@ class LadingBroker(BrokerAddresses):
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """Run a block in which nothing can be written, as on a full disk; reading goes on.
+        """Run a block in which nothing can be written, as on a full disk; reading continues.
 
         Every produce gets its protocol's error, as in ``refuse_produces``, and so do a new topic and positions that are
         stored; ``/health`` is degraded. All of it recovers by itself after the block. Deleting a topic would free room

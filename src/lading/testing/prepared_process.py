@@ -37,7 +37,7 @@ class PreparedProcess:
     def hand_over(self, arguments: Sequence[str], environment: Mapping[str, str], log_file: Path) -> bool:
         """Have it run ``lading serve`` with these arguments, in this directory; false if it cannot.
 
-        It cannot if it has ended, or if imports may have gone another way in ``environment``. ``log_file`` is its
+        It cannot if it has ended, or if imports may differ in ``environment``. ``log_file`` is its
         standard error from then on, and is there once it has taken over.
         """
         request = {

@@ -79,11 +79,11 @@ class TopicSnapshot:
 
 
 Hidden = tuple[tuple[tuple[int, int], ...], ...]
-"""By partition: the ranges (first, end) of messages that are not available, and that readers do not see."""
+"""Ranges (first, end) of messages that are not available and hidden from readers, by partition."""
 
 
 Cleaned = tuple[tuple[int, int], ...]
-"""By partition: the offset before which compaction has cleaned, and when, in microseconds since 1970."""
+"""The offset before which compaction has cleaned, and the time in microseconds since 1970, by partition."""
 
 
 class StoredParts(NamedTuple):

@@ -133,9 +133,9 @@ class LiveTable:
         self._shipped: tuple[tuple[int, int | None], float] = ((-1, None), 0.0)
         """The view and the snapshot whose files were last offered to the store, and when."""
         self._bad_values: dict[str, int] = {}
-        """By column those of the snapshot whose files an engine asked for last."""
+        """Bad values by column, in the snapshot whose files an engine requested last."""
         self._damaged: dict[int, Ranges] = {}
-        """By partition: the offsets that were damaged when files of them were made."""
+        """Offsets that were damaged when their files were made, by partition."""
         self._history = TableHistory.open(directory / f"{table.uuid}.jsonl", table.uuid, _choose_seal_rows(table))
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
@@ -513,7 +513,7 @@ class LiveTables:
     """All tables of a source, by the uuid that their objects' names begin with."""
 
     def __init__(self, shown_url: str, directory: Path, workers: int, store: FileStore | None = None) -> None:
-        """With a ``store`` sealed files are put there, and read from there."""
+        """If a ``store`` is given, sealed files are put there, and read from there."""
         self.store: Final = store
         self._shipper = None if store is None else FileShipper(store)
         self._shown_url = shown_url
@@ -582,7 +582,7 @@ class LiveTables:
         with self._lock:
             table = self._tables.get(self._topics.get(uuid, uuid))
         if table is None:
-            # a reader that goes on after a restart of this process
+            # a reader that continues after a restart of this process
             listed = source.find_uuid(uuid)
             # a list says less of a topic, such as how far it is compacted
             found = None if listed is None else source.find_table(listed.namespace, listed.name)

@@ -44,7 +44,7 @@ class TaskTransaction(Protocol):
 
 
 class TransactionDecision(Protocol):
-    """Decision under one name for one topic; kept by the server, so that any process can go on with it."""
+    """Decision under one name for one topic; kept by the server, so that any process can continue it."""
 
     def begin(self, task: int) -> TaskTransaction:
         """Begin a transaction for the task of this number, and end what an earlier attempt of it left open."""

@@ -417,7 +417,7 @@ class PartitionDispatcher(InFlightTracker):
             self._tag_queues.put_in_front(found)
             self._again_first = bool(self._again)
         else:
-            self._tag_queues.put_behind(found)
+            self._tag_queues.put_at_end(found)
         return weight
 
     def follow_retention(self) -> None:

@@ -31,7 +31,7 @@ class TagQueues:
         for tag, portion in reversed(portions):
             self.by_tag[tag].appendleft(portion)
 
-    def put_behind(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
+    def put_at_end(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
         """Queue the messages that ``sort_by_tag`` returned after all others."""
         for tag, portion in portions:
             self.by_tag[tag].append(portion)

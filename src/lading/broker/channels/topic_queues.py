@@ -47,7 +47,7 @@ class TopicQueues:
         self._delayed = delayed
         self._has_channels = has_channels
         self._starts: dict[Topic, dict[int, QueueStart]] = {}
-        """By topic; a topic that has channels and is not paused has an empty queue, even if it has an entry here."""
+        """Beginnings by topic; a topic with channels has an empty queue unless paused, even if it is listed."""
         self._paused: set[Topic] = set()
 
     def load(self, topic: Topic, starts: Mapping[int, QueueStart], *, paused: bool) -> None:

@@ -108,7 +108,7 @@ class Partition:
     read_waiters: dict[object, Callable[[], None]] = field(default_factory=dict)
     """Called once when more messages can be seen; each has a key of its own, by which it is found again."""
     cached_range: ChunkRange | None = None
-    """The chunk that was read last: small polls go on in it without asking the log."""
+    """The chunk that was read last: small polls continue in it without a read of the log."""
     positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
     writers: Writers | None = None
     """Sequences of native writers; None until the first block that has one."""
@@ -121,7 +121,7 @@ class Partition:
         return self.log.next_offset - self.log.first_offset
 
     def forget_recent(self) -> None:
-        """Let go of what was read last: it may keep a file open, and a deleted one's space taken."""
+        """Drop the chunk that was read last: it may keep a file open, and the space of a deleted one in use."""
         self.cached_range = None
 
     def add_visible_callback(self, callback: Callable[[], None]) -> Callable[[], None]:

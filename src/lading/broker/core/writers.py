@@ -222,7 +222,7 @@ class Writers:
             self._count(writer, block, high_watermark)
 
     def expect(self, writer_id: bytes, epoch: int, sequence: int) -> None:
-        """Let an unknown writer go on here: its first block could not be written, so that a later one comes first."""
+        """Let an unknown writer continue here: its first block could not be written, so a later one comes first."""
         if writer_id not in self._writers:
             self._writer(writer_id, epoch).next_sequence = sequence
 

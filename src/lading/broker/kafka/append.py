@@ -120,7 +120,7 @@ class KafkaAppender:
     ) -> Append:
         """End in this partition what a writer has open; Refusal if the log does not take it, then nothing changed.
 
-        Its readers go on as soon as that is synced.
+        Its readers continue as soon as that is synced.
         """
         dialect = registry.dialect(DIALECT)
         if not isinstance(dialect, TransactionMarkerDialect):

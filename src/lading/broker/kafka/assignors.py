@@ -97,7 +97,7 @@ def _fill(
 
 
 _PASSES_MAX: Final = 10
-"""How often all topics are gone through while partitions still move: in the second pass hardly any does."""
+"""Passes over all topics while partitions still move: in the second pass hardly any does."""
 
 
 def _balance(targets: Mapping[str, set[Place]], members: Sequence[AssignedMember], turn: TurnCounter) -> Turns[None]:

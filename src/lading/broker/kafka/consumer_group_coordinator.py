@@ -80,7 +80,7 @@ class ConsumerGroupCoordinator:
         self._configs = configs
         self._topics = topics
         self._matches: dict[str, dict[str, MatchingTopics]] = {}
-        """By group and pattern."""
+        """Matching topics by group and pattern."""
 
     def find(self, name: str) -> ConsumerGroup | None:
         """Return a group, if it is of this kind."""

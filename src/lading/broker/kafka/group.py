@@ -156,7 +156,7 @@ class KafkaGroup:
     named: dict[str, int] = field(default_factory=dict)
     """Member ids that were given out and have not joined yet, with the time when they are void."""
     deadline_us: int = 0
-    """When joining or dividing the work goes on without those who are missing."""
+    """The time at which a rebalance continues without missing members."""
     delay_until_us: int | None = None
     """The latest time until which the first members wait for others."""
     newcomers: bool = False

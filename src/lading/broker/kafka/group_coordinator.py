@@ -174,7 +174,7 @@ class KafkaGroupCoordinator(Component):
         return min(one.due_us for one in (self._rebalancer.time_outs, self.consumer.time_outs, self.share.time_outs))
 
     def tick(self, now_us: int) -> None:
-        """Go on without members that stayed away for too long."""
+        """Continue without members that were absent for too long."""
         self.consumer.tick(now_us)
         self.share.tick(now_us)
         self._rebalancer.time_outs.expire(self._groups, KafkaGroup, self._expire, now_us)
@@ -186,7 +186,7 @@ class KafkaGroupCoordinator(Component):
             del self._groups[group.name]
 
     def stop(self) -> None:
-        """Answer all callers that wait: the broker stops."""
+        """Complete the requests of all waiting callers: the broker stops."""
         for group in self._groups.values():
             for member in group.members.values() if isinstance(group, KafkaGroup) else ():
                 member.refuse(Refusal(Reason.STOPPING, "the broker is shutting down; retry later"))

@@ -119,7 +119,7 @@ class GroupRebalancer:
         member.refuse(no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
 
     def expire(self, group: KafkaGroup, now_us: int) -> None:
-        """Go on without members that stayed away, and with what was to wait until now."""
+        """Continue without absent members, and with the work that was due now."""
         for member_id in [one for one, void_us in group.named.items() if void_us <= now_us]:
             del group.named[member_id]
         silent: list[str] = []

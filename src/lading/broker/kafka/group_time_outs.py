@@ -20,7 +20,7 @@ Group = TypeVar("Group")
 
 
 def log_expired(name: str, members: Sequence[str], problem: str = SILENT) -> None:
-    """Log which members a group goes on without: one line for all, as there may be thousands."""
+    """Log the members without which a group continues: one line for all, as there may be thousands."""
     if members:
         more = f" and {len(members) - SHOWN_MAX} more" if len(members) > SHOWN_MAX else ""
         shown = ", ".join(members[:SHOWN_MAX])

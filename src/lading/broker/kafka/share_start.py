@@ -1,4 +1,4 @@
-"""Where a share group begins to read a topic: ``share.auto.offset.reset`` (KIP-932, durations as in KIP-1106)."""
+"""The start of a share group in a topic: ``share.auto.offset.reset`` (KIP-932, durations as in KIP-1106)."""
 
 from __future__ import annotations
 

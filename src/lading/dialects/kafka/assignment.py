@@ -121,7 +121,7 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
     group again, and then the partition is free.
     """
     places = _all_places(members, counts)
-    holder = _holders(members, frozenset(places))
+    holder = _find_holders(members, frozenset(places))
     held: dict[str, list[Place]] = {member: [] for member in sorted(members)}
     for place in places:
         if place in holder:
@@ -132,7 +132,7 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
         if place not in holder:
             takers = wanting[place[0]]
             held[min(takers, key=lambda member: (len(held[member]), len(members[member].topics)))].append(place)
-    while (move := _uneven(members, held, holder)) is not None:
+    while (move := _find_uneven_partition(members, held, holder)) is not None:
         place, full, light = move
         held[full].remove(place)
         held[light].append(place)
@@ -141,7 +141,7 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
     }
 
 
-def _uneven(
+def _find_uneven_partition(
     members: Mapping[str, Subscription], held: Mapping[str, Sequence[Place]], holder: Mapping[Place, str]
 ) -> tuple[Place, str, str] | None:
     """Return a partition that the member with most partitions should give to one with at least two fewer; first a free
@@ -158,7 +158,7 @@ def _uneven(
     return None
 
 
-def _holders(members: Mapping[str, Subscription], places: frozenset[Place]) -> dict[Place, str]:
+def _find_holders(members: Mapping[str, Subscription], places: frozenset[Place]) -> dict[Place, str]:
     """Return the holder of each partition; if two claim it, the newer generation counts, and with equal
     ones neither.
     """

@@ -1,4 +1,4 @@
-"""As much of Arrow's IPC stream framing as is needed to judge a block before anything is decompressed.
+"""The part of Arrow's IPC stream framing that is needed to check a block before anything is decompressed.
 
 Arrow's own reader takes memory for what compressed buffers claim to become; this page reads the claims first. Source:
 the columnar format's "IPC streaming format" and its flatbuffers ``Message`` and ``RecordBatch``.

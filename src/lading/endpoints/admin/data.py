@@ -74,7 +74,7 @@ class AdminData:
         partition = partition_of(self._broker, path)
         if query.wait_ms and query.offset >= partition.log.last_stable_offset:
             await self._visible(partition, min(query.wait_ms, self._settings.wait_ms_max))
-            # rights may be gone by now, and it may be another partition, or none
+            # meanwhile rights may have been revoked, and the partition deleted or replaced
             self._broker.access.require(principal_of(request), Right.READ, resource_in_path(request, path))
             partition = partition_of(self._broker, path)
         chunks = await read_when_loaded(

@@ -140,7 +140,7 @@ class AdminTopics:
         return Response(status_code=204)
 
     async def _empty_topic(self, request: Request, path: Parameters) -> Response:
-        """Delete all messages; groups and channels of all protocols go on with what is sent from then on."""
+        """Delete all messages; groups and channels of all protocols continue with messages sent later."""
         topic = self._broker.topology.topic(path["stream"], path["topic"])
         counts = await map_in_turns(delete_all, topic.partitions)
         return json_response({"partitions": len(counts), "deleted": sum(counts)})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEEPALIVE_INTERVAL_S: Final = 15
 KEEPALIVE_PROBES: Final = 4
-"""A peer that responds to none of this many probes is taken for gone."""
+"""A peer that responds to none of this many probes counts as disconnected."""
 SECOND_CHANCES: Final = 64
 """Connections that are looked at for one that may be closed."""
 
@@ -144,7 +144,7 @@ class Places:
 
 
 def set_keepalive(listener: socket.socket, settings: ConnectionSettings) -> None:
-    """Let the kernel find out that peers are gone: connections have it from the socket that accepts them."""
+    """Let the kernel detect dead peers: connections inherit this from the socket that accepts them."""
     if listener.type is not socket.SOCK_STREAM:
         return
     with suppress(OSError):

@@ -39,7 +39,7 @@ CHECKS: Final = FairLimits(
 REFUSAL_PAUSE_US: Final = 1_000_000
 """A login that is refused unchecked gets its response after this long: refusals must not be a fast way to guess."""
 TOKEN_LOGIN: Final = ":token"
-"""As the name of logins that show a token; no user has a colon in its name."""
+"""The name of logins by a token; no user has a colon in its name."""
 LOG_EVERY_US: Final = 60_000_000
 """The interval at which wrong logins are logged, with their number."""
 
@@ -95,7 +95,7 @@ class Authenticator:
             check = call_once(partial(check_password, credentials, password))
             if not await self._checks.run(network_of(host), check):
                 raise self.note_failure(name, host)
-        # the user may be another one by now, or gone
+        # meanwhile the user may have been deleted, or created again
         if access.credentials(name) is not credentials:
             raise self.note_failure(name, host)
         self._known_passwords.remember(name, password, credentials, host)
@@ -142,7 +142,7 @@ class Authenticator:
             await self._wait(name, host)
 
     async def finish_scram(self, name: str, host: str, *, is_right: bool) -> Principal:
-        """Return the principal whose proof is right; Refusal if it is wrong, or the user is gone or inactive."""
+        """Return the principal whose proof is right; Refusal if it is wrong, or the user is deleted or inactive."""
         if not is_right:
             if self._is_known(name, host):
                 await self._wait(name, host)

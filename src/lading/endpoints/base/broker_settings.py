@@ -86,7 +86,7 @@ class SettingsReload:
             return
         now = _flatten(self._services.settings.model_dump())
         changed = {key for key in now.keys() | wanted.keys() if now.get(key) != wanted.get(key)}
-        # a listener that is new, or gone, needs a restart with all that is set for it
+        # a listener that was added or removed needs a restart, with all its settings
         applied = sorted(key for key in changed & now.keys() & wanted.keys() if is_reloaded(key))
         if applied:
             self._apply({key: wanted[key] for key in applied})

@@ -33,7 +33,7 @@ class ChangeRunner:
         except StopIteration as end:
             result: R = end.value
             return result
-        return await self._shield(self._go_on(change, step))
+        return await self._shield(self._continue_change(change, step))
 
     async def make_in_turn(self, changed: object, change: Change[R], *also: object) -> R:
         """Make a change of a topic, or of users, when those of the same one before it have ended.
@@ -58,9 +58,9 @@ class ChangeRunner:
         async with AsyncExitStack() as turns:
             for one in changed:
                 await turns.enter_async_context(self._turns.setdefault(one, asyncio.Lock()))
-            return await self._go_on(change, None)
+            return await self._continue_change(change, None)
 
-    async def _go_on(self, change: Change[R], step: Callable[[], object] | None) -> R:
+    async def _continue_change(self, change: Change[R], step: Callable[[], object] | None) -> R:
         loop, turn = asyncio.get_running_loop(), Turn()
         try:
             while True:

@@ -14,7 +14,7 @@ from ...runtime.turns import Turn, Turns
 R = TypeVar("R")
 
 TURN_S: Final = 0.05
-"""Work that yields goes on for about this long before the next client has its turn."""
+"""Work that yields continues for about this long before the next client has its turn."""
 
 
 class FairLimits(NamedTuple):
@@ -41,7 +41,7 @@ class FairRunner:
         """``name`` is the one of the threads."""
         self._name, self._limits = name, limits
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
-        """By client; the first one has the next turn."""
+        """Waiting work by client; the first client has the next turn."""
         self._count = 0
         self._threads: ThreadPoolExecutor | None = None
         self._running_count = 0
@@ -86,7 +86,7 @@ class FairRunner:
         return Refusal(self._limits.reason, self._limits.sentence)
 
     def _take_next(self) -> tuple[str, _Job] | None:
-        """Return the work whose turn it is, and its client; without work whose clients are gone."""
+        """Return the work whose turn it is, and its client; without work whose clients have disconnected."""
         while self._waiting:
             client, jobs = self._waiting.popitem(last=False)
             job = jobs.popleft()
@@ -124,7 +124,7 @@ class FairRunner:
         elif (results := turn.result()) is not None:
             job.result.set_result(results[0])
         else:
-            # it goes on when its client has the next turn
+            # it continues when its client has the next turn
             self._waiting.setdefault(client, deque()).appendleft(job)
             self._count += 1
 
@@ -136,7 +136,7 @@ def call_once(work: Callable[[], R]) -> Turns[R]:
 
 
 def _take_turn(work: Turns[R]) -> tuple[R] | None:
-    """Go on with the work for one turn. Return its result, or None if it is not done."""
+    """Continue the work for one turn. Return its result, or None if it is not done."""
     turn = Turn(TURN_S)
     try:
         next(work)

@@ -91,7 +91,7 @@ def origin_of(endpoint: str, transport: asyncio.BaseTransport | None) -> dict[st
 
 
 def close_sending(transport: asyncio.WriteTransport) -> None:
-    """Tell the client that no more comes. Nothing happens if it has reset the connection, as the loop will say soon."""
+    """Close the sending side. Does nothing if the client has reset the connection, which the loop reports soon."""
     if transport.can_write_eof():
         with suppress(OSError):
             transport.write_eof()

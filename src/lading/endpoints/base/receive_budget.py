@@ -1,6 +1,6 @@
 """Memory for requests that are still arriving, shared by all connections, with a share for each peer address.
 
-Where it is used up, the half request that waits longest for its rest gives way, of the peer that holds the most; small
+When it is used up, the incomplete request that has waited longest is dropped, of the peer that holds most. Small
 buffers have a reserve that large ones cannot use up. So a client that sends many halves of large requests does
 not keep others from sending whole ones, not even at its address. Threads: event loop only.
 """
@@ -42,7 +42,7 @@ class ReceiveAccount:
         self._budget.reclaim(self, size_bytes)
 
     def close(self) -> None:
-        """Refer to the connection no more: it is gone and holds nothing."""
+        """Drop the reference to the connection, which has ended and holds nothing."""
         self._give_way = None
 
     def give_way(self) -> bool:

@@ -101,7 +101,7 @@ class ResponseQueue:
             self._sink = wrap(self._sink)
 
     def close(self) -> None:
-        """Forget everything: the client is gone."""
+        """Drop everything: the client has disconnected."""
         self._sink = None
         self.is_watched = False
         self.waiting.clear()

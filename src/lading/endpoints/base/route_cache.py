@@ -48,7 +48,7 @@ class RouteCache(Generic[H, R]):
         version = self.topology.version
         if self._version != version or len(self._routes) >= self._routes_max:
             # heads are forgotten all at once when there are too many: those in use are soon back, those of clients
-            # that are gone are not, and a hit does not pay for keeping an order
+            # that have left are not, and a hit does not pay for keeping an order
             self._version = version
             self._routes.clear()
         self._routes[head] = route

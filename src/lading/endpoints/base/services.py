@@ -74,7 +74,7 @@ class Services:
     requests: RequestBudget = field(default_factory=lambda: RequestBudget(_call_soon))
     """Memory for what long requests become."""
     partings: CallbackQueue = field(default_factory=lambda: CallbackQueue(_call_soon))
-    """Cancels what clients that are gone had waited for."""
+    """Cancels the work that disconnected clients waited for."""
     stopping: bool = False
     faults: InjectedFaults | None = None
     """Faults that tests inject into this broker."""

@@ -59,7 +59,7 @@ class ReceiveResult(Enum):
     WAIT = "wait"
     """A whole request waits for its turn or a bound: no room is needed after it."""
     TURN = "turn"
-    """Others have their turn; the session goes on after them."""
+    """Others have their turn; the session continues after them."""
     HANDED_OVER = "handed over"
     """Another session has the connection now, see ``ProtocolSession.hand_over``: it receives what is there."""
     REST = "rest"
@@ -113,7 +113,7 @@ class ConnectionHandle(Protocol):
         """Have the session count what was taken of the socket since it was lent."""
 
     def acknowledge_at_once(self) -> None:
-        """Tell the client's system now that a piece of a request has come; the client may wait for that."""
+        """Acknowledge a piece of a request to the client's system now; the client may wait for that."""
 
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
@@ -122,22 +122,22 @@ class ConnectionHandle(Protocol):
         """Begin no more requests for this long: the user of the connection has used up a quota."""
 
     def run(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
+        """Call back when ``work`` is done; if the client disconnects before, ``work`` is cancelled instead."""
 
     def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when ``work`` is done, also if the client is gone before."""
+        """Call back when ``work`` is done, even if the client disconnects before."""
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
-        """Call back when a worker has done ``work``, unless the client is gone before."""
+        """Call back when a worker has done ``work``, unless the client disconnects before."""
 
     def tick_at(self, due_us: int | None) -> None:
         """Have ``tick`` called then, instead of when it was due before; None is never."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next pass of the event loop, also if the client is gone."""
+        """Call back in the next pass of the event loop, even if the client has disconnected."""
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+        """Call back after ``delay_us``, even if the client has disconnected; the returned function cancels it."""
 
     def unsent_bytes(self) -> int:
         """Return what was written and the client has not taken yet."""
@@ -180,7 +180,7 @@ class ProtocolSession(ABC):
         """Whether a connection that has ended reads on a while: to close it on unread bytes would take the last
         response back (RST)."""
         self.is_lost = False
-        """The connection is gone."""
+        """Whether the connection has ended."""
 
     # -- what the connection calls
 
@@ -259,7 +259,7 @@ class ProtocolSession(ABC):
 
     @abstractmethod
     def lose(self) -> None:
-        """Leave groups and cancel what waits: the connection is gone. Called once, also if the client may not stay."""
+        """Leave groups and cancel waiting work: the connection has ended. Called once, also for refused clients."""
 
     def throttle(self, delay_us: int) -> None:
         """Rest for what a ``QuotaMeter`` says; nothing for 0."""

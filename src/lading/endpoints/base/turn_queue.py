@@ -1,7 +1,7 @@
 """Turns of connections: a bounded part of each pass of the event loop, in order, those with little to do first.
 
 A connection takes a bounded number of requests, commands or frames when something arrives. If more is whole it waits
-here. Were each to go on in the next pass of the loop, a pass would take as long as all of them together, and a client
+here. If each continued in the next pass of the loop, a pass would take as long as all of them together, and a client
 with one small request would wait for it: 200 connections with a millisecond each are a fifth of a second.
 
 The same holds for what arrives: 200 connections may all become readable in one pass. As long as something is left of

@@ -121,7 +121,7 @@ class HttpEndpoint:
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """Answer what was asked, then close; connections that do not finish are cut."""
+        """Respond to requests in progress, then close; connections that do not finish are aborted."""
         if self._task is not None:
             self._server.end()
             await self._task

@@ -311,14 +311,14 @@ class HttpConnection(HttpToolsProtocol):
         self._unread, self._unread_at = b"", 0
 
     def _rest(self, later_s: float) -> None:
-        """Go on when others had their turn, with work of ``later_s`` that begins in the next pass of the loop."""
+        """Continue after others had their turn, with work of ``later_s`` that begins in the next pass of the loop."""
         self._is_resting = True
         self.flow.pause_reading()
         is_small = len(self._unread) - self._unread_at <= SMALL_BYTES
         wait = self._turns.add_with_little if is_small else self._turns.add
-        wait(self._go_on, later_s)
+        wait(self._continue_parsing, later_s)
 
-    def _go_on(self) -> None:
+    def _continue_parsing(self) -> None:
         self._is_resting = False
         if not (self.transport.is_closing() or self._is_parting):
             self.flow.resume_reading()
@@ -344,7 +344,7 @@ class HttpConnection(HttpToolsProtocol):
             super().on_body(b"".join(parts))
 
     def _may_grow(self) -> bool:
-        """Return whether a part of a request that goes on and on is within its limit, and memory for it is left."""
+        """Return whether a part of a request without an announced end is within its limit, and memory is left."""
         limit = self._context.head_bytes_max
         if self._loose_bytes + self._head_bytes > limit:
             self._refuse(_TOO_LARGE, f"a head has at most {limit} bytes; send less", "head_too_large")
@@ -480,7 +480,7 @@ class HttpConnection(HttpToolsProtocol):
             self._rest(REQUEST_S)
 
     def _refuse(self, status: HTTPStatus, sentence: str, reason: str | None = None) -> None:
-        """Answer what no route will see, and part."""
+        """Respond to a request that reaches no route, and close the connection."""
         if reason is not None:
             self._context.drop(reason)
         self._is_parting = True

@@ -51,7 +51,7 @@ def guard_administration(services: Services, name: str) -> Guard:
 
 
 class HttpGuard:
-    """Answers a request that may not be made, before its route does."""
+    """Refuses requests that are not allowed, before their route is called."""
 
     def __init__(self, services: Services, name: str, sections: Sequence[str], guarded: frozenset[Access]) -> None:
         endpoints = services.settings.endpoints

@@ -152,7 +152,7 @@ class HttpsConnection(HttpConnection):
         super().connection_made(self._encrypted)
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt, and go on as a plain connection does."""
+        """Decrypt, and continue as a plain connection does."""
         if self._encrypted.is_open:
             self._decrypt(data)
             return

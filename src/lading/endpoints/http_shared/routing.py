@@ -57,7 +57,7 @@ class HttpRoute:
 
 
 Guard = Callable[[Request, HttpRoute | None, Parameters], Response | Awaitable[Response | None] | None]
-"""Answers a request before its route does, or lets it pass; no route if none matches."""
+"""Refuses a request before its route is called, or lets it pass; the route is None if none matches."""
 
 MissingResponder = Callable[[Request, Sequence[str]], Response]
 """Responds if no route matches: with 404, or 405 if the path has a route for the methods that are given."""
@@ -94,7 +94,7 @@ class Router:
         self._sent_bytes = metrics.sent_bytes.values
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         request = Request(scope, receive)
         parts = _parts_of(scope["raw_path"])
         route, parameters, allowed = self._match(scope["method"], parts or ())

@@ -60,7 +60,7 @@ class TopicStatesDocument(RequestModel):
     state: str
     where: str
     ranges: dict[str, Any] | None = None
-    """By partition, two Counts: see ``clip_ranges``."""
+    """Two Counts for each partition: see ``clip_ranges``."""
     reason: str | None = None
     dry_run: bool = False
 
@@ -135,7 +135,7 @@ class StateRequests:
     async def _set(
         self, partition: Partition, ranges: Sequence[tuple[int, int]], state: State, reason: str | None
     ) -> int:
-        """Set states and wait until they are on disk; how many messages it changed."""
+        """Set states and wait until they are on disk; return the number of changed messages."""
         answered = asyncio.Event()
         refusal: Refusal | None = None
 

@@ -254,9 +254,9 @@ class SessionConnection(Guarded):
         """Let others have their turn; ``wait`` is a method of ``TurnQueue``."""
         self._result = ReceiveResult.WAIT
         self.session.is_resting = True
-        wait(self._go_on)
+        wait(self._continue_receiving)
 
-    def _go_on(self) -> None:
+    def _continue_receiving(self) -> None:
         self.session.is_resting = False
         self.proceed()
 

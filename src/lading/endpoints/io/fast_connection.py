@@ -2,7 +2,7 @@
 
 The transport of the event loop keeps the socket, and does not read it meanwhile. Whatever a session or the gate does
 with the connection takes the socket back first: a write, a close, a call of ``proceed``. So the session, the buffer and
-the transport are always as they are when a connection rests, and go on as if the socket had never been lent.
+the transport are always as they are when a connection rests, and continue as if the socket had never been lent.
 Threads: event loop only.
 """
 

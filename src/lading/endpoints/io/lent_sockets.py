@@ -347,6 +347,6 @@ class SocketPass:
         if failed:
             last = len(responses) - 1
             for index, sent_bytes in unsent[:failed].tolist():
-                # what comes next is the transport's: it waits until the client reads, or finds that it is gone
+                # what comes next is the transport's: it waits until the client reads, or has disconnected
                 rest = responses[min(index, last), sent_bytes:].tobytes()
                 self._connections[int(files[index])].take_back_with_unsent(rest)

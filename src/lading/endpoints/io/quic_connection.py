@@ -125,7 +125,7 @@ class QuicClientConnection(SessionConnection):
             self._hold_memory()
             self.proceed()
         except Exception:
-            # asyncio would go on with a connection whose state is unknown
+            # asyncio would continue with a connection whose state is unknown
             log.exception("closing the connection: its datagrams cannot be handled", extra=self.origin())
             self._vanish()
             return

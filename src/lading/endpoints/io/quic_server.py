@@ -44,7 +44,7 @@ STREAMS_MAX: Final = 128
 HANDSHAKES_MAX: Final = 32
 """While this many are under way, a new client must prove its address first."""
 IDLE_TIMEOUT_S: Final = 30.0
-"""After this long without a datagram a client is taken for gone; those of Iggy send one every 5 or 10 s."""
+"""After this long without a datagram a client counts as disconnected; Iggy's clients send one every 5 or 10 s."""
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Datagrams that the kernel keeps while the event loop is at work; the system may allow fewer."""
 

@@ -27,7 +27,7 @@ libuv from 1.45 on accepts one connection of each in a pass. A pass over thousan
 milliseconds: with one registration, 1,200 of 5,000 clients that connected at once waited six seconds to be accepted.
 """
 _DONE: Final = ReceiveResult.DONE
-"""As a global: Python looks a member of an enumeration up in its class each time."""
+"""A global, since Python looks up a member of an enumeration in its class each time."""
 
 
 class Connection(SessionConnection, asyncio.BufferedProtocol):
@@ -172,7 +172,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._yield_turn(self._turns.add_with_little if is_small else self._turns.add)
         self._see_to_rest()
 
-    def _go_on(self) -> None:
+    def _continue_receiving(self) -> None:
         session, turns = self.session, self._turns
         begun_s = turns.clock()
         session.is_resting = False

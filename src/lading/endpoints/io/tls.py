@@ -44,7 +44,7 @@ class TlsSession(LayeredSession):
         self._has_turn = False
         """The handshake continues after other connections have had their turn."""
         self._ends_later = False
-        """The client has sent its last byte, after what the handshake goes on with."""
+        """Whether the client has sent its last byte, after those that the handshake still needs."""
         self._sink: Sink | None = None
         self._held: list[Bytes] = []
         """The session's output during the handshake."""

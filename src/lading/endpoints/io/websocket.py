@@ -36,7 +36,7 @@ PARSED_BYTES_MAX: Final = 64 << 10
 """Bounds of the bytes that are parsed at a time. Fewer are while frames are small, as their number is unknown
 before."""
 READ_FIRST_BYTES: Final = 256 << 10
-"""With this much in its inbox, the session within reads before more is put there."""
+"""The inner session handles its inbox before more is added, once it has this many bytes."""
 
 # it logs every frame and every mistake of a peer
 logging.getLogger("websockets").setLevel(logging.CRITICAL)

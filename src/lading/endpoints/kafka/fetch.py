@@ -214,12 +214,12 @@ class DelayedFetch:
     def _look_again(self) -> None:
         if self._cancel_timer is not None:
             self._unwatch()
-            self._go_on(self._try_again)
+            self._run_step(self._try_again)
 
     def _time_is_over(self) -> None:
         if self._cancel_timer is not None:
             self._is_over = True
-            self._go_on(self._try_again)
+            self._run_step(self._try_again)
 
     def _try_again(self) -> None:
         version = self._fetcher.broker.access.version
@@ -236,7 +236,7 @@ class DelayedFetch:
             for name, wanted in self._request.topics
         ]
 
-    def _go_on(self, step: Callable[[], None]) -> None:
+    def _run_step(self, step: Callable[[], None]) -> None:
         """Run a step from a callback of the loop; if it fails, close the connection, so that the client does not wait
         for ever.
         """
@@ -286,7 +286,7 @@ class DelayedFetch:
             return [batches.make() for _, _, batches in to_make if batches.make is not None]
 
         def made(future: Future[list[ConvertedBatches]]) -> None:
-            self._go_on(partial(self._answer_made, topics, to_make, future))
+            self._run_step(partial(self._answer_made, topics, to_make, future))
 
         self._connection.run_in_worker(make, made)
 
@@ -403,7 +403,7 @@ class LongFetch(DelayedFetch):
             self._is_looking = False
             self._decide()
         else:
-            self._connection.call_soon(partial(self._go_on, self._take_turn))
+            self._connection.call_soon(partial(self._run_step, self._take_turn))
 
     def _look(self) -> Turns[None]:
         turn = TurnCounter()
@@ -487,4 +487,4 @@ class LongFetch(DelayedFetch):
 
     def _on_encoded(self, encoded: Future[list[bytes | bytearray | memoryview]]) -> None:
         self._connection.release(self._held)
-        self._go_on(lambda: self._slot.fill(encoded.result()))
+        self._run_step(lambda: self._slot.fill(encoded.result()))

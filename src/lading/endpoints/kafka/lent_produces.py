@@ -158,7 +158,7 @@ class LentProduces:
         Then nothing was appended: each client's own session receives its request, and finds the refusal.
         """
         head = self._lines.find(kind >> _PARTITION_BITS)
-        # the topic may be gone since, be another one of that name, or the right to write to it
+        # since then the topic may have been deleted or created again, or the right to write to it revoked
         if head is None or head.version != self._topology.version:
             return None
         facts = requests.facts

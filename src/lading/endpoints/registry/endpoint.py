@@ -190,7 +190,7 @@ class SchemaRegistryRoutes:
         only, also = is_set(request, "deleted_only") or is_set(request, "deletedOnly"), is_set(request, "deleted")
         prefix = _read_prefix(request)
         subjects: dict[str, bool] = {}
-        """By name, whether one of its versions is not deleted."""
+        """Subjects by name, each with whether one of its versions is not deleted."""
         async for row in self._walk_versions(prefix):
             subjects[row.subject] = subjects.get(row.subject, False) or not row.deleted
         turn, visible = Turn(), []

@@ -28,7 +28,7 @@ def keep_copy(table: TablePath, manifest: Manifest) -> None:
     if isinstance(table, ObjectPath):
         require_first(table, manifest)
     elif (table / OWN).is_dir():
-        # a table that the settings name no more may be gone
+        # a table that the settings no longer name may be deleted
         write_manifest(table / OWN / COPY, manifest)
 
 

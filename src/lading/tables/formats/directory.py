@@ -42,10 +42,10 @@ FIRST_PARTITION_BY: Final = "first_partition_by"
 ADOPTED: Final = "adopted"
 """Whether another writer made the table: its columns are never changed, and nothing of it is deleted as empty."""
 FILE_TYPES: Final = "file_types"
-"""By column the wider type that a table has, and that files are written in."""
+"""The wider type, by column, that a table has, and in which files are written."""
 FIELD_IDS: Final = "field_ids"
 """The ids of an Iceberg table's fields, by name, which its Parquet files have."""
-"""With what the table was claimed, if it follows other partitions since: settings still say that."""
+"""The partitions with which the table was claimed, if they have changed since: settings still have these."""
 MISSING: Final = "is missing"
 """The problem of a published file that does not exist any more."""
 PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
@@ -175,7 +175,7 @@ class DirectoryTable:
         vars(self).pop("partitions", None)
 
     def note_partitions(self, words: Sequence[str]) -> None:
-        """Divide new files by other levels; settings may go on to name those that the table was claimed with."""
+        """Divide new files by other levels; settings may still name those that the table was claimed with."""
         known = dict(read_document(self._own / OWNER) or {})
         known.setdefault(FIRST_PARTITION_BY, known.get(PARTITION_BY, []))
         write_document(self._own / OWNER, {**known, PARTITION_BY: list(words)})
@@ -346,7 +346,7 @@ class DirectoryTable:
     def replace_files(self, listing: Listing, change: Replacement) -> None:
         """Write down the change, as the first to do so under its number, and carry it out.
 
-        From then on it is done, also if this process ends: the next one that looks at the table goes on with it. A
+        From then on it is done, also if this process ends: the next one that opens the table completes it. A
         reader of the directory may see the new files next to the old ones for a moment.
         """
         removed = [file.name for file in change.removed]

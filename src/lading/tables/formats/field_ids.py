@@ -14,7 +14,7 @@ import pyarrow as pa
 FIELD_ID: Final = b"PARQUET:field_id"
 """The metadata of a field of Arrow that is its id in a Parquet file."""
 FieldIds = Mapping[str, Any]
-"""By name a field's id, or a list of its id and the ids of what is in it; JSON can hold it."""
+"""A field's id by its name, or a list of its id and the ids of the fields in it; JSON can express it."""
 ELEMENT, KEY, VALUE = "element", "key", "value"
 """The parts of a list and a map, as the specification names them."""
 

@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
     columns: Sequence[str] | None = None
     """None for all."""
     bounds: Mapping[str, tuple[int, int]] = MappingProxyType({})
-    """By column the least and greatest value; row groups without any such value are left out."""
+    """The least and greatest value of each column; row groups without any such value are left out."""
 
 
 ALL: Final = Wanted()

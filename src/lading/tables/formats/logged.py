@@ -212,7 +212,7 @@ class LoggedTable(ParquetTable, Generic[T]):
 
     @abstractmethod
     def delete_empty_log(self) -> bool:
-        """Delete the log, unless it has rows; returns whether it is gone."""
+        """Delete the log, unless it has rows. Return whether it was deleted."""
 
     @abstractmethod
     def _find_foreign_levels(self) -> list[str] | None:

@@ -49,7 +49,7 @@ class ParquetFile:
 
     def abandon(self) -> None:
         """Write nothing more."""
-        # an open writer would write a footer when it is collected, or raise because the file is gone
+        # an open writer would write a footer when it is collected, or raise because the file was deleted
         self._writer.is_open = False
 
 

@@ -114,7 +114,7 @@ class SinkOptions:
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = DEDUPE_HEADER
     payload_places: Mapping[str, str] | None = None
-    """By column its path in payloads; None if the payload is a column as it is."""
+    """The path in payloads of each column; None if the payload itself is a column."""
     payload: Mapping[str, str] = field(default_factory=dict)
     """How payloads are written: the options ``payload.*``."""
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -10,7 +10,11 @@ from .storage import find_references, root_of
 NO_CREDENTIALS: Final = (
     "169.254.169.254", "169.254.170.2", "metadata.google.internal", "Missing AccessKeyId", "Missing SecretAccessKey"
 )  # fmt: skip
-"""Where machines of a cloud ask for their role's credentials, only if the environment has none; and words for it."""
+"""Parts of errors about missing credentials.
+
+They are the addresses at which machines of a cloud request their role's credentials, if the environment has none, and
+words of the libraries.
+"""
 REFUSED: Final = ("status code: 401", "status code: 403")
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
 """Error codes of stores for a bucket that does not exist, and of Azure for a container."""

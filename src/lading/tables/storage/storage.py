@@ -187,7 +187,7 @@ class StorageReferences:
 
     @property
     def origin(self) -> str:
-        """Where credentials come from, for people."""
+        """The origin of credentials, for people."""
         return f"{self.section} of {self.name}" if self.name else self.section
 
     def document(self) -> dict[str, Any]:

@@ -165,7 +165,7 @@ class SegmentFile:
         self.size_bytes = path.stat().st_size
         self.region = np.memmap(path, np.uint8, "r") if self.size_bytes else np.empty(0, np.uint8)
         self.has_states, self.chunks, self.stopped_at = list_pieces(self.region)
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         index = path.with_suffix(".index")
         if end_offset is None and index.exists():
             end_offset = self.first_offset + index.stat().st_size // _INDEX_ENTRY_BYTES
@@ -187,10 +187,10 @@ class SegmentFile:
             return [run]
         salvaged = self._salvage(run)
         kept = salvaged is None
-        for offset in damaged if number not in self._told else ():
+        for offset in damaged if number not in self._reported else ():
             what = "does not match its CRC-32" if kept else "is damaged and cannot be read"
             LOG.warning("%s: message %d, in the piece from byte %d on, %s", self.path, offset, piece[BODY_START], what)
-        self._told.add(number)
+        self._reported.add(number)
         return [run] if salvaged is None else salvaged
 
     @staticmethod

@@ -278,7 +278,7 @@ class _HeartbeatThread(threading.Thread):
         if answer.error_code == errors.MEMBER_ID_REQUIRED:
             self._id = answer.member_id
             return None
-        if self._again(answer.error_code):
+        if self._must_rejoin(answer.error_code):
             return None
         self._id = answer.member_id
         shares = self._shares(answer) if answer.leader == answer.member_id else []
@@ -286,11 +286,11 @@ class _HeartbeatThread(threading.Thread):
             "SyncGroup", group_id=self._group, generation_id=answer.generation_id, member_id=self._id,
             group_instance_id=None, assignments=shares,
         )  # fmt: skip
-        if self._again(synced.error_code):
+        if self._must_rejoin(synced.error_code):
             return None
         return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(synced.assignment))))
 
-    def _again(self, code: int) -> bool:
+    def _must_rejoin(self, code: int) -> bool:
         """Return whether to join again after this code; raise an error if that would not help."""
         if code == errors.UNKNOWN_MEMBER:
             self._id = ""
@@ -326,7 +326,7 @@ class _HeartbeatThread(threading.Thread):
             answer = self._ask(
                 "Heartbeat", group_id=self._group, generation_id=joined.generation, member_id=joined.member
             )
-            if self._again(answer.error_code):
+            if self._must_rejoin(answer.error_code):
                 self.revoke()
                 continue
             if self._counts is not None and time.monotonic() - looked_at > TOPICS_S:

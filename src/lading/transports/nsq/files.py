@@ -181,7 +181,7 @@ class QueueSegment:
         self._forked = forked
         self._stop = 0
         self._region = memoryview(b"")
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     @property
     def end_offset(self) -> int:
@@ -244,8 +244,8 @@ class QueueSegment:
         return None
 
     def _tell(self, byte: int, problem: str) -> None:
-        if byte not in self._told:
-            self._told.add(byte)
+        if byte not in self._reported:
+            self._reported.add(byte)
             LOG.warning("%s: at byte %d %s", self.path, byte, problem)
 
 

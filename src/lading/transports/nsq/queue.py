@@ -153,7 +153,7 @@ class NsqQueue:
         return 2 * len(window.messages) >= self._in_flight or 2 * window.size_bytes >= UNFINISHED_BYTES_MAX
 
     def heartbeat(self) -> bool:
-        """Answer the servers; the assignment never changes."""
+        """Respond to the servers' heartbeats; the assignment never changes."""
         self._receive(0.0)
         return False
 

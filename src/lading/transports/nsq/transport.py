@@ -144,7 +144,7 @@ class NsqTransport:
         if self._discovery.lookup() and self._discovery.create(name, partitions):
             return meta
         if self._connect_publisher(name).knows_ext:
-            self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
+            self._retry_command(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
         return meta
 
     def create_extended_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -154,7 +154,7 @@ class NsqTransport:
             self._discovery.create_extended(name, partitions)
             self._require_extended(name)
         elif self._connect_publisher(name).knows_ext:
-            self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
+            self._retry_command(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
         else:
             raise LocalError(f"topic {name!r}: {self.url} has no extended topics; {_WHO_EXTENDS}")
         return meta
@@ -298,12 +298,12 @@ class NsqTransport:
         """Return the response to a publication. It creates the topic, also on servers that leave that to clients."""
         try:
             try:
-                return self._again(topic, command)
+                return self._retry_command(topic, command)
             except NsqRefusal as refusal:
                 if refusal.word != _MISSING:
                     raise
                 self.create_topic(topic)
-                return self._again(topic, command)
+                return self._retry_command(topic, command)
         except NsqRefusal as refusal:
             if refusal.word in _NO_EXT_THERE and command.startswith(_EXT_COMMANDS):
                 raise LocalError(
@@ -312,7 +312,7 @@ class NsqTransport:
                 ) from None
             raise
 
-    def _again(self, topic: str, command: bytes) -> bytes:
+    def _retry_command(self, topic: str, command: bytes) -> bytes:
         """Send until the server responds: it hangs up on a publisher that was idle for some heartbeats."""
         for left in range(self._retries, -1, -1):
             try:
@@ -352,7 +352,7 @@ class NsqTransport:
             self._publisher = None
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._forget()
         for queue in self._queues.values():
             queue.leave()

@@ -147,7 +147,7 @@ class AccessControl(Component):
         return self._remember(Principal("", is_trusted=True))
 
     def accept(self, name: str) -> Principal:
-        """Return the principal of a user whose password was checked. Raises Refusal if the user is gone or inactive."""
+        """Return the principal of a user whose password was checked. Raises Refusal if the user may not log in."""
         user = self.table.users.get(name)
         if user is None:
             raise credentials_refusal()
@@ -261,7 +261,7 @@ class AccessControl(Component):
         """Return what stands for a user in what the broker does later by the user's rights, for ``grantor_allows``.
 
         That is the id, or the name of one whom a certificate or another issuer vouches for. None is an administrator,
-        or any client while no users are set up: what they set stays when they are gone.
+        or any client while no users are set up: what they set stays after they have left.
         """
         if principal is None or self.is_administrator(principal):
             return None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..topology import Topic
 
 EVERYBODY: Final = "*"
-"""As the user of a rule: all users that are logged in, and strangers if an endpoint accepts them."""
+"""The user of a rule for all users that are logged in, and strangers if an endpoint accepts them."""
 ANONYMOUS: Final = "ANONYMOUS"
 """The user name of strangers, if an endpoint accepts them although users are set up; the name is Kafka's."""
 NAME_CHARACTERS_MAX: Final = 255

@@ -259,9 +259,9 @@ class Appender(Component):
         if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
             self._fail_from(partition, log.high_watermark, log.refusal)
         if self._relieved:
-            self._relieve()
+            self._call_uncongested()
 
-    def _relieve(self) -> None:
+    def _call_uncongested(self) -> None:
         """Once the broker is not congested, call back the waiting callers.
 
         While it is congested, the next sync that ends, or fails, calls this again.
@@ -288,7 +288,7 @@ class Appender(Component):
             append.finish(Refusal(refusal.reason, str(refusal)))
         if self._relieved:
             # there may be no sync after this; called in the next pass, since a client's request may be in progress here
-            self.call_before_flush(self._relieve)
+            self.call_before_flush(self._call_uncongested)
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Fail the pending appends of the partition."""

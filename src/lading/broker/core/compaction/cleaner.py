@@ -7,7 +7,7 @@ that it yields, and that the owner of the log carries out. Rules, as Apache Kafk
 * A message without a payload (a tombstone) removes the earlier ones of its key, and goes itself once it has been below
   ``Cleaning.due_end`` (see ``progress``).
 * Messages of aborted transactions are removed and decide nothing. The control record of a transaction goes like a
-  tombstone, after all messages of the transaction have gone.
+  tombstone, after all messages of the transaction were removed.
 * A segment with damage is left alone: its keys remove nothing, and after it no tombstone is removed.
 
 Neighbouring segments become one as long as they have no more bytes together than a segment may have.

@@ -122,7 +122,7 @@ class Compactor(Component):
         self._age_us = self._now_us = 0
         self._progress: dict[Partition, CleaningProgress] = {}
         self._begun_us: dict[Partition, tuple[int, int]] = {}
-        """By partition: the base offset of its active segment, and when messages were first seen in it."""
+        """For each partition the base offset of its active segment, and when messages were first seen in it."""
         self._failed_until_us: dict[Partition, int] = {}
         self._run: _Run | None = None
         self._candidates: list[tuple[float, int, Partition]] = []
@@ -155,12 +155,12 @@ class Compactor(Component):
         self._now_us = now_us
         self._forget_some()
         if self.round.is_under_way:
-            # one that the passes of the loop did not go on with
+            # continue a cleaning that the passes of the event loop have not finished
             self.round.go(())
         elif now_us >= self._due_us and not self._wanted:
             self._due_us = now_us + self._settings.compaction_check_us
             self._look()
-        self._go_on(now_us)
+        self._continue_cleaning(now_us)
 
     @property
     def due_us(self) -> int:
@@ -173,7 +173,7 @@ class Compactor(Component):
         self._age_us = self._age_clock.now_us(self._dates.of(now_us), now_us)
         self._now_us = now_us
         self._look()
-        self._go_on(now_us)
+        self._continue_cleaning(now_us)
         self._forget_some()
 
     def close(self, now_us: int) -> None:
@@ -288,7 +288,7 @@ class Compactor(Component):
         )
         self._run = _Run(partition, _clean_and_save(cleaning, progress, self._age_us, log.epoch))
 
-    def _go_on(self, now_us: int) -> None:
+    def _continue_cleaning(self, now_us: int) -> None:
         if self._candidates and not self.round.is_under_way:
             self._wanted = [partition for _, _, partition in sorted(self._candidates, key=lambda row: row[:2])]
             self._candidates = []

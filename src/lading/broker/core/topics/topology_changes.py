@@ -261,7 +261,7 @@ class TopologyChanges:
             self._directory.mark_deleted(topic.uuid)
             # from here on lookups do not find the topic, and its name is free
             self._namespace.unlink_topic(topic)
-            yield from self._let_go(topic.partitions)
+            yield from self._release_partitions(topic.partitions)
             self._callbacks.on_topic_deleted(topic)
             # clear the references to it, so that partitions are freed as soon as their last reader is done
             topic.partitions = []
@@ -281,7 +281,7 @@ class TopologyChanges:
             return True
         return False
 
-    def _let_go(self, partitions: Sequence[Partition]) -> Change[None]:
+    def _release_partitions(self, partitions: Sequence[Partition]) -> Change[None]:
         turn = TurnCounter()
         for partition in partitions:
             self._callbacks.on_partition_deleted(partition)
@@ -338,7 +338,7 @@ class TopologyChanges:
         del topic.partitions[kept:]
         topic.next_balanced = 0
         self._namespace.forget_routes()
-        yield from self._let_go(gone)
+        yield from self._release_partitions(gone)
         self._callbacks.on_topic_resized(topic)
         with refuse_disk_errors(f"topic {topic.name!r}"):
             yield partial(self._directory.mark_partitions_deleted, topic.uuid, range(kept, before))

@@ -37,13 +37,13 @@ class Round:
         if not self._left:
             # reversed, since removing the last entry of a dict is fastest
             self._left = dict.fromkeys(reversed(list(partitions)))
-        self._go_on()
+        self._continue_round()
 
     def leave_out(self, partition: Partition) -> None:
         """Leave out a partition whose turn has not come."""
         self._left.pop(partition, None)
 
-    def _go_on(self) -> None:
+    def _continue_round(self) -> None:
         turn, counter = Turn(ROUND_TURN_S), TurnCounter()
         while self._left:
             self._do(self._left.popitem()[0])
@@ -55,4 +55,4 @@ class Round:
 
     def _on_end_of_pass(self) -> None:
         self._is_asked = False
-        self._go_on()
+        self._continue_round()

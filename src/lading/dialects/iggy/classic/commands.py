@@ -71,24 +71,24 @@ class Ping:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Stats:
-    """Answers StatsInfo."""
+    """Returns StatsInfo."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Me:
-    """Answers ClientDetails of the caller."""
+    """Returns ClientDetails of the caller."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetClient:
-    """Answers ClientDetails."""
+    """Returns ClientDetails."""
 
     client_id: Annotated[int, U32, CLIENT_ID]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetClients:
-    """Answers ClientInfo for every connection."""
+    """Returns ClientInfo for every connection."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class SendMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetOffset:
-    """Answers StoredOffset. Since 0.11 ``partition_id`` is None if the client names no partition."""
+    """Returns StoredOffset. Since 0.11 ``partition_id`` is None if the client names no partition."""
 
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
@@ -138,14 +138,14 @@ class StoreOffset:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetStream:
-    """Answers StreamDetails."""
+    """Returns StreamDetails."""
 
     stream: Annotated[Identifier, IDENTIFIER]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetStreams:
-    """Answers StreamInfo for every stream."""
+    """Returns StreamInfo for every stream."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class DeleteStream:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetTopic:
-    """Answers TopicDetails."""
+    """Returns TopicDetails."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
@@ -178,7 +178,7 @@ class GetTopic:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetTopics:
-    """Answers TopicInfo for every topic of the stream."""
+    """Returns TopicInfo for every topic of the stream."""
 
     stream: Annotated[Identifier, IDENTIFIER]
 
@@ -229,7 +229,7 @@ class DeletePartitions:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetGroup:
-    """Answers GroupDetails."""
+    """Returns GroupDetails."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
@@ -238,7 +238,7 @@ class GetGroup:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetGroups:
-    """Answers GroupInfo for every group of the topic."""
+    """Returns GroupInfo for every group of the topic."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]

@@ -27,7 +27,7 @@ from .validation import STREAM_NAME, TOPIC_NAME
 
 @lazy_dataclass(frozen=True, slots=True)
 class LoginUser:
-    """Answers IdentityInfo; ``version`` is that of the client's crate, which says so since 0.5.0."""
+    """Returns IdentityInfo; ``version`` is that of the client's crate, which says so since 0.5.0."""
 
     name: Annotated[str, SHORT_TEXT]
     password: Annotated[str, SHORT_TEXT]
@@ -51,19 +51,19 @@ class LogoutUser:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetUser:
-    """Answers UserDetails."""
+    """Returns UserDetails."""
 
     user: Annotated[Identifier, IDENTIFIER]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetUsers:
-    """Answers UserInfo for every user."""
+    """Returns UserInfo for every user."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class LoginWithToken:
-    """Answers IdentityInfo; the token is a personal access token."""
+    """Returns IdentityInfo; the token is a personal access token."""
 
     token: Annotated[str, SHORT_TEXT]
 
@@ -117,12 +117,12 @@ class ChangePassword:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetTokens:
-    """Answers TokenInfo for each personal access token of the caller."""
+    """Returns TokenInfo for each personal access token of the caller."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class CreateToken:
-    """Answers RawToken; ``expiry_us`` is how long it lasts, None for ever."""
+    """Returns RawToken; ``expiry_us`` is how long it lasts, None for ever."""
 
     name: Annotated[str, SHORT_TEXT]
     expiry_us: Annotated[int | None, EXPIRY_US]
@@ -153,7 +153,7 @@ class FlushMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetClusterMetadata:
-    """Answers ClusterInfo since 0.11, nothing before: this server is alone."""
+    """Returns ClusterInfo since 0.11, nothing before: this server is alone."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def parse_polled_run(data: bytes | bytearray | memoryview | Bytes, start: int = 
 
 
 def set_states(data: bytearray, hidden: Sequence[tuple[int, int, int]], start: int = 0) -> int:
-    """Write states into polled messages in place: for (first, end, state) in ``hidden``; how many were changed.
+    """Write states into polled messages in place, for (first, end, state) in ``hidden``; return their number.
 
     Messages begin at byte ``start``; ranges may not overlap. Raises MalformedMessage if the bytes are not messages.
     """

@@ -213,7 +213,7 @@ _NEWEST_FIRST: Final = tuple(reversed(RELEASES))
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 _OTHER_LANGUAGE: Final = re.compile(r"iggy-[a-z]+-sdk/(\d{1,9})\.(\d{1,9})")
 _STUCK_VERSIONS: Final[Mapping[str, str]] = {"java-sdk": "0.8"}
-"""By the context of a login: clients that kept saying one version of the crate, and what to take them for at first."""
+"""Clients, by the context of a login, that kept sending one version of the crate, and the release assumed first."""
 
 
 class Guess(NamedTuple):

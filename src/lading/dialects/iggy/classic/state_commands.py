@@ -73,7 +73,7 @@ _WHERE: Final = Rule(
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetStates:
-    """Answers ListedStates of the offsets from ``first`` up to, not including, ``end``."""
+    """Returns ListedStates of the offsets from ``first`` up to, not including, ``end``."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]

@@ -54,7 +54,7 @@ class Register:
 
 @lazy_dataclass(frozen=True, slots=True)
 class DescribeOptions:
-    """Answers OptionInfo for every option of topics (scope 1); streams (2) and users (3) have none."""
+    """Returns OptionInfo for every option of topics (scope 1); streams (2) and users (3) have none."""
 
     scope: Annotated[int, U8]
 
@@ -68,7 +68,7 @@ class GetMetadataChanges:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetPartitionRoute:
-    """Answers PartitionRoute; asked before the first send or poll of a partition."""
+    """Returns PartitionRoute; asked before the first send or poll of a partition."""
 
     stream: Annotated[Identifier, IDENTIFIER_FROM_ZERO]
     topic: Annotated[Identifier, IDENTIFIER_FROM_ZERO]
@@ -112,7 +112,7 @@ class FetchMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """Answers GroupAssignment, or None if the connection is not a member of the group."""
+    """Returns GroupAssignment, or None if the connection is not a member of the group."""
 
     stream: Annotated[Identifier, IDENTIFIER_FROM_ZERO]
     topic: Annotated[Identifier, IDENTIFIER_FROM_ZERO]

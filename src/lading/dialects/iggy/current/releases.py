@@ -72,7 +72,7 @@ class ProtocolVersion:
     """The framing of one version of the protocol; all else is in its ``release``."""
 
     number: int
-    """As responses to clients say it."""
+    """The number in responses to clients."""
     release: Release
     server: str
     """The version of the server in responses to clients: that of the real one that speaks it."""

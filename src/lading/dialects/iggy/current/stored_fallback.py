@@ -140,7 +140,7 @@ def make_head(head: memoryview, frames_bytes: int, count: int, checksums: bytes 
 def survey(region: Bytes, start: int, end: int, chunks: Longs) -> tuple[int, int, int]:
     """List the batches in ``region[start:end]``, whose offsets have to ascend: (batches, reason, position).
 
-    Fills a row of ``chunks`` for each, as ``model.chunk_table`` has it, as far as there are rows, and goes on counting.
+    Fills a row of ``chunks`` for each, as ``model.chunk_table`` has it, as far as there are rows, and counts all.
     """
     data = region.data
     at, last, found = start, -1, 0

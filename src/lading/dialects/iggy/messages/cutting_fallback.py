@@ -104,8 +104,8 @@ def find_intact_messages(
 ) -> int:
     """Fill ``found`` with offset, start and end of whole messages in a damaged body whose CRC-32 holds: how many.
 
-    A message that follows the one before it must have the next offset, else its offset is what is damaged. Where one
-    does not parse or its checksum does not match, the search goes on at the next byte at which a message with one of
+    A message that follows the one before it must have the next offset, else its offset is damaged. If one
+    does not parse or its checksum does not match, the search continues at the next byte at which a message with one of
     the following offsets begins. ``budget`` bounds the bytes that are checked in all.
     """
     data = body.data

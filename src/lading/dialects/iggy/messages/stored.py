@@ -115,7 +115,7 @@ def _origin_column(times_us: NDArray[np.uint64]) -> pa.Array[Any]:
 
 
 def _encode_key(typed: int, text: str) -> bytes | None:
-    """Encode a header key; None for a text that no key has. Where keys are typed, its kind comes first."""
+    """Encode a header key; None for a text that no key has. If keys are typed, the kind comes first."""
     try:
         data, kind = key_bytes(text)
     except MalformedMessage:

@@ -50,14 +50,14 @@ class HttpCallers:
         self._access = services.broker.access
         self._authenticator = services.authenticator
         self._logins = Logins(services, is_open=settings.secured, admits_strangers=settings.allow_unauthenticated)
-        self._told = None if settings.release is None else JSON_RELEASES[settings.release]
+        self._configured_release = None if settings.release is None else JSON_RELEASES[settings.release]
         admin = services.settings.endpoints.admin
         self._secrets = [one.token.get_secret_value() for one in (settings, admin) if one.token is not None]
 
     @property
     def first(self) -> JsonRelease:
         """The release that is assumed until a client has shown its own."""
-        return self._told or JSON_RELEASES["0.0.40"]
+        return self._configured_release or JSON_RELEASES["0.0.40"]
 
     async def identify(self, request: Request) -> HttpCaller:
         """Return the caller that sent a request. Raises Refusal for a token that is not valid."""
@@ -71,14 +71,14 @@ class HttpCallers:
         if self._access.is_enabled and self._authenticator.has_issuer and not has_own_algorithm(token):
             return await self._caller_of_issuer(request, token)
         claims = self._tokens.read(token, now_us() // 1_000_000)
-        release = self._told or BY_TOKEN[claims.release]
+        release = self._configured_release or BY_TOKEN[claims.release]
         client = self._client(request, release)
         client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
         return HttpCaller(release, client, claims)
 
     async def _caller_of_issuer(self, request: Request, token: str) -> HttpCaller:
         """Return the caller with a token of the configured issuer; like every login by token, it shows no release."""
-        release = self._told or JSON_RELEASES[_NEWEST]
+        release = self._configured_release or JSON_RELEASES[_NEWEST]
         client = self._client(request, release)
         try:
             await self._logins.log_in_with_token(client, token)
@@ -115,7 +115,7 @@ class HttpCallers:
 
         Raises Refusal for a wrong login, or one from another machine.
         """
-        release = self._told or release
+        release = self._configured_release or release
         client = self._client(request, release)
         await self._logins.log_in(client, name, password)
         return self._answer(client, release)
@@ -125,7 +125,7 @@ class HttpCallers:
 
         Such a login has no version: its client counts as one of the current generation, unless the listener is set.
         """
-        release = self._told or JSON_RELEASES[_NEWEST]
+        release = self._configured_release or JSON_RELEASES[_NEWEST]
         client = self._client(request, release)
         await self._logins.log_in_with_token(client, token)
         if client.principal is not None and client.principal.ends_us is not None and client.principal.token is None:
@@ -142,7 +142,7 @@ class HttpCallers:
             raise refuse_token()
         client = self._client(request, release)
         client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
-        return self._answer(client, self._told or release)
+        return self._answer(client, self._configured_release or release)
 
     def log_out(self, caller: HttpCaller) -> None:
         """Revoke the caller's token."""

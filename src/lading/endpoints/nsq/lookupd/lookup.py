@@ -128,7 +128,7 @@ class Lookup:
         """Nodes by topic; some may have disconnected, and are removed in turns."""
         self._removals = CallbackQueue(lambda callback: asyncio.get_running_loop().call_soon(callback))
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
-        """By topic and node (its HTTP address): the end of the tombstone, and our topic of that name."""
+        """The end of each tombstone, and our topic of that name, by topic and node (its HTTP address)."""
 
     def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
         """Return whether a node may register more topics and channels; each node may have ``count_max`` of them."""

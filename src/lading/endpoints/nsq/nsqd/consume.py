@@ -113,7 +113,7 @@ class NsqConsumer:
     def _convert(self, page: Page) -> None:
         """Convert messages of another dialect into NSQ's form, in a worker; later deliveries wait for them."""
         if page.index is not None or page.run.dialect == codes.NSQ:
-            self._connection.call_soon(self._go_on)
+            self._connection.call_soon(self._continue_deliveries)
             return
         fit = self._carrying.fit(self.channel.topic)
         self._connection.run_in_worker(partial(convert_records, page, fit), partial(self._on_converted, page))
@@ -125,16 +125,16 @@ class NsqConsumer:
         elif isinstance(error, MemoryError):
             # the messages are valid: their client waits until there is memory for them again
             log.error("out of memory to deliver messages of %s", self.channel.topic.flat_name, extra=self._origin)
-            self._connection.call_later(MEMORY_RETRY_US, self._go_on)
+            self._connection.call_later(MEMORY_RETRY_US, self._continue_deliveries)
             return
         else:
             name = self.channel.topic.flat_name
             log.error("messages of %s cannot be converted to NSQ's form", name, exc_info=error, extra=self._origin)
             self._services.metrics.dropped.values[self._labels[0], "unreadable"] += len(page.offsets)
             page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
-        self._go_on()
+        self._continue_deliveries()
 
-    def _go_on(self) -> None:
+    def _continue_deliveries(self) -> None:
         while self._waiting and not self._closed:
             page = self._waiting[0].page
             if page.index is None and page.run.dialect != codes.NSQ:

@@ -46,7 +46,7 @@ class PublicationReader:
         client: PublishingClient,
         publisher: Publisher,
         gathering: PublishCoalescer,
-        face: str,
+        endpoint_name: str,
         requests: defaultdict[Labels, float],
     ) -> None:
         self._connection = client.connection
@@ -60,7 +60,7 @@ class PublicationReader:
         self.require_write: Callable[[str], None] | None = None
         """Raises a Fault for a topic name that the client may not publish to; None if it may publish to all."""
         self._inbox = client.inbox
-        self._face = face
+        self._endpoint_name = endpoint_name
         self._requests = requests
         self._line = _NO_LINE
         """The line of the last publication, if that was gathered and others with the line may follow."""
@@ -211,7 +211,7 @@ class PublicationReader:
         )
         inbox.at = taken.end
         self.published[route.name] += taken.messages_count
-        self._requests[self._face, command.name, "OK"] += taken.commands_count
+        self._requests[self._endpoint_name, command.name, "OK"] += taken.commands_count
         if taken.done:
             if not self._waiting:
                 self._gathering.served()

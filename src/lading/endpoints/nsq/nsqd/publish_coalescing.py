@@ -64,8 +64,8 @@ class PublishCoalescer:
     ) -> None:
         """``served`` is called when clients that wait for every response get theirs."""
         self._publisher = publisher
-        self._face = endpoint_name
-        self._told = (endpoint_name, "PUB", "OK")
+        self._endpoint_name = endpoint_name
+        self._success_labels = (endpoint_name, "PUB", "OK")
         self._requests = requests
         self._at_end_of_pass = at_end_of_pass
         self.served = served
@@ -97,7 +97,7 @@ class PublishCoalescer:
                 append = self._publisher.publish_alike(route, source, 1, line_bytes, who, received_us)
             except LadingError as error:
                 return self._refuse(error, Publication(_FAILURE, on_answered=self.served), 1)
-            self._requests[self._told] += 1
+            self._requests[self._success_labels] += 1
             if append.done:
                 self.served()
                 return self._answered
@@ -148,7 +148,7 @@ class PublishCoalescer:
             for publisher in gathered.publishers:
                 publisher.abort()
             raise
-        self._requests[self._told] += count
+        self._requests[self._success_labels] += count
         append.add_done_callback(publication.settle)
         if not append.done and self._publisher.is_congested:
             for publisher in gathered.publishers:
@@ -156,6 +156,6 @@ class PublishCoalescer:
 
     def _refuse(self, error: LadingError, publication: Publication, count: int) -> Publication:
         fault = fault_of(error, _FAILURE)
-        self._requests[self._face, "refused", fault.code] += count
+        self._requests[self._endpoint_name, "refused", fault.code] += count
         publication.finish(fault)
         return publication

@@ -97,7 +97,7 @@ class NsqdSession(ProtocolSession):
         """Whether the client has sent the magic bytes of the protocol version."""
         self._is_creating = False
         """Whether the command at the front waits for its topic, which is being created, or for kernels."""
-        self._ends_behind = False
+        self._has_input_ended = False
         """Whether the client has sent its last byte; the command at the front is handled first."""
         self._steps_left = STEPS_MAX
         self._unread_bytes = 0
@@ -132,7 +132,7 @@ class NsqdSession(ProtocolSession):
             self.respond(self.login.accept(login))
         except NsqProtocolError as fault:
             self._refuse(fault)
-        if self._ends_behind:
+        if self._has_input_ended:
             self.end()
         self.connection.proceed()
 
@@ -274,7 +274,7 @@ class NsqdSession(ProtocolSession):
 
     def end(self) -> None:
         if self._is_creating:
-            self._ends_behind = True
+            self._has_input_ended = True
             return
         super().end()
         if self.consumer is not None:
@@ -421,7 +421,7 @@ class NsqdSession(ProtocolSession):
         error = creation.exception()
         if error is None or isinstance(error, LadingError):
             self.node.retry(self.connection.proceed, error)
-            if self._ends_behind and not self._is_creating:
+            if self._has_input_ended and not self._is_creating:
                 self.end()
                 self.connection.proceed()
             return
