@@ -16,6 +16,7 @@ from lading.pipeline.replace import ReplaceReport, replace_range
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
+from lading.tables.commit import table_commit
 from lading.tables.commit.table_commit import find_changed_files
 from lading.tables.formats.registry import open_table
 from lading.tables.upkeep.optimize import optimize_table
@@ -135,6 +136,25 @@ def test_rows_of_deleted_files_come_back_by_a_replacement(place: Place) -> None:
     replace_range(settings, DirectExecutor(), "earliest", "now")
     assert not find_changed_files(state)
     assert_every_message_once(place.tables, PARTITIONS, ROWS)
+
+
+@pytest.mark.parametrize(("older_s", "is_found"), [(60.0, True), (0.0, False)])
+def test_manifests_before_the_newest_thousand_are_checked_while_there_is_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch, older_s: float, is_found: bool
+) -> None:
+    """A directory of Parquet has no log: a file of its first run that is gone was never missed after 1,000 runs."""
+    file = place.write()
+    Driver(file).run()
+    settings = PipelineSettings.load(file)
+    state = existing(settings)
+    assert len(state.manifests.numbers()) > 1
+    for _, path in sorted((path.stat().st_mtime_ns, path) for path in (place.tables / "flights").rglob("*.parquet"))[
+        :1
+    ]:
+        path.unlink()
+    monkeypatch.setattr(table_commit, "MANIFESTS_CHECKED", 1)
+    monkeypatch.setattr(table_commit, "OLDER_CHECKED_S", older_s)
+    assert [problem.loses_rows for problem in find_changed_files(state)] == [True] * is_found
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])

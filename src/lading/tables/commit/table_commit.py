@@ -26,7 +26,9 @@ from .state import PipelineStateDirectory
 from .takeover import keep_copy, require_newest
 
 MANIFESTS_CHECKED: Final = 1_000
-"""At most this many of the newest manifests are checked when a run begins."""
+"""This many of the newest manifests are checked when a run begins."""
+OLDER_CHECKED_S: Final = 1.0
+"""And as many older ones as this takes: some ten thousand on a local disk, few in an object store."""
 HASHED_BYTES_MAX: Final = 256 << 20
 """At most this many bytes of the newest files are hashed then, some tenths of a second; older files are compared by
 size."""
@@ -337,17 +339,23 @@ class FileProblem(NamedTuple):
 def find_changed_files(state: PipelineStateDirectory, places: Iterable[TablePath] = ()) -> list[FileProblem]:
     """Return a problem for each manifest of which files, or itself, are not as they were published.
 
-    The newest MANIFESTS_CHECKED are looked at. Files are compared by their size, and from the newest one on also by
-    their bytes, of which HASHED_BYTES_MAX are read. Of these tables and those in ``places`` that have a log, every file
-    that it lists is looked for: compaction and other writers write files that no manifest has. Files whose ranges were
-    all replaced since are not missed.
+    The newest MANIFESTS_CHECKED are looked at, older ones for OLDER_CHECKED_S. Files are compared by their size, and
+    from the newest one on also by their bytes, of which HASHED_BYTES_MAX are read. Of these tables and those in
+    ``places`` that have a log, every file that it lists is looked for: compaction and other writers write files that no
+    manifest has. Files whose ranges were all replaced since are not missed.
     """
     problems = []
     left = HASHED_BYTES_MAX
     tables = {place: open_table(place) for place in places}
     told: set[TablePath] = set()
     replaced: Covered = {}
-    for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
+    deadline_s: float | None = None
+    for count, number in enumerate(reversed(state.manifests.numbers())):
+        if count >= MANIFESTS_CHECKED:
+            now_s = time.monotonic()
+            deadline_s = now_s + OLDER_CHECKED_S if deadline_s is None else deadline_s
+            if now_s >= deadline_s:
+                break
         try:
             manifest = state.manifests.read(number)
         except CorruptLog as error:
