@@ -116,6 +116,7 @@ def test_a_table_keeps_apart_what_fails_on_both() -> None:
 
 
 @pytest.mark.interop
+@pytest.mark.timeout(7_200)
 @pytest.mark.skipif(not FULL, reason="suites of others take minutes: with LADING_TEST_FULL=1")
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_nothing_fails_here_alone(suite: Suite) -> None:
