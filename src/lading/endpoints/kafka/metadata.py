@@ -33,7 +33,7 @@ from ...dialects.kafka.metadata import (
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
-from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
+from ...runtime.turns import Turn, TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.topic_creation import find_or_create_topic
 from .authorized_operations import find_authorized_operations, find_cluster_operations, to_bit_field
 from .handling import CLUSTER_ID, NODE_ID, ROWS_FREED_AT_ONCE, Context, Fields, Framed, Handler, Request, Session
@@ -110,7 +110,10 @@ class _Handlers:
         self, session: Session, request: Request, rows: list[TopicMetadata], operations: bool
     ) -> Framed:
         """Return the response once the missing topics are created."""
+        turn = Turn()
         for at, row in enumerate(rows):
+            # creating waits by itself, refusing does not
+            await turn.give_way()
             if row.error == UNKNOWN_TOPIC and row.name is not None:
                 try:
                     broker = self._context.broker

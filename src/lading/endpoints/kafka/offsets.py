@@ -95,6 +95,9 @@ def _find_repeated(topics: Sequence[Any]) -> Turns[set[tuple[str, int]]]:
             seen_of_topic.add(index)
             if turn.is_over():
                 yield
+        # also a topic without partitions takes time
+        if turn.is_over():
+            yield
     return repeated
 
 

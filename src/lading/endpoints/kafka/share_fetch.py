@@ -164,7 +164,11 @@ class ShareHandlers:
         for row in topics:
             topic_id = _to_bytes(row.topic_id)
             topic, code = self._find_topic(principal, topic_id)
+            if turn.is_over():
+                yield
             for wanted in row.partitions:
+                if turn.is_over():
+                    yield
                 if not wanted.acknowledgement_batches:
                     continue
                 batches: list[AcknowledgementBatch] = []
@@ -183,8 +187,6 @@ class ShareHandlers:
                     assert topic is not None
                     problem = self._settle(share, topic, wanted.partition_index, batches)
                 results[topic_id, wanted.partition_index] = problem
-                if turn.is_over():
-                    yield
         return results
 
     def _settle(self, share: ShareSession, topic: Topic, number: int, batches: Sequence[AcknowledgementBatch]) -> int:
@@ -272,11 +274,16 @@ class ShareHandlers:
                         rows.add((topic_id, number))["error_code"] = code_of(refusal)
                 if turn.is_over():
                     yield
+            # also a topic without partitions takes time
+            if turn.is_over():
+                yield
         for row in body.forgotten_topics_data:
             for number in row.partitions:
                 share.forget((_to_bytes(row.topic_id), number))
                 if turn.is_over():
                     yield
+            if turn.is_over():
+                yield
         yield from self._forget_unreadable(principal, share, rows)
 
     def _forget_unreadable(self, principal: Principal | None, share: ShareSession, rows: ShareRows) -> Turns[None]:

@@ -167,6 +167,8 @@ class ShareGroupHandlers:
         rows: list[Fields] = []
         turn = TurnCounter()
         for wanted in groups:
+            if turn.is_over():
+                yield
             name = wanted.group_id
             try:
                 self._groups.require(name)
@@ -242,13 +244,15 @@ class ShareGroupHandlers:
             for one in row.partitions
         )
         error = await self._write(steps)
+        ids = await finish_in_turns(self._find_ids(body.topics))
         return {
             "error_code": NONE if error is None else coordinator_code(error),
             "error_message": None if error is None else str(error),
-            "responses": [
+            # a generator, which the worker that encodes the response reads
+            "responses": (
                 {
                     "topic_name": row.topic_name,
-                    "topic_id": self._find_id(row.topic_name),
+                    "topic_id": ids[row.topic_name],
                     "partitions": [
                         {
                             "partition_index": one.partition_index,
@@ -258,7 +262,7 @@ class ShareGroupHandlers:
                     ],
                 }
                 for row in body.topics
-            ],
+            ),
         }
 
     def _open_channels(self, group: str, rows: Iterable[Any]) -> Turns[None]:
@@ -277,7 +281,7 @@ class ShareGroupHandlers:
             sessions.require_empty(body.group_id)
         except Refusal as refusal:
             return {"error_code": coordinator_code(refusal), "error_message": str(refusal), "responses": []}
-        ids = {row.topic_name: self._find_id(row.topic_name) for row in body.topics}
+        ids = await finish_in_turns(self._find_ids(body.topics))
         results: dict[str, Refusal] = {}
 
         def delete(name: str) -> None:
@@ -291,14 +295,14 @@ class ShareGroupHandlers:
         return {
             "error_code": NONE if error is None else coordinator_code(error),
             "error_message": None if error is None else str(error),
-            "responses": [
+            "responses": (
                 {
                     "topic_name": row.topic_name,
                     "topic_id": ids[row.topic_name],
                     **_describe_refusal(results.get(row.topic_name)),
                 }
                 for row in body.topics
-            ],
+            ),
         }
 
     async def _write(self, steps: Iterable[Callable[[], None]]) -> Refusal | None:
@@ -310,9 +314,16 @@ class ShareGroupHandlers:
             return refusal
         return None
 
-    def _find_id(self, name: str) -> UUID:
-        topic = self._context.broker.topology.find(name)
-        return UUID(bytes=bytes(16) if topic is None else topic.uuid)
+    def _find_ids(self, rows: Iterable[Any]) -> Turns[dict[str, UUID]]:
+        """Return the ids of the topics of some rows by name; topics that do not exist have an id of zeros."""
+        turn = TurnCounter()
+        ids: dict[str, UUID] = {}
+        for row in rows:
+            topic = self._context.broker.topology.find(row.topic_name)
+            ids[row.topic_name] = UUID(bytes=bytes(16) if topic is None else topic.uuid)
+            if turn.is_over():
+                yield
+        return ids
 
 
 _NO_OFFSET: Final[Fields] = {"start_offset": -1, "leader_epoch": 0, "lag": -1, "error_code": NONE}

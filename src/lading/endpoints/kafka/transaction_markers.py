@@ -60,6 +60,11 @@ class TransactionMarkers:
                     if turn.is_over():
                         yield
                 topics.append({"name": topic.name, "partitions": rows})
+                # also topics and markers without rows take time
+                if turn.is_over():
+                    yield
+            if turn.is_over():
+                yield
             markers.append({"producer_id": one.producer_id, "topics": topics})
         return complete_with(_when_done(pending), lambda _: {"markers": markers}, lambda error: {"markers": markers})
 

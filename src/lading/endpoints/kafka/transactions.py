@@ -123,6 +123,8 @@ class Transactions:
         found: dict[tuple[str, int], Partition] = {}
         codes: dict[tuple[str, int], int] = {}
         for topic in topics:
+            if turn.is_over():
+                yield
             for number in topic.partitions:
                 if turn.is_over():
                     yield

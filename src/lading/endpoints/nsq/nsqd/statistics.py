@@ -44,6 +44,8 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
             yield
     rows = []
     for one in list(node.topics()):
+        if turn.is_over():
+            yield
         if topic not in ("", one.flat_name):
             continue
         if channel and node.channels.find(one, channel) is None:
@@ -57,7 +59,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
                 if turn.is_over(1 + len(readers)):
                     yield
         rows.append(_topic(node, one, channels, publishers.get(one.flat_name, [])))
-        if turn.is_over(1 + len(one.partitions)):
+        if turn.is_over(len(one.partitions)):
             yield
     return {
         "version": VERSION,
