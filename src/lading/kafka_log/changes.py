@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from ..broker.core.callbacks import ignore
 from ..broker.core.change import Change, complete
 from ..broker.core.settings import UNLIMITED, TopicSettings
-from ..broker.core.topics.topic_names import find_free_id, require_id, require_name
+from ..broker.core.topics.topic_names import require_id, require_name
 from ..broker.core.topics.topology_changes import TopicSpec, TopologyChanges
 from ..broker.core.topology import Partition, Topic
 from ..log.catalog_rows import TopicRow
@@ -80,7 +80,7 @@ class ClusterChanges(TopologyChanges):
             return self._namespace.add_stream(ident, name, now_us=now_us)
         if ident is not None:
             require_id(ident, "stream", Reason.INVALID_STREAM_ID)
-        yield partial(self.cluster.put_stream, name, ident, self._catalog.dates.of(now_us), find_free_id)
+        yield partial(self.cluster.put_stream, name, ident, self._catalog.dates.of(now_us))
         yield self.look_again
         return self._namespace.stream(name)
 

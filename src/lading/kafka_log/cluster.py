@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -138,7 +138,7 @@ class ClusterTopics:
                 topics[row.name] = FoundTopic(row.name, row.topic_id.bytes, ends)
             return ClusterView(topics, self._records.copy())
 
-    def put_stream(self, name: str, ident: int | None, now_us: int, find_free: Callable[[set[int]], int]) -> None:
+    def put_stream(self, name: str, ident: int | None, now_us: int) -> None:
         """Create a stream; without an id it takes one that is free. Refusal if the name or the id is taken."""
         with self._lock:
             self._read_catalog()
@@ -150,7 +150,7 @@ class ClusterTopics:
                 taken = {one.id for one in self._records.streams.values()}
                 if ident in taken:
                     raise Refusal(Reason.STREAM_ID_EXISTS, f"stream id {ident} already exists; choose another id")
-                wanted = StreamRecord(name, find_free(taken) if ident is None else ident, now_us)
+                wanted = StreamRecord(name, _find_free_id(taken) if ident is None else ident, now_us)
                 self._write(wanted.key, wanted.pack())
                 self._read_catalog()
                 if self._records.streams.get(name) == wanted:
@@ -408,8 +408,7 @@ class ClusterTopics:
                     Reason.TOPIC_ID_EXISTS,
                     f"topic id {ident} of stream {draft.stream!r} is {topic!r} already; choose another",
                 )
-            free = next(one for one in itertools.count(1) if one not in taken)
-            wanted = make(free if ident is None else ident)
+            wanted = make(_find_free_id(taken) if ident is None else ident)
             self._write(wanted.key, wanted.pack())
             self._read_catalog()
             if self._records.topics.get(wanted.name) == wanted:
@@ -449,6 +448,10 @@ class ClusterTopics:
                 for key, value in zip(keys, values, strict=True):
                     self._records.apply(key, value)
             self._read_to = found.end_offset
+
+
+def _find_free_id(taken: Collection[int]) -> int:
+    return next(one for one in itertools.count(1) if one not in taken)
 
 
 def _make_record(name: str, ident: int) -> TopicRecord:

@@ -16,6 +16,7 @@ from ...model.names import flat_name
 from ...runtime.turns import CallbackQueue
 from .callbacks import ignore
 from .chunk_range import ChunkRange
+from .free_ids import FreeIds
 from .pending_append import Append
 from .position import PositionKey, StoredPosition
 from .settings import TopicSettings
@@ -34,8 +35,20 @@ class Stream:
     topics: dict[int, Topic] = field(default_factory=dict)
     promised_ids: set[int] = field(default_factory=set)
     """Ids of topics that are being created."""
+    free_topic_ids: FreeIds = field(init=False)
     wakeups: CallbackQueue = field(default_factory=CallbackQueue)
     """Calls waiting readers of its partitions back; one for all streams of a broker."""
+
+    def __post_init__(self) -> None:
+        self.free_topic_ids = FreeIds(self._has_taken)
+
+    def _has_taken(self, topic_id: int) -> bool:
+        return topic_id in self.topics or topic_id in self.promised_ids
+
+    def release_topic_id(self, topic_id: int) -> None:
+        """Let the id of a topic whose creation is over be given to another one, unless the topic has it now."""
+        self.promised_ids.discard(topic_id)
+        self.free_topic_ids.give_back(topic_id)
 
     def list_topics(self) -> list[Topic]:
         """Return its topics by id."""

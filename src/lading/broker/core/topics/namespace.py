@@ -20,10 +20,11 @@ from ....log.interface import PartitionLog
 from ....model.errors import CorruptLog, Reason, Refusal
 from ....model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
 from ....runtime.turns import CallbackQueue
+from ..free_ids import FreeIds
 from ..settings import TopicSettings
 from ..topology import Partition, Stream, Topic
 from .found_topics import FoundTopics
-from .topic_names import find_free_id, require_id, require_name, require_other_name, require_other_target
+from .topic_names import require_id, require_name, require_other_name, require_other_target
 
 OpenLog = Callable[[Path, bytes, int], PartitionLog]
 """(partition directory, topic id, epoch for a new log) -> the open log."""
@@ -50,6 +51,7 @@ class Namespace:
         self.wakeups = CallbackQueue()
         """Wakes waiting readers."""
         self._streams: dict[int, Stream] = {}
+        self._free_stream_ids = FreeIds(self._streams.__contains__)
         self._streams_by_name: dict[str, Stream] = {}
         self._flat_names = FlatNames()
         self._topics_by_uuid: dict[bytes, Topic] = {}
@@ -90,7 +92,7 @@ class Namespace:
                 f"and {self._directory.path(uuid)} both belong to it; move one of them away"
             )
         stream = self.ensure_stream(described.stream, now_us=described.created_us)
-        ident = described.topic_id if described.topic_id not in stream.topics else find_free_id(stream.topics)
+        ident = described.topic_id if described.topic_id not in stream.topics else stream.free_topic_ids.find()
         row = self._found.adopt(described, stream.id, ident)
         self._catalog.add_topic(row)
         # only the log shows whether producers with numbers or transactions wrote to it
@@ -166,7 +168,7 @@ class Namespace:
         lowest free one.
         """
         if ident is None:
-            ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else find_free_id(self._streams)
+            ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else self._free_stream_ids.find()
         require_id(ident, "stream", Reason.INVALID_STREAM_ID)
         require_name(name, "stream", Reason.INVALID_STREAM_NAME)
         if ident in self._streams:
@@ -198,6 +200,7 @@ class Namespace:
         """Remove a stream without topics, also from the catalog."""
         self._catalog.remove_stream(stream.id)
         del self._streams[stream.id]
+        self._free_stream_ids.give_back(stream.id)
         self._forget_stream_names(stream)
         self.forget_routes()
 
@@ -217,7 +220,7 @@ class Namespace:
         Without ``ident`` it gets the lowest free id.
         """
         if ident is None:
-            ident = find_free_id(stream.topics.keys() | stream.promised_ids)
+            ident = stream.free_topic_ids.find()
         require_id(ident, "topic", Reason.INVALID_TOPIC_ID)
         require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
         self.require_partitions(f"topic {name!r}", partitions_count)
@@ -228,8 +231,10 @@ class Namespace:
 
     def renumber(self, topic: Topic) -> None:
         """Give a topic that lookups do not find yet the lowest free id, and reserve that for it."""
-        topic.id = find_free_id(topic.stream.topics.keys() | topic.stream.promised_ids)
-        topic.stream.promised_ids.add(topic.id)
+        stream = topic.stream
+        stream.release_topic_id(topic.id)
+        topic.id = stream.free_topic_ids.find()
+        stream.promised_ids.add(topic.id)
 
     def require_new(self, topic: Topic) -> None:
         """Raise Refusal if its stream does not exist, or has a topic with the id or the name."""
@@ -281,6 +286,7 @@ class Namespace:
         """Make lookups no longer find the topic."""
         self.forget_routes()
         del topic.stream.topics[topic.id]
+        topic.stream.free_topic_ids.give_back(topic.id)
         self._flat_names.remove(topic)
         del self._topics_by_uuid[topic.uuid]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from ....model.errors import Reason, Refusal, SettingError
@@ -11,14 +10,6 @@ from ..topology import ID_MAX, Topic
 
 NAME_BYTES_MAX: Final = 255
 """Size limit of a name (iggy.md A6)."""
-
-
-def find_free_id(taken: Collection[int]) -> int:
-    """Return the lowest id that is not taken."""
-    ident = 1
-    while ident in taken:
-        ident += 1
-    return ident
 
 
 def require_id(ident: int, what: str, reason: Reason) -> None:

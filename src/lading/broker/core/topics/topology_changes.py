@@ -86,7 +86,7 @@ class _Creation:
     def give_id_back(self) -> None:
         """Release the reserved id: the topic uses it now, or it is free again."""
         if self.topic is not None:
-            self.topic.stream.promised_ids.discard(self.topic.id)
+            self.topic.stream.release_topic_id(self.topic.id)
 
 
 class TopologyChanges:
@@ -161,7 +161,7 @@ class TopologyChanges:
                 with one.failing():
                     one.topic = self._namespace.make_topic(*one.wanted[:4], now_us=now_us, settings=one.wanted.settings)
                     one.topic.stream.promised_ids.add(one.topic.id)
-                # in turns: the lowest free id may be searched among thousands
+                # in turns: a thousand topics may be created together
                 yield None
             yield partial(self._make_files, creations)
             for one in creations:
