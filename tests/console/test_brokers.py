@@ -47,6 +47,25 @@ def write_file(place: Path, first: str, second: str) -> Path:
     return file
 
 
+@pytest.mark.parametrize(
+    ("scheme", "variable", "secret"),
+    [("lading", "LADING_TOKEN", "token"), ("kafka", "LADING_PASSWORD_FILE", "password")],
+)
+def test_a_secret_of_the_environment_is_not_sent_to_each_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, variable: str, secret: str
+) -> None:
+    first = f'[broker.first]\nfrom = "{scheme}://127.0.0.1:1"\ntransport = {{ {secret}_env = "FIRST" }}\n'
+    file = tmp_path / "brokers.toml"
+    monkeypatch.setenv(variable, "meant for one")
+    file.write_text(first)
+    assert len(load_brokers(file)) == 1
+    file.write_text(first + f'[broker.second]\nfrom = "{scheme}://127.0.0.1:2"\n')
+    with pytest.raises(SettingError, match=f"{variable} is set, and broker.second would be sent it"):
+        load_brokers(file)
+    monkeypatch.delenv(variable)
+    assert len(load_brokers(file)) == 2
+
+
 @pytest.fixture
 def page(
     places: tuple[testing.BrokerProcess, testing.BrokerProcess], listener: socket.socket, tmp_path: Path

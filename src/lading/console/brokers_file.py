@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from pydantic import Field, ValidationError
 
@@ -16,7 +17,15 @@ from ..model.value_faults import describe_fault
 from ..settings.sections import Section
 from ..settings.toml_text import read_toml
 from ..transports.open import is_queue, option_names, place_files, without_options
-from ..transports.secrets import VARIABLE, clear_secret_sentence, expand_variables, is_clear_secret
+from ..transports.secrets import (
+    FROM_ENVIRONMENT,
+    PREFIX,
+    VARIABLE,
+    clear_secret_sentence,
+    expand_variables,
+    is_clear_secret,
+    secret_of,
+)
 from .masks import NO_MASKS, Masks, MaskSection
 from .mirror_services import require_service_url
 from .settings import ConsoleSettings, ListedBroker
@@ -108,6 +117,9 @@ def load_brokers(file: Path) -> list[NamedBroker]:
                 f"{', '.join(document.broker)}"
             )
     named = [_name_broker(f"{KIND} {file}: broker.{name}", base, name, one) for name, one in document.broker.items()]
+    if len(named) > 1:
+        for one in named:
+            _require_own_secrets(file, one)
     return [
         one._replace(masks=Masks(tuple(mask for mask in document.mask if one.name in (mask.brokers or (one.name,)))))
         for one in named
@@ -128,6 +140,22 @@ def _name_broker(where: str, base: Path, name: str, section: BrokerSection) -> N
         text = str(error)
         raise SettingError(text if text.startswith(where) else f"{where}: {text}") from None
     return NamedBroker(name, place_files(url, base), section, base)
+
+
+def _require_own_secrets(file: Path, broker: NamedBroker) -> None:
+    """Raise SettingError if a secret in the environment is the default of this broker: it is meant for one alone, and
+    each of them would be sent it.
+    """
+    given = {secret_of(name) for name, _ in parse_qsl(broker.url.partition("?")[2], keep_blank_values=True)}
+    known = option_names(without_options(broker.url))
+    for name in FROM_ENVIRONMENT:
+        secret, variable = secret_of(name), PREFIX + name.upper()
+        if secret in known and secret not in given and os.environ.get(variable):
+            raise SettingError(
+                f"{KIND} {file}: {variable} is set, and broker.{broker.name} would be sent it like all that name no "
+                f"{secret}; unset it, and name the {secret} in the table of its broker, for example "
+                f'transport = {{ {secret}_env = "MY_{secret.upper()}" }}'
+            )
 
 
 def _add_options(url: str, options: Mapping[str, Any], where: str) -> str:
