@@ -11,36 +11,21 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
 
 from .arrays import Bytes
+from .error_number import read_error_number
 from .memory import address, load32, store8
 from .signature import INT, LONG, OUT_BYTES, kernel, routine
 
-intrinsic: Any = _intrinsic
 types: Any = numba.types
 
 _transfer = types.int64(types.int32, types.voidptr, types.int64)
 _read = types.ExternalFunction("read", _transfer)
 _write = types.ExternalFunction("write", _transfer)
 _sync = types.ExternalFunction("fdatasync" if sys.platform == "linux" else "fsync", types.int32(types.int32))
-_ERRNO = "__errno_location" if sys.platform == "linux" else "__error"
 _EINTR = errno.EINTR
 _UNKNOWN = 255
 """A response is one byte."""
-
-
-@intrinsic
-def _errno(typing_context: Any) -> Any:
-    """C's errno of this thread."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32).as_pointer(), [])
-        return builder.load(builder.call(cgutils.get_or_insert_function(builder.module, kind, _ERRNO), []))
-
-    return types.int32(), generate
 
 
 @routine
@@ -50,7 +35,7 @@ def _fill(inp: int, buffer: Bytes, have: int, want: int) -> int:
         got = _read(inp, address(buffer, have), buffer.size - have)
         if got > 0:
             have += got
-        elif got == 0 or _errno() != _EINTR:
+        elif got == 0 or read_error_number() != _EINTR:
             return -1
     return have
 
@@ -77,7 +62,7 @@ def sync_rounds(inp: int, out: int, fds: Bytes, answers: Bytes) -> int:
         for index in range(count):
             answer = 0
             while _sync(np.int32(load32(fds, 4 * index))) != 0:
-                answer = _errno()
+                answer = read_error_number()
                 if answer != _EINTR:
                     break
                 answer = 0
@@ -88,5 +73,5 @@ def sync_rounds(inp: int, out: int, fds: Bytes, answers: Bytes) -> int:
             wrote = _write(out, address(answers, sent), count - sent)
             if wrote > 0:
                 sent += wrote
-            elif wrote == 0 or _errno() != _EINTR:
+            elif wrote == 0 or read_error_number() != _EINTR:
                 return done

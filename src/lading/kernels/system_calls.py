@@ -10,36 +10,21 @@ import errno
 from typing import Any, Final
 
 import numba
-from llvmlite import ir
-from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
 
 from .arrays import Bytes
+from .error_number import read_error_number
 from .memory import address
 from .signature import routine
 
-intrinsic: Any = _intrinsic
 types: Any = numba.types
 
 _FD, _SIZE = types.int32, types.int64
 _epoll_wait = types.ExternalFunction("epoll_wait", _FD(_FD, types.voidptr, _FD, _FD))
 _recv = types.ExternalFunction("recv", _SIZE(_FD, types.voidptr, _SIZE, _FD))
 _send = types.ExternalFunction("send", _SIZE(_FD, types.voidptr, _SIZE, _FD))
-_ERRNO: Final = "__errno_location"
 _EINTR: Final = errno.EINTR
 _DONTWAIT, _NOSIGNAL = 0x40, 0x4000
 """``MSG_DONTWAIT`` and ``MSG_NOSIGNAL`` of Linux: never wait, and no SIGPIPE."""
-
-
-@intrinsic
-def _errno(typing_context: Any) -> Any:
-    """C's errno of this thread."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32).as_pointer(), [])
-        return builder.load(builder.call(cgutils.get_or_insert_function(builder.module, kind, _ERRNO), []))
-
-    return types.int32(), generate
 
 
 @routine
@@ -49,7 +34,7 @@ def wait_ready(epoll: int, events: Bytes, count_max: int) -> int:
         count: int = _epoll_wait(epoll, address(events, 0), count_max, 0)
         if count >= 0:
             return count
-        error: int = _errno()
+        error: int = read_error_number()
         if error != _EINTR:
             return -error
 
@@ -61,7 +46,7 @@ def receive(file: int, target: Bytes, at: int, size: int) -> int:
         got: int = _recv(file, address(target, at), size, _DONTWAIT)
         if got >= 0:
             return got
-        error: int = _errno()
+        error: int = read_error_number()
         if error != _EINTR:
             return -error
 
@@ -73,6 +58,6 @@ def send_part(file: int, data: Bytes, at: int, size: int) -> int:
         sent: int = _send(file, address(data, at), size, _DONTWAIT | _NOSIGNAL)
         if sent >= 0:
             return sent
-        error: int = _errno()
+        error: int = read_error_number()
         if error != _EINTR:
             return -error

@@ -1,8 +1,8 @@
-"""Avro payloads in bulk: a program of ``avro_program.py`` is carried out on each; see ``avro_fallback.py``.
+"""Avro payloads in bulk: a program of ``avro_program.py`` is run on each; see ``avro_fallback.py``.
 
 In bounds: payloads are inside ``data``, which the caller has checked. Each load of a byte comes after a test that it is
-before ``end``, the end of its payload; words of 8 bytes are tested against the end of ``data``. Programs refer to their
-own instructions and leaves alone, and ``stack`` has room for AVRO_DEPTH_MAX frames.
+before ``end``, the end of its payload; words of 8 bytes are tested against the end of ``data``. Programs refer only to
+their own instructions and leaves, and ``stack`` has room for AVRO_DEPTH_MAX frames.
 """
 
 from __future__ import annotations

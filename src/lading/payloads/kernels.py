@@ -1,6 +1,6 @@
 """JSON payloads in bulk: each is validated whole, and the values of wanted paths are located; see ``fallback.py``.
 
-In bounds: payloads are inside ``data``, which the caller has checked. Each load of a byte comes after a test that it is
+In bounds: payloads are inside ``data``, as the caller has checked. Each load of a byte comes after a test that it is
 before ``end``, the end of its payload, or is inside a value that was validated before; words of 8 bytes are tested
 against the end of ``data``. Tables of paths are made by ``paths.py``, which keeps what they refer to inside them.
 """
@@ -84,7 +84,7 @@ _ZERO, _ONES = uint64(0), uint64(0xFFFFFFFFFFFFFFFF)
 
 @step
 def _string_end(data: Address, at: int, end: int, limit: int) -> tuple[int, int]:
-    """Return the position of the closing quote, and the kind; or the position of an error, and minus its verdict."""
+    """Return the position of the closing quote and the kind; for an error its position and the negative verdict."""
     start = at
     high = _ZERO
     escaped = False
@@ -92,7 +92,7 @@ def _string_end(data: Address, at: int, end: int, limit: int) -> tuple[int, int]
         if at + 8 <= limit:
             word = load64(data, at)
             quotes, slashes = word ^ _QUOTES, word ^ _SLASHES
-            # a false hit after a true one does not matter: only the first is used
+            # a false match after a true one does not matter: only the first is used
             stop = (((quotes - _LOW) & ~quotes) | ((slashes - _LOW) & ~slashes) | ((word - _SPACES) & ~word)) & _HIGH
             if stop == _ZERO:
                 high |= word
@@ -158,7 +158,7 @@ def _word_end(data: Address, at: int, end: int, second: int, third: int, fourth:
 
 @step
 def _scalar_end(data: Address, at: int, end: int) -> tuple[int, int]:
-    """Return the end of a number or word, and its kind; or the position of an error, and minus its verdict."""
+    """Return the end of a number or word and its kind; for an error its position and the negative verdict."""
     here = int64(load8(data, at))
     if here == _MINUS or _0 <= here <= _9:
         kind = JSON_INTEGER
@@ -277,7 +277,7 @@ def _find_nested_end(data: Address, at: int, end: int, limit: int, depth: int, s
 
 @step
 def _value_end(data: Address, at: int, end: int, limit: int, depth: int, stack: Address) -> tuple[int, int]:
-    """Return the end of the value that begins here and its kind; or the position of an error, and minus its verdict."""
+    """Return the end of the value that begins here and its kind; for an error its position and the negative verdict."""
     if at >= end:
         return end, -VERDICT_CUT
     here = int64(load8(data, at))
@@ -314,9 +314,9 @@ def _is_key(data: Address, at: int, size: int, word: int, keys: Table, key: int,
 
 @step
 def _find_expected_end(data: Address, at: int, end: int, limit: int, keys: Table, key: int, names: Address) -> int:
-    """Return the position after the colon if the name of ``key`` begins here, in the shortest form, or -1."""
+    """Return the position after the colon if the name of ``key`` is here, in its shortest form, else -1."""
     size = keys[key, KEY_SIZE]
-    # the quote, the name, a quote and a colon
+    # a quote, the name, a quote and a colon
     stop = at + size + 3
     if stop > end or at + 9 > limit or keys[key, KEY_PLAIN] != 1 or int64(load8(data, at)) != _QUOTE:
         return int64(-1)
@@ -338,7 +338,7 @@ def _walk_object(
     row: int, start: Table, length: Table, kind: KindTable, stack: Address, name_room: Address, after: Longs,
     seen: Longs,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the verdict on one payload and the position of the error; located are the paths of ``row``."""
+    """Return the verdict on one payload and the position of its error; locates the values of ``row``."""
     at = skip_space(data, at, end)
     if at >= end:
         return VERDICT_EMPTY, at
@@ -401,7 +401,7 @@ def _walk_object(
                 place = nodes.shape[0] + hit
             inner = keys[hit, KEY_NODE] if hit >= 0 else int64(-1)
             if inner >= 0:
-                # the last of several members of one name counts, with all that is in it
+                # of several members with one name the last one counts, with everything in it
                 for leaf in range(nodes[inner, NODE_LEAVES], nodes[inner, NODE_LEAVES_END]):
                     length[leaf, row], kind[leaf, row] = ABSENT, JSON_NOTHING
                 if int64(load8(data, at)) == _OBJECT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 ABSENT, NULL, BROKEN = -1, -2, -3
-"""Lengths of what has no bytes: not there, null, or the path leads through something that is not an object."""
+"""Lengths of missing values: absent, null, or the path leads through something that is not an object."""
 
 NODE_KEYS, NODE_KEYS_END, NODE_LEAVES, NODE_LEAVES_END, NODE_PARENT, NODE_LEAF, NODE_OWN_KEY = range(7)
 """Columns of a node, an object on the way of a path: its keys; the leaves in and under it; the node it is a member of
@@ -24,7 +24,7 @@ KEY_COLUMNS: Final = 6
 """Verdicts on a payload as a whole. From VERDICT_EMPTY on it is malformed, and none of its paths has a value."""
 MALFORMED_FIRST: Final = VERDICT_EMPTY
 SCHEMA_FIRST: Final = VERDICT_UNKNOWN
-"""From here on the payload itself was not read: its schema is not known, or does not fit the columns."""
+"""From this verdict on the payload itself was not read: its schema is unknown, or does not fit the columns."""
 
 (
     JSON_NOTHING, JSON_PLAIN, JSON_WIDE, JSON_ESCAPED, JSON_INTEGER, JSON_REAL, JSON_TRUE, JSON_FALSE, JSON_NESTED,
@@ -34,11 +34,12 @@ digits alone; minus zero, or a number with a fraction or exponent; both words; a
 their quotes."""
 
 SEEN_BROKEN: Final = 1 << 9
-"""A bit of what was seen in a column of values: a path led through something that is not an object. The other
-bits are those of kinds, 1 << kind."""
+"""A bit of ``seen``: a path led through something that is not an object. The other bits are those of kinds,
+1 << kind.
+"""
 
 JSON_DEPTH_MAX: Final = 1000
-"""Nested objects and arrays in a payload."""
+"""Limit of nested objects and arrays in a payload."""
 
 (
     OP_NULL, OP_BOOLEAN, OP_INT, OP_LONG, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_STRING, OP_FIXED, OP_ENUM, OP_UNION,
@@ -53,13 +54,13 @@ the leaf after the last one that is lost, whose length is in TYPE."""
 CODE_COLUMNS: Final = 5
 
 AVRO_DEPTH_MAX: Final = 1000
-"""Blocks of arrays and maps, and records that contain themselves, inside one another in a payload."""
+"""Limit of nested blocks of arrays and maps, and of records that contain themselves, in a payload."""
 FRAME_WORDS: Final = 4
 """Numbers that a walker keeps of each of them: items left, or where to return to; the end of a block (-1: not given);
 the position of its size. Of a message of Protobuf the end, node and next field of the one around it, and the field that
 it is a group of (-1: it has a length)."""
 EMPTY_ITEMS_MAX: Final = 1000
-"""Items without bytes, such as nulls in an array, in a payload: their number alone would take memory."""
+"""Limit of items without bytes, such as nulls in an array, in a payload: their number alone would take memory."""
 
 (
     KIND_INT64, KIND_INT32, KIND_UINT32, KIND_SINT32, KIND_SINT64, KIND_BOOL, KIND_ENUM, KIND_FIXED32, KIND_SFIXED32,
@@ -84,10 +85,10 @@ DEFAULT_LEAF, DEFAULT_START, DEFAULT_LENGTH = range(3)
 """Columns of a default: leaf, start and length of a field without presence that is not in a message which is there."""
 DEFAULT_COLUMNS: Final = 3
 DENSE_NUMBERS: Final = 32
-"""Fields with numbers below are found at once, others by search."""
+"""Fields with lower numbers are found directly, others by search."""
 PROTOBUF_DEPTH_MAX: Final = 1000
-"""Messages and groups inside one another in a payload."""
+"""Limit of nested messages and groups in a payload."""
 WIRE_VARINT, WIRE_FIXED64, WIRE_SIZED, WIRE_GROUP, WIRE_GROUP_END, WIRE_FIXED32 = range(6)
 SIZE_BYTES_MAX: Final = 5
-"""Bytes of a tag or a length."""
+"""Size limit of a tag or a length."""
 SIZE_MAX: Final = (1 << 31) - 1

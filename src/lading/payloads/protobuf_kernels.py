@@ -1,9 +1,9 @@
 """Protobuf payloads in bulk, by the tables of ``protobuf_program.py``; see ``protobuf_fallback.py``.
 
 In bounds: payloads are inside ``data``, which the caller has checked. Each load of a byte comes after a test that it is
-before ``end``, the end of its message; words are tested against the same, or against the end of ``data``. Tables
-refer to their own rows and leaves alone, ``seen`` has a number for each slot, and ``stack`` has room for
-PROTOBUF_DEPTH_MAX frames.
+before ``end``, the end of its message; words are tested against the same, or against the end of ``data``. Tables refer
+only to their own rows and leaves, ``seen`` has a number for each slot, and ``stack`` has room for PROTOBUF_DEPTH_MAX
+frames.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _tag(data: Address, at: int, end: int) -> tuple[int, int, int]:
 
 @step
 def _size(data: Address, at: int, end: int) -> tuple[int, int, int]:
-    """Return a length, which is inside of ``end``, and the position after it."""
+    """Return a length that stays inside ``end``, and the position after it."""
     first = at
     value, at, verdict = _varint(data, at, end)
     if verdict == VERDICT_CUT:
@@ -149,9 +149,9 @@ def _size(data: Address, at: int, end: int) -> tuple[int, int, int]:
 def _skip_field(
     data: Address, first: int, at: int, end: int, tag: int, stack: Longs, depth: int
 ) -> tuple[int, int, int]:
-    """Skip a field that is not known, after its tag: return GOOD and the position after it, or a verdict.
+    """Skip an unknown field after its tag: return GOOD and the position after it, or a verdict.
 
-    The third number is the position of the last tag, that at the end of a group.
+    The third number is the position of the last tag, at the end of a group.
     """
     level = int64(depth)
     while True:
@@ -213,7 +213,7 @@ def _find_bad_text(data: Address, at: int, size: int, limit: int) -> int:
 
 @step
 def _convert(value: int, kind: int) -> int:
-    """Return the number that 64 bits of a varint are in a field of a kind."""
+    """Return the number that the 64 bits of a varint mean in a field of a kind."""
     if kind in (KIND_INT32, KIND_ENUM):
         return (int64(value & _LOW_32) ^ _SIGN_32) - _SIGN_32
     if kind == KIND_UINT32:
@@ -238,7 +238,7 @@ def _read_fixed(data: Address, at: int, kind: int) -> int:
 
 @step
 def _is_known(number: int, numbers: Longs, first: int, end: int) -> bool:
-    """Return whether an enum has a number; one that is not closed has all."""
+    """Return whether an enum has a number; an open enum has all numbers."""
     is_known = first == end
     for place in range(first, end):
         if numbers[place] == number:
@@ -324,7 +324,7 @@ def _walk_message(
                         length[leaf, row] = at - start[leaf, row]
                     guess = field + 1
                     continue
-                # of another wire type it is another field
+                # with another wire type it is not this field
                 field = int64(-1)
             if field < 0 and tag & 7 == WIRE_GROUP_END and depth > 0:
                 group = stack[FRAME_WORDS * (depth - 1) + 3]
@@ -363,7 +363,7 @@ def _walk_message(
             word = _read_fixed(data, at, kind)
             at += width
         elif kind == KIND_GROUP:
-            # its length is known at its end
+            # the length of a group is known at its end
             word, size = at, int64(0)
         else:
             size, at, verdict = _size(data, at, end)

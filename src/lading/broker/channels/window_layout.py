@@ -1,7 +1,7 @@
 """The arrays of a channel's window, for its kernels, their fallbacks and their readers.
 
-A window is a ring of arrays: the slot of an offset is its low bits. ``owners`` holds the number of the subscriber a
-message is with, or ``DONE`` or ``WAITING``.
+A window is a ring of arrays: the slot of an offset is its low bits. ``owners`` has the number of the subscriber that
+has a message, or ``DONE`` or ``WAITING``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 DONE: Final = -1
-"""Nothing more is to be done about this message in this channel."""
+"""The channel has finished with this message."""
 WAITING: Final = -2
-"""To be delivered, for the first time or again."""
+"""The message waits to be delivered, for the first time or again."""
 ATTEMPTS_MAX: Final = 0xFFFF
 NEVER_US: Final = 0x7FFFFFFFFFFFFFFF

@@ -161,7 +161,7 @@ def _plain(text: bytes) -> bytes:
 
 
 def decode(data: bytes) -> Facts:
-    """Return what the bytes of a carrier, printable or not, say.
+    """Decode the bytes of a carrier, printable or not.
 
     Raises MalformedMessage if they are not a carrier, or one of a later version.
     """
@@ -229,7 +229,7 @@ def _to_signed(kind: int) -> int:
 
 
 class _Reader:
-    """Reads the fields of a carrier one after the other; MalformedMessage at the first that does not fit."""
+    """Reads the fields of a carrier one after the other. Raises MalformedMessage at the first invalid one."""
 
     __slots__ = ("at", "data", "end")
 
