@@ -81,6 +81,9 @@ def test_partitions_that_do_not_exist_are_refused_in_turns(tmp_path: Path, rows:
             (topic,) = getattr(response, topics)
             assert [row.error_code for row in topic.partitions] == [code] * ROWS
             longest.append(pass_s)
+            # a busy machine makes a pass longer, never shorter
+            if pass_s < PASS_S_MAX:
+                break
     assert min(longest) < PASS_S_MAX, longest
 
 
@@ -94,4 +97,7 @@ def test_topics_that_one_may_not_create_are_refused_in_turns(tmp_path: Path) -> 
             pass_s, response = measure_pass(world, "ann", "Metadata", 12, fields)
             assert [row.error_code for row in response.topics] == [TOPIC_AUTHORIZATION_FAILED] * ROWS
             longest.append(pass_s)
+            # a busy machine makes a pass longer, never shorter
+            if pass_s < PASS_S_MAX:
+                break
     assert min(longest) < PASS_S_MAX, longest

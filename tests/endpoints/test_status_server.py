@@ -72,6 +72,7 @@ def test_a_client_whose_request_has_arrived_is_not_ended_for_slow_ones() -> None
 
 
 def test_a_client_that_leaves_writes_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    earlier = set(threading.enumerate())
     with serve_status(Address("127.0.0.1", 0), PURPOSE, PAGES) as address:
         for _ in range(3):
             peer = socket.create_connection((address.host, address.port), timeout=10)
@@ -81,9 +82,8 @@ def test_a_client_that_leaves_writes_no_traceback(capfd: pytest.CaptureFixture[s
             peer.close()
         urllib.request.urlopen(f"http://{address}/metrics", timeout=10).close()
     # the threads of the clients that left are daemons: they end by their own
-    for thread in threading.enumerate():
-        if thread.name.startswith("Thread-"):
-            thread.join(5)
+    for thread in set(threading.enumerate()) - earlier:
+        thread.join(5)
     assert capfd.readouterr().err == ""
 
 
