@@ -458,13 +458,8 @@ def test_a_strangers_message_stays_with_its_reader(connect: Connect, topic: str)
     stranger.fin(again)
 
 
-def test_a_wrong_magic(connect: Connect, broker: testing.BrokerProcess) -> None:
-    client = NsqClient.__new__(NsqClient)
-    import socket
-
-    host, _, port = broker.endpoints["nsqd_tcp"].rpartition(":")
-    client._socket, client._buffer = socket.create_connection((host, int(port)), 5), b""
-    client.send(b"GET / HTTP/1.1\r\n\r\n")
+def test_a_wrong_magic(broker: testing.BrokerProcess) -> None:
+    client = NsqClient(broker.endpoints["nsqd_tcp"], magic=b"GET / HTTP/1.1\r\n\r\n")
     assert client.frame() == (1, b"E_BAD_PROTOCOL")
     assert client.closed()
     client.close()

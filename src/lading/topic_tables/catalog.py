@@ -180,7 +180,7 @@ class TableCatalog:
         return _respond_new_token(token)
 
     def _respond_catalog(self, request: Request, parts: list[str], caller: str, source: TableSource) -> Response:
-        if parts[0] != PREFIX and parts[1:2] == ["namespaces"]:
+        if parts[1:2] == ["namespaces"] and parts[0] != PREFIX:
             text = f"the catalog has no prefix {parts[0]!r}; use the one of /v1/config, which is {PREFIX!r}"
             return refuse(404, "NotFoundException", text)
         match parts:
