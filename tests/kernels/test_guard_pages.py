@@ -107,8 +107,8 @@ TESTS = {
     "tests/dialects": (
         "test_carrier_origin.py", "test_carrier_text.py", "test_iggy_classic_decode.py", "test_iggy_classic_send.py",
         "test_iggy_current.py", "test_iggy_producers.py", "test_iggy_zero_copy.py", "test_kafka_accept.py",
-        "test_kafka_carrying.py", "test_kafka_compression.py", "test_kafka_messages.py", "test_nsq_lent.py",
-        "test_nsq_messages.py",
+        "test_kafka_carrying.py", "test_kafka_compression.py", "test_kafka_messages.py",
+        "test_kafka_single_produce.py", "test_nsq_lent.py", "test_nsq_messages.py",
     ),
     "tests/payloads": ("test_avro.py", "test_payload_columns.py", "test_protobuf.py", "test_walk_json.py"),
     "tests/properties": ("test_entries.py", "test_fuzz_rule.py", "test_fuzz_zero_copy.py"),
