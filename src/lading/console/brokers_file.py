@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -18,9 +17,9 @@ from ..settings.sections import Section
 from ..settings.toml_text import read_toml
 from ..transports.open import is_queue, option_names, place_files, without_options
 from ..transports.secrets import (
-    FROM_ENVIRONMENT,
     PREFIX,
     VARIABLE,
+    add_environment,
     clear_secret_sentence,
     expand_variables,
     is_clear_secret,
@@ -146,14 +145,13 @@ def _require_own_secrets(file: Path, broker: NamedBroker) -> None:
     """Raise SettingError if a secret in the environment is the default of this broker: it is meant for one alone, and
     each of them would be sent it.
     """
-    given = {secret_of(name) for name, _ in parse_qsl(broker.url.partition("?")[2], keep_blank_values=True)}
-    known = option_names(without_options(broker.url))
-    for name in FROM_ENVIRONMENT:
-        secret, variable = secret_of(name), PREFIX + name.upper()
-        if secret in known and secret not in given and os.environ.get(variable):
+    given = dict(parse_qsl(broker.url.partition("?")[2], keep_blank_values=True))
+    added = add_environment(given, option_names(without_options(broker.url))).keys() - given.keys()
+    for name in sorted(added):
+        if (secret := secret_of(name)) is not None:
             raise SettingError(
-                f"{KIND} {file}: {variable} is set, and broker.{broker.name} would be sent it like all that name no "
-                f"{secret}; unset it, and name the {secret} in the table of its broker, for example "
+                f"{KIND} {file}: {PREFIX}{name.upper()} is set, and broker.{broker.name} would be sent it like all "
+                f"that name no {secret}; unset it, and name the {secret} in the table of its broker, for example "
                 f'transport = {{ {secret}_env = "MY_{secret.upper()}" }}'
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from ..dialects.kafka.commands import EARLIEST, LATEST
 from ..model.errors import LadingError, LocalError, Reason, Refusal
 from ..model.names import DEFAULT_STREAM
 from ..model.scan_request import ScanRequest
+from ..transports.iggy.addresses import find_free_id
 from ..transports.kafka.cluster import kafka_error
 from ..transports.kafka.consumer_member import describe_members, require_consumer_groups
 from ..transports.kafka.groups import delete_group
@@ -150,7 +151,7 @@ class ClusterTopics:
                 taken = {one.id for one in self._records.streams.values()}
                 if ident in taken:
                     raise Refusal(Reason.STREAM_ID_EXISTS, f"stream id {ident} already exists; choose another id")
-                wanted = StreamRecord(name, _find_free_id(taken) if ident is None else ident, now_us)
+                wanted = StreamRecord(name, find_free_id(taken) if ident is None else ident, now_us)
                 self._write(wanted.key, wanted.pack())
                 self._read_catalog()
                 if self._records.streams.get(name) == wanted:
@@ -267,7 +268,7 @@ class ClusterTopics:
             while True:
                 records = self._find_groups(topic, topic_id)
                 taken = {one.id for one in records.values()}
-                free = next(one for one in itertools.count(1) if one not in taken) if ident is None else ident
+                free = find_free_id(taken) if ident is None else ident
                 wanted = GroupRecord(topic, topic_id.hex(), name or str(free), free, now_us)
                 before = records.get(wanted.name)
                 has_name = before is not None and not before.is_deleted
@@ -408,7 +409,7 @@ class ClusterTopics:
                     Reason.TOPIC_ID_EXISTS,
                     f"topic id {ident} of stream {draft.stream!r} is {topic!r} already; choose another",
                 )
-            wanted = make(_find_free_id(taken) if ident is None else ident)
+            wanted = make(find_free_id(taken) if ident is None else ident)
             self._write(wanted.key, wanted.pack())
             self._read_catalog()
             if self._records.topics.get(wanted.name) == wanted:
@@ -448,10 +449,6 @@ class ClusterTopics:
                 for key, value in zip(keys, values, strict=True):
                     self._records.apply(key, value)
             self._read_to = found.end_offset
-
-
-def _find_free_id(taken: Collection[int]) -> int:
-    return next(one for one in itertools.count(1) if one not in taken)
 
 
 def _make_record(name: str, ident: int) -> TopicRecord:

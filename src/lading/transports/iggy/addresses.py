@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import unquote, urlsplit
 
 from ...dialects.iggy.classic.validation import is_name, normalise_name
@@ -29,6 +30,6 @@ def check_name(name: str) -> None:
         raise LocalError(f"Iggy would store the name {name!r} as {normalise_name(name)!r}; use that")
 
 
-def find_free_id(taken: set[int]) -> int:
+def find_free_id(taken: Collection[int]) -> int:
     """Return the lowest id from 1 that is not taken."""
     return next(number for number in range(1, len(taken) + 2) if number not in taken)
