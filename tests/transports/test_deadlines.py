@@ -12,10 +12,10 @@ from types import ModuleType
 import pytest
 
 from lading.model.errors import CorruptError, LadingError
+from lading.runtime.read_deadline import BYTES_PER_S_MIN, ReadDeadline
 from lading.transports.kafka.socket import KafkaSecurity, KafkaSocket
 from lading.transports.lading import http
 from lading.transports.lading.http import AdminHttp
-from lading.transports.network import BYTES_PER_S_MIN, ReadDeadline
 from lading.transports.nsq import lookup
 from lading.transports.nsq.lookup import Discovery
 

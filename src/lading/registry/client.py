@@ -12,12 +12,13 @@ import json
 import os
 import ssl
 import tempfile
+import textwrap
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -25,10 +26,15 @@ from urllib.parse import quote, urlsplit
 
 from ..model.errors import LadingError, RemoteError, SettingError, Unreachable
 from ..payloads.identity import SchemaIdentity
+from ..runtime.read_deadline import DeadlineSocket, read_content
 from ..schemas.formats import parse_schema
 from ..schemas.parsed import InvalidSchema, ParsedSchema, Reference, ResolvedReference
+from .sized_cache import SizedCache
 
 TIMEOUT_S: Final = 10.0
+"""For the whole response to a request, with more time for more bytes (``ReadDeadline``)."""
+SCHEMA_S: Final = 60.0
+"""After this time no further reference of a schema is requested."""
 ATTEMPTS: Final = 3
 PAUSE_S: Final = 0.2
 """Pause before the second attempt of a request; it doubles before each further one."""
@@ -41,6 +47,15 @@ MISSING_REQUESTS_MAX: Final = 200
 over."""
 RESPONSE_BYTES_MAX: Final = 32 << 20
 REFERENCES_MAX: Final = 1000
+SCHEMA_CHARACTERS_MAX: Final = 20 << 20
+"""The limit of a schema with all that it refers to; that of our registry too."""
+KEPT_CHARACTERS_MAX: Final = 32 << 20
+"""Schemas with this many characters in sum are kept in memory: the senders of messages choose their ids."""
+KEPT_VERSIONS_MAX: Final = 200_000
+"""Identities with this many versions in sum are kept."""
+ERROR_CHARACTERS_MAX: Final = 500
+ID_MAX: Final = (1 << 31) - 1
+"""Ids are signed numbers of 32 bits."""
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _LOGIN_STATUSES: Final = ("401", "403")
 """Error codes that begin with these are about the login, not about the schema."""
@@ -107,10 +122,18 @@ class FetchedSchema:
     text: str
     references: tuple[Reference, ...]
     resolved: tuple[ResolvedReference, ...]
+    _parsed: list[ParsedSchema] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def size_characters(self) -> int:
+        """The size of its text, and of all that it refers to."""
+        return len(self.text) + sum(len(one.text) for one in self.resolved)
 
     def parse(self) -> ParsedSchema:
-        """Return the schema, parsed; raises InvalidSchema."""
-        return parse_schema(self.kind, self.text, self.resolved, is_new=False)
+        """Return the schema, parsed, which is kept with it; raises InvalidSchema."""
+        if not self._parsed:
+            self._parsed.append(parse_schema(self.kind, self.text, self.resolved, is_new=False))
+        return self._parsed[0]
 
 
 class RegistryClient:
@@ -132,7 +155,8 @@ class RegistryClient:
         self._directory = None if cache is None else cache / sha256(address.url.rstrip("/").encode()).hexdigest()[:16]
         self._clock, self._pause = clock, pause
         self._lock = threading.Lock()
-        self._known: dict[str, FetchedSchema] = {}
+        self._known = SizedCache[FetchedSchema](KEPT_CHARACTERS_MAX)
+        self._identities = SizedCache[SchemaIdentity](KEPT_VERSIONS_MAX)
         self._missing: dict[str, float] = {}
         """The time until which a missing schema is not requested again, by path."""
         self._missing_until_s, self._missing_requests = 0.0, 0
@@ -152,17 +176,28 @@ class RegistryClient:
     def identify(self, name: int | str) -> SchemaIdentity:
         """Return id, GUID and versions by subject of the schema with an id or GUID, as far as the registry knows them.
 
-        Raises SchemaMissing, Unreachable or RemoteError.
+        They are kept: the versions are those of the first call. Raises SchemaMissing, Unreachable or RemoteError.
         """
         path = f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{quote(name, safe='')}"
+        known = self._identities.get(path)
+        if known is not None:
+            return known
         with self._lock:
-            self._refuse_missing(path)
-            try:
-                document = self._ask("GET", path)
-                schema_id = name if isinstance(name, int) else document.get("id")
-                versions = [] if schema_id is None else self._ask("GET", f"schemas/ids/{schema_id}/versions")
-            except RemoteError as error:
-                raise self._explain_refusal(path, error) from None
+            known = self._identities.get(path)
+            if known is not None:
+                return known
+            identity = self._fetch_identity(name, path)
+            self._identities.add(path, identity, 1 + len(identity.versions))
+            return identity
+
+    def _fetch_identity(self, name: int | str, path: str) -> SchemaIdentity:
+        self._refuse_missing(path)
+        try:
+            document = self._ask("GET", path)
+            schema_id = name if isinstance(name, int) else document.get("id")
+            versions = [] if schema_id is None else self._ask("GET", f"schemas/ids/{schema_id}/versions")
+        except RemoteError as error:
+            raise self._explain_refusal(path, error) from None
         try:
             found = tuple((str(one["subject"]), int(one["version"])) for one in versions)
             return SchemaIdentity(schema_id, document.get("guid") if isinstance(name, int) else name, found)
@@ -180,32 +215,44 @@ class RegistryClient:
             body["references"] = [reference._asdict() for reference in references]
         with self._lock:
             found = self._ask("POST", f"subjects/{quote(subject, safe='')}/versions", body)
-        return int(found["id"])
+        return self._read_id(found)
 
     def versions(self, subject: str) -> list[int]:
         """Return the versions of a subject. Raises RemoteError if it does not exist."""
         with self._lock:
-            return list(self._ask("GET", f"subjects/{quote(subject, safe='')}/versions"))
+            found = self._ask("GET", f"subjects/{quote(subject, safe='')}/versions")
+        if not isinstance(found, list) or not all(type(version) is int for version in found):
+            raise self._wrong_response_error("no list of versions")
+        return found
 
     def latest_id(self, subject: str) -> int:
         """Return the id of the newest schema of a subject."""
         with self._lock:
-            return int(self._ask("GET", f"subjects/{quote(subject, safe='')}/versions/latest")["id"])
+            found = self._ask("GET", f"subjects/{quote(subject, safe='')}/versions/latest")
+        return self._read_id(found)
 
     def find_newest(self, subject: str) -> tuple[int, int] | None:
         """Return the newest version of a subject, and its id; None if the subject does not exist."""
         try:
             with self._lock:
                 found = self._ask("GET", f"subjects/{quote(subject, safe='')}/versions/latest")
-            return int(found["version"]), int(found["id"])
         except RemoteError as error:
             if error.code in _SUBJECT_MISSING:
                 return None
             raise
-        except (KeyError, TypeError, ValueError):
-            raise RemoteError(
-                f"registry {self._address.url}: a response has no version; is this the URL of a registry?"
-            ) from None
+        schema_id = self._read_id(found)
+        if type(found.get("version")) is not int:
+            raise self._wrong_response_error("no version")
+        return found["version"], schema_id
+
+    def _read_id(self, document: Any) -> int:
+        schema_id = document.get("id") if isinstance(document, dict) else None
+        if type(schema_id) is not int or not 0 <= schema_id <= ID_MAX:
+            raise self._wrong_response_error("no id of a schema")
+        return schema_id
+
+    def _wrong_response_error(self, problem: str) -> RemoteError:
+        return RemoteError(f"registry {self._address.url}: a response has {problem}; is this the URL of a registry?")
 
     def close(self) -> None:
         """Close the connection; the client can be used again."""
@@ -215,6 +262,10 @@ class RegistryClient:
     # -- schemas
 
     def _schema(self, path: str) -> FetchedSchema:
+        # without the lock, which the fetch of another schema holds
+        known = self._known.get(path)
+        if known is not None:
+            return known
         with self._lock:
             found = self._known.get(path) or self._load(path)
             if found is None:
@@ -229,7 +280,7 @@ class RegistryClient:
                     self._invalid[path] = self._clock() + MISSING_S, str(error)
                     raise
                 self._store(path, found)
-            self._known[path] = found
+            self._known.add(path, found, found.size_characters)
             return found
 
     def _refuse_missing(self, path: str) -> None:
@@ -247,6 +298,7 @@ class RegistryClient:
         )
 
     def _fetch(self, path: str) -> FetchedSchema:
+        end_s = self._clock() + SCHEMA_S
         try:
             document = self._ask("GET", path)
         except RemoteError as error:
@@ -255,7 +307,7 @@ class RegistryClient:
         resolved: dict[str, ResolvedReference] = {}
         try:
             references = _references_of(document, self._address.url)
-            self._resolve(references, resolved, set())
+            self._resolve(references, resolved, set(), end_s, SCHEMA_CHARACTERS_MAX - len(text))
         except Unreachable:
             raise
         except RemoteError as error:
@@ -301,8 +353,18 @@ class RegistryClient:
             del self._missing[next(iter(self._missing))]
         self._missing[path] = now_s + MISSING_S
 
-    def _resolve(self, references: Sequence[Reference], resolved: dict[str, ResolvedReference], met: set[str]) -> None:
-        """Add the referenced schemas, each after those that it refers to itself."""
+    def _resolve(
+        self,
+        references: Sequence[Reference],
+        resolved: dict[str, ResolvedReference],
+        met: set[str],
+        end_s: float,
+        left_characters: int,
+    ) -> int:
+        """Add the referenced schemas, each after those that it refers to itself.
+
+        Return how many characters are left of ``left_characters``. Raises Unreachable after ``end_s``.
+        """
         for reference in references:
             if reference.name in met:
                 continue
@@ -310,11 +372,23 @@ class RegistryClient:
             if len(met) > REFERENCES_MAX:
                 raise RemoteError(f"registry {self._address.url}: a schema refers to more than {REFERENCES_MAX} others")
             path = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
+            if self._clock() > end_s:
+                raise Unreachable(
+                    f"registry {self._address.url}: a schema with all that it refers to is not complete after "
+                    f"{SCHEMA_S:g} s; try again later"
+                )
             document = self._ask("GET", path)
-            self._resolve(_references_of(document, self._address.url), resolved, met)
-            resolved[reference.name] = ResolvedReference(
-                reference.name, _text_of(document, self._address.url), reference
-            )
+            text = _text_of(document, self._address.url)
+            left_characters -= len(text)
+            if left_characters < 0:
+                raise RemoteError(
+                    f"registry {self._address.url}: a schema with all that it refers to has more than "
+                    f"{SCHEMA_CHARACTERS_MAX} characters"
+                )
+            inner = _references_of(document, self._address.url)
+            left_characters = self._resolve(inner, resolved, met, end_s, left_characters)
+            resolved[reference.name] = ResolvedReference(reference.name, text, reference)
+        return left_characters
 
     # -- on disk
 
@@ -391,7 +465,8 @@ class RegistryClient:
         if not isinstance(document, dict) or "message" not in document:
             return RemoteError(f"{where}: responded with status {status} and no JSON; is this the URL of a registry?")
         code = document.get("error_code")
-        return RemoteError(f"{where}: {document['message']}", code=code if isinstance(code, int) else status)
+        message = textwrap.shorten(str(document["message"])[: 2 * ERROR_CHARACTERS_MAX], ERROR_CHARACTERS_MAX)
+        return RemoteError(f"{where}: {message}", code=code if isinstance(code, int) else status)
 
     def _send(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         if self._connection is None:
@@ -402,16 +477,18 @@ class RegistryClient:
             headers["Authorization"] = authorization
         data = None if body is None else json.dumps(body).encode()
         target = f"{self._parts.path.rstrip('/')}/{path}"
-        self._connection.request(method, target, data, headers)
-        response = self._connection.getresponse()
-        found = response.read(RESPONSE_BYTES_MAX + 1)
-        if len(found) > RESPONSE_BYTES_MAX:
+        connection = self._connection
+        if connection.sock is None:
+            connection.connect()
+            opened: Any = connection.sock
+            connection.sock = DeadlineSocket(opened, TIMEOUT_S)
+        connection.request(method, target, data, headers)
+        response = connection.getresponse()
+        content = read_content(response, RESPONSE_BYTES_MAX)
+        if content is None:
             self._disconnect()
             raise http.client.HTTPException(f"a response of more than {RESPONSE_BYTES_MAX} bytes")
-        if response.length:
-            # a read with a bound returns what came before the connection ended
-            raise http.client.HTTPException("a response was cut")
-        return response.status, found
+        return response.status, content
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port

@@ -80,18 +80,16 @@ def _find_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSche
         return None
 
 
-@lru_cache(maxsize=4096)
 def _identify_schema(schemas: RegistrySchemas, name: int | str) -> SchemaIdentity | None:
-    """Return the constant facts of a schema, and its present versions."""
+    """Return the constant facts of a schema, and its versions when they were first looked up."""
     try:
         return _open_client(schemas).identify(name)
     except SchemaMissing:
         return None
 
 
-@lru_cache(maxsize=4096)
 def _fetch_schema(schemas: RegistrySchemas, name: str, is_id: bool) -> ParsedSchema:
-    """Return a schema, which never changes; errors are not cached."""
+    """Return a schema, which never changes; the client keeps it."""
     client = _open_client(schemas)
     return (client.schema_by_id(int(name)) if is_id else client.schema_by_guid(name)).parse()
 

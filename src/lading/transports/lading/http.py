@@ -28,8 +28,9 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 from urllib.parse import quote, urlencode
 
 from ...model.errors import CorruptError, Reason, Refusal, RemoteError, SettingError, Unreachable
+from ...runtime.read_deadline import DeadlineSocket, read_content
 from ..client_tls import NAME_CA_FILE, ClientTls, explain_failure
-from ..network import DeadlineSocket, read_content, reading_response
+from ..network import reading_response
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from ...model.errors import CorruptError, RemoteError, Unreachable
+from ...runtime.read_deadline import DeadlineSocket, read_content
 from ..client_tls import ClientTls, explain_failure, has_no_tls
-from ..network import DeadlineSocket, read_content, reading_response
+from ..network import reading_response
 from .connection import NAME_NSQD
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
