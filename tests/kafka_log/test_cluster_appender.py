@@ -27,6 +27,7 @@ class NotedProducers:
         self.sent: list[OutgoingMessages] = []
         self.outcome: ProduceOutcome
         self.resumed = 0
+        self.forgotten: list[tuple[str, int]] = []
 
     def submit(self, place: tuple[str, int], messages: Sequence[OutgoingMessages], outcome: ProduceOutcome) -> None:
         self.sent += messages
@@ -34,6 +35,9 @@ class NotedProducers:
 
     def resume(self, place: tuple[str, int], outcome: ProduceOutcome) -> None:
         self.resumed += 1
+
+    def forget(self, place: tuple[str, int], outcome: ProduceOutcome) -> None:
+        self.forgotten.append(place)
 
 
 @pytest.fixture
@@ -156,6 +160,8 @@ def test_what_waits_for_a_deleted_partition_fails(
     waiting = append(appender, partition, 1)
     appender.flush()
     appender.on_partition_deleted(partition)
+    # a topic of the same name must not get what still waits
+    assert producers.forgotten == [("air.legs", 0)]
     assert waiting.error is not None and waiting.error.reason is Reason.PARTITION_NOT_FOUND
     # the cluster may report afterwards what it did
     producers.outcome.acknowledge(0, 1, 7)

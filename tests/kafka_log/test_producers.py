@@ -5,44 +5,70 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Event
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 
 from lading.kafka_log import producers as module
 from lading.kafka_log.producers import OutgoingMessages, Producers
-from lading.model.errors import LadingError
+from lading.model.errors import LadingError, Unreachable
 from lading.transports.kafka.transport import KafkaTransport
 
 WAIT_S = 10.0
 PLACE = ("air.legs", 0)
 
 
+class NoCluster:
+    """A cluster that is asked nothing."""
+
+    timeout_s = 3.0
+
+
 class NoTransport:
     """A connection that nothing is sent by."""
 
-    cluster = None
+    cluster = NoCluster()
+
+    def limit_patience(self, silence_s: float, patience_s: float) -> None:
+        assert (silence_s, patience_s) == (3.0, 0.0)
 
     def close(self) -> None:
         return None
 
 
 class HeldWriter:
-    """A writer whose first send waits, and fails."""
+    """Writers whose first send waits, and fails."""
 
     begun: Event
     released: Event
+    sends: ClassVar[int]
 
     def __init__(self, _cluster: object) -> None:
-        self.sends = 0
+        return None
 
     def send(self, _topic: str, _partition: int, batch: Any, *, on_acknowledged: Any, **_how: Any) -> None:
-        self.sends += 1
+        HeldWriter.sends += 1
         if self.sends == 1:
             self.begun.set()
             assert self.released.wait(WAIT_S)
             raise LadingError("no leader")
+        on_acknowledged(0, len(batch), 100)
+
+
+class LeaderlessWriter:
+    """A writer of a partition that has no leader until ``released``; other partitions have one."""
+
+    released: Event
+    sent: ClassVar[list[tuple[int, int]]]
+
+    def __init__(self, _cluster: object) -> None:
+        return None
+
+    def send(self, _topic: str, partition: int, batch: Any, *, on_acknowledged: Any, **_how: Any) -> None:
+        if partition == PLACE[1] and not self.released.is_set():
+            raise Unreachable("the cluster does not respond")
+        self.sent.extend((partition, one.first) for one in batch)
         on_acknowledged(0, len(batch), 100)
 
 
@@ -69,12 +95,26 @@ def posted() -> SimpleQueue[Callable[[], None]]:
 
 @pytest.fixture
 def producers(monkeypatch: pytest.MonkeyPatch, posted: SimpleQueue[Callable[[], None]]) -> Iterator[Producers]:
-    HeldWriter.begun, HeldWriter.released = Event(), Event()
+    HeldWriter.begun, HeldWriter.released, HeldWriter.sends = Event(), Event(), 0
     monkeypatch.setattr(module, "KafkaWriter", HeldWriter)
     monkeypatch.setattr(module, "to_batch", list)
-    made = Producers(lambda: cast("KafkaTransport", NoTransport()), posted.put, 1)
+    made = Producers(lambda: cast("KafkaTransport", NoTransport()), posted.put, 1, WAIT_S)
     yield made
     HeldWriter.released.set()
+    made.close(WAIT_S)
+
+
+@pytest.fixture
+def leaderless(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, posted: SimpleQueue[Callable[[], None]]
+) -> Iterator[Producers]:
+    """Producers for ``LeaderlessWriter``, with the patience that the test's parameter says."""
+    LeaderlessWriter.released, LeaderlessWriter.sent = Event(), []
+    monkeypatch.setattr(module, "KafkaWriter", LeaderlessWriter)
+    monkeypatch.setattr(module, "to_batch", list)
+    made = Producers(lambda: cast("KafkaTransport", NoTransport()), posted.put, 1, getattr(request, "param", WAIT_S))
+    yield made
+    LeaderlessWriter.released.set()
     made.close(WAIT_S)
 
 
@@ -106,3 +146,44 @@ def test_a_failure_of_a_deleted_topic_drops_nothing_of_the_next_one(
     producers.submit(PLACE, [message(1)], created)
     posted.get(timeout=WAIT_S)()
     assert deleted.calls == [("fail", 0)] and created.calls == [("acknowledge", 0), ("acknowledge", 1)]
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(
+    leaderless: Producers, posted: SimpleQueue[Callable[[], None]]
+) -> None:
+    """One such partition made all others of its thread wait for 20 seconds."""
+    waiting, other = NotedOutcome(), NotedOutcome()
+    leaderless.submit(PLACE, [message(0)], waiting)
+    leaderless.submit(("air.legs", 1), [message(0)], other)
+    posted.get(timeout=WAIT_S)()
+    assert (waiting.calls, other.calls) == ([], [("acknowledge", 0)])
+    leaderless.submit(PLACE, [message(1)], waiting)
+    LeaderlessWriter.released.set()
+    for _ in range(2):
+        posted.get(timeout=WAIT_S)()
+    assert waiting.calls == [("acknowledge", 0), ("acknowledge", 1)]
+
+
+@pytest.mark.parametrize("leaderless", [0.1], indirect=True)
+def test_a_partition_that_stays_without_a_leader_fails(
+    leaderless: Producers, posted: SimpleQueue[Callable[[], None]]
+) -> None:
+    outcome = NotedOutcome()
+    leaderless.submit(PLACE, [message(0)], outcome)
+    posted.get(timeout=WAIT_S)()
+    assert outcome.calls == [("fail", 0)]
+
+
+def test_what_waits_for_a_deleted_topic_is_not_sent_to_the_next_one(
+    leaderless: Producers, posted: SimpleQueue[Callable[[], None]]
+) -> None:
+    deleted, created = NotedOutcome(), NotedOutcome()
+    leaderless.submit(PLACE, [message(0)], deleted)
+    leaderless.submit(("air.legs", 1), [message(0)], NotedOutcome())
+    posted.get(timeout=WAIT_S)()
+    leaderless.forget(PLACE, deleted)
+    LeaderlessWriter.released.set()
+    leaderless.submit(PLACE, [message(7)], created)
+    posted.get(timeout=WAIT_S)()
+    assert (deleted.calls, created.calls) == ([], [("acknowledge", 7)])
+    assert LeaderlessWriter.sent == [(1, 0), (0, 7)]

@@ -6,8 +6,10 @@ same numbers would be taken for it, and vanish.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,11 +18,15 @@ import pytest
 
 from lading import read_arrow
 from lading.broker.core.access.rights import Right
+from lading.dialects.kafka import errors
+from lading.dialects.kafka.commands import ProduceResponse
 from lading.model.errors import LadingError, LocalError, RemoteError
 from lading.testing import BrokerProcess
-from lading.transports.kafka.socket import KafkaSocket
+from lading.transports.kafka.cluster import KafkaCluster, Retriable, kafka_error
+from lading.transports.kafka.socket import KafkaSecurity, KafkaSocket
 from lading.transports.kafka.transactions import KafkaTransaction, end
 from lading.transports.kafka.transport import KafkaTransport
+from lading.transports.kafka.writer import KafkaWriter
 from lading.transports.open import open_transport
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.test_http_users import client
@@ -73,6 +79,53 @@ def test_numbers_of_a_batch_that_may_be_there_go_to_no_other(
     transport.close()
     found = read_arrow(url, "orders", "payload", **login)
     assert found.column(0).to_pylist() == [b"0", b"1", b"2"]
+
+
+class ScriptedLeader:
+    """A leader that responds with the next error codes, and notes (base sequence, count) of each batch."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self._codes = iter(codes)
+        self.received: list[tuple[int, ...]] = []
+
+    def send_produce(self, topic: str, partition: int, batch: memoryview, **_how: Any) -> None:
+        # both are at the end of the header of a record batch of version 2
+        self.received.append(struct.unpack_from(">ii", batch, 53))
+
+    def receive_produce(self) -> ProduceResponse:
+        return ProduceResponse(next(self._codes), 0, None)
+
+    def close(self) -> None:
+        return None
+
+
+class ScriptedCluster(KafkaCluster):
+    """A cluster with one leader, which is missing at the second look."""
+
+    def __init__(self, leader: ScriptedLeader) -> None:
+        super().__init__([("127.0.0.1", 1)], KafkaSecurity(), timeout_s=1, retries=0)
+        self._scripted = leader
+        self._looks = 0
+
+    def ask(self, api: str, **fields: Any) -> Any:
+        return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=0)
+
+    def leader(self, topic: str, partition: int) -> Any:
+        self._looks += 1
+        if self._looks == 2:
+            raise Retriable(kafka_error("no leader", errors.LEADER_NOT_AVAILABLE))
+        return self._scripted
+
+
+def test_a_batch_that_is_sent_again_goes_on_after_its_confirmed_rows() -> None:
+    """The leader went between the refusal of a part and its repetition: the rows before it were sent twice."""
+    leader = ScriptedLeader([errors.NONE, errors.MESSAGE_TOO_LARGE, errors.NONE])
+    writer = KafkaWriter(ScriptedCluster(leader))
+    large = pa.record_batch({"payload": pa.array([bytes(700_000), bytes(700_000)], pa.binary())})
+    with pytest.raises(RemoteError, match="LEADER_NOT_AVAILABLE"):
+        writer.send("orders", 0, large, strict=False, compression=None)
+    writer.send("orders", 0, large, strict=False, compression=None)
+    assert leader.received == [(0, 1), (1, 1), (1, 1)]
 
 
 @pytest.mark.parametrize("by", ["send", "send_all"])

@@ -101,7 +101,9 @@ class ClusterAppender(Appender):
     def on_partition_deleted(self, partition: Partition) -> None:
         """Fail the pending appends of the partition."""
         super().on_partition_deleted(partition)
-        self._lines.pop(partition, None)
+        line = self._lines.pop(partition, None)
+        if line is not None:
+            self._producers.forget(line.log.place, line)
 
     def _line(self, partition: Partition) -> _Line:
         line = self._lines.get(partition)

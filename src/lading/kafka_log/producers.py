@@ -2,24 +2,30 @@
 batch.
 
 A partition belongs to one thread, so that its messages stay in order. Messages of a partition that wait during its last
-batch are sent together.
+batch are sent together. A batch that the cluster does not take now, as without a leader or enough replicas, is tried
+again later, and other partitions are sent meanwhile.
 """
 
 from __future__ import annotations
 
+import random
+import time
 import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from weakref import WeakSet
 
 import pyarrow as pa
 
 from ..dialects import registry
+from ..dialects.kafka.errors import RETRIABLE
 from ..model.batch import FIELDS_WITH_ORIGIN
 from ..model.chunk_table import COLUMNS
-from ..model.errors import LadingError
+from ..model.errors import LadingError, Unreachable
 from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from ..transports.fitting import MessageRefused
@@ -34,6 +40,11 @@ if TYPE_CHECKING:
 
 TOGETHER_BYTES_MAX: Final = 1 << 20
 """Limit of the messages that are sent together: with more, the first of them would wait longer."""
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 0.5
+"""The pause before a batch is tried again doubles up to this."""
+WRITERS_MAX: Final = 1 << 12
+"""Limit of the producer ids of a thread; beyond it the partition that was sent to longest ago gets a new one."""
 Place = tuple[str, int]
 
 
@@ -51,6 +62,23 @@ class OutgoingMessages(NamedTuple):
     max_timestamp_us: int
     due_date_us: int = 0
     """Time until which channels keep the messages back, in microseconds since 1970; 0 for none."""
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """A batch of one partition that is being sent, or waits to be tried again."""
+
+    place: Place
+    outcome: ProduceOutcome
+    messages: list[OutgoingMessages]
+    batch: pa.RecordBatch | None = None
+    done: int = 0
+    """Number of rows that the cluster has acknowledged."""
+    pause_s: float = FIRST_PAUSE_S
+    due_s: float = 0.0
+    """When it is tried again."""
+    end_s: float = 0.0
+    """When trying ends; 0 before the first failure since rows were acknowledged."""
 
 
 class ProduceOutcome(Protocol):
@@ -74,8 +102,10 @@ class Producers:
         open_transport: Callable[[], KafkaTransport],
         post: Callable[[Callable[[], None]], None],
         threads_count: int,
+        patience_s: float,
     ) -> None:
-        self._threads = [_ProducerThread(open_transport, post) for _ in range(threads_count)]
+        """``patience_s`` is how long a batch is tried again that the cluster does not take."""
+        self._threads = [_ProducerThread(open_transport, post, patience_s) for _ in range(threads_count)]
 
     def submit(self, place: Place, messages: Sequence[OutgoingMessages], outcome: ProduceOutcome) -> None:
         """Send messages of a partition after those before them."""
@@ -84,6 +114,10 @@ class Producers:
     def resume(self, place: Place, outcome: ProduceOutcome) -> None:
         """Send messages again that are submitted from now on: all earlier ones have failed."""
         self._thread_of(place).resume(outcome)
+
+    def forget(self, place: Place, outcome: ProduceOutcome) -> None:
+        """Send no more of a partition that was deleted: its name may be another topic's soon."""
+        self._thread_of(place).forget(outcome)
 
     def close(self, timeout_s: float) -> None:
         """Send waiting messages, and end the threads; one that still waits for the cluster ends with the process."""
@@ -99,16 +133,24 @@ class Producers:
 
 class _ProducerThread(Thread):
     def __init__(
-        self, open_transport: Callable[[], KafkaTransport], post: Callable[[Callable[[], None]], None]
+        self,
+        open_transport: Callable[[], KafkaTransport],
+        post: Callable[[Callable[[], None]], None],
+        patience_s: float,
     ) -> None:
         super().__init__(name="lading-produce", daemon=True)
         self._open_transport = open_transport
         self._post = post
+        self._patience_s = patience_s
         self._changed = Condition()
         self._waiting: OrderedDict[ProduceOutcome, tuple[Place, deque[OutgoingMessages]]] = OrderedDict()
         """Waiting messages by partition object: a topic that was created again is not mixed with the deleted one."""
-        self._failed: set[ProduceOutcome] = set()
-        """Partitions for which nothing is sent until ``resume``."""
+        self._stalled: dict[ProduceOutcome, _Attempt] = {}
+        """Batches that are tried again; nothing else of their partitions is sent before them."""
+        self._failed: WeakSet[ProduceOutcome] = WeakSet()
+        """Partitions for which nothing is sent until ``resume``, and deleted ones."""
+        self._writers: OrderedDict[ProduceOutcome, KafkaWriter] = OrderedDict()
+        """A producer id for each partition: one that is lost in the middle of a batch must not number another's."""
         self._is_ending = False
         self.start()
 
@@ -122,6 +164,13 @@ class _ProducerThread(Thread):
         with self._changed:
             self._failed.discard(outcome)
 
+    def forget(self, outcome: ProduceOutcome) -> None:
+        with self._changed:
+            self._failed.add(outcome)
+            for known in (self._waiting, self._stalled, self._writers):
+                known.pop(outcome, None)
+            self._changed.notify()
+
     def end(self) -> None:
         with self._changed:
             self._is_ending = True
@@ -129,55 +178,98 @@ class _ProducerThread(Thread):
 
     def run(self) -> None:
         transport = self._open_transport()
-        writer = KafkaWriter(transport.cluster)
+        # this thread tries again by itself, and sends others meanwhile
+        transport.limit_patience(transport.cluster.timeout_s, 0.0)
         while (work := self._take()) is not None:
-            self._send(writer, *work)
+            self._send(transport, work)
         transport.close()
 
-    def _take(self) -> tuple[Place, list[OutgoingMessages], ProduceOutcome] | None:
-        """Return the next messages of the partition that has waited longest, or None at the end."""
+    def _take(self) -> _Attempt | None:
+        """Return a batch whose turn has come again, or the next messages of the partition that has waited longest; None
+        at the end.
+        """
         with self._changed:
-            while not self._waiting:
-                if self._is_ending:
+            while True:
+                now_s = time.monotonic()
+                due = min(self._stalled.values(), key=lambda one: one.due_s, default=None)
+                if due is not None and due.due_s <= now_s:
+                    return self._stalled.pop(due.outcome)
+                outcome = next((one for one in self._waiting if one not in self._stalled), None)
+                if outcome is not None:
+                    return self._begin(outcome)
+                if self._is_ending and due is None:
                     return None
-                self._changed.wait()
-            outcome, (place, messages) = self._waiting.popitem(last=False)
-            taken: list[OutgoingMessages] = []
-            size_bytes = 0
-            while messages and size_bytes < TOGETHER_BYTES_MAX:
-                one = messages.popleft()
-                taken.append(one)
-                size_bytes += one.end - one.start
-            if messages:
-                self._waiting[outcome] = place, messages
-            return place, taken, outcome
+                self._changed.wait(None if due is None else due.due_s - now_s)
 
-    def _send(
-        self, writer: KafkaWriter, place: Place, messages: list[OutgoingMessages], outcome: ProduceOutcome
-    ) -> None:
-        while messages:
-            first = messages[0].first
+    def _begin(self, outcome: ProduceOutcome) -> _Attempt:
+        place, messages = self._waiting.pop(outcome)
+        taken: list[OutgoingMessages] = []
+        size_bytes = 0
+        while messages and size_bytes < TOGETHER_BYTES_MAX:
+            one = messages.popleft()
+            taken.append(one)
+            size_bytes += one.end - one.start
+        if messages:
+            self._waiting[outcome] = place, messages
+        return _Attempt(place, outcome, taken)
 
-            def acknowledge(low: int, high: int, base_offset: int, first: int = first) -> None:
-                self._post(partial(outcome.acknowledge, first + low, first + high, base_offset))
-
+    def _send(self, transport: KafkaTransport, work: _Attempt) -> None:
+        while work.messages:
+            first, done = work.messages[0].first, work.done
             try:
-                batch = to_batch(messages)
-                writer.send(*place, batch, strict=False, compression=None, on_acknowledged=acknowledge)
+                writer = self._find_writer(transport, work.outcome)
+                if work.batch is None:
+                    work.batch = to_batch(work.messages)
+                acknowledge = partial(self._acknowledge, work)
+                writer.send(*work.place, work.batch, strict=False, compression=None, on_acknowledged=acknowledge)
                 return
             except MessageRefused as refused:
                 number = first + (refused.row or 0)
-                refusing = next(one for one in messages if one.first + one.messages_count > number)
+                refusing = next(one for one in work.messages if one.first + one.messages_count > number)
                 end = refusing.first + refusing.messages_count
-                self._post(partial(outcome.refuse, refusing.first, end, refused))
-                messages = [one for one in messages if one.first >= end]
+                self._post(partial(work.outcome.refuse, refusing.first, end, refused))
+                messages = [one for one in work.messages if one.first >= end]
+                work = _Attempt(work.place, work.outcome, messages)
             except Exception as error:
-                with self._changed:
-                    self._waiting.pop(outcome, None)
-                    self._failed.add(outcome)
-                known = error if isinstance(error, LadingError) else LadingError(repr(error))
-                self._post(partial(outcome.fail, first, known))
+                if work.done > done:
+                    work.pause_s, work.end_s = FIRST_PAUSE_S, 0.0
+                if not self._try_later(work, error):
+                    with self._changed:
+                        self._waiting.pop(work.outcome, None)
+                        self._failed.add(work.outcome)
+                    known = error if isinstance(error, LadingError) else LadingError(repr(error))
+                    self._post(partial(work.outcome.fail, first, known))
                 return
+
+    def _acknowledge(self, work: _Attempt, low: int, high: int, base_offset: int) -> None:
+        work.done = high
+        first = work.messages[0].first
+        self._post(partial(work.outcome.acknowledge, first + low, first + high, base_offset))
+
+    def _try_later(self, work: _Attempt, error: Exception) -> bool:
+        """Have a batch tried again, unless the error does not pass or has lasted too long; return whether."""
+        passes = isinstance(error, Unreachable) or getattr(error, "code", None) in RETRIABLE
+        now_s = time.monotonic()
+        work.end_s = work.end_s or now_s + self._patience_s
+        if not passes or now_s >= work.end_s:
+            return False
+        work.due_s = now_s + work.pause_s * random.uniform(0.5, 1.0)
+        work.pause_s = min(2 * work.pause_s, LONGEST_PAUSE_S)
+        with self._changed:
+            if work.outcome not in self._failed:
+                self._stalled[work.outcome] = work
+        return True
+
+    def _find_writer(self, transport: KafkaTransport, outcome: ProduceOutcome) -> KafkaWriter:
+        with self._changed:
+            writer = self._writers.get(outcome)
+            if writer is None:
+                idle = next((one for one in self._writers if one not in self._stalled), None)
+                if len(self._writers) >= WRITERS_MAX and idle is not None:
+                    del self._writers[idle]
+                writer = self._writers[outcome] = KafkaWriter(transport.cluster)
+            self._writers.move_to_end(outcome)
+            return writer
 
 
 def to_batch(messages: Sequence[OutgoingMessages]) -> pa.RecordBatch:

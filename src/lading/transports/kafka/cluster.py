@@ -237,6 +237,10 @@ class KafkaCluster:
             return Unreachable(f"no Kafka broker reachable at {places} ({cause}){advice}")
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Kafka cluster at {places} did not answer within {self.timeout_s:g} s")
+        if not math.isinf(self.patience_s):
+            return Unreachable(
+                f"the connection to the Kafka cluster at {places} broke and cannot be made again ({cause})"
+            )
         return Unreachable(
             f"the connection to the Kafka cluster at {places} broke and {self.reconnects} retries did not bring it "
             f"back ({cause})"

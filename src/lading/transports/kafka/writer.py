@@ -228,7 +228,8 @@ class KafkaWriter:
         except BaseException as error:
             delivery.back()
             error.add_note(f"{delivery.done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
-            refused = isinstance(error, RemoteError) and getattr(error, "code", None) is not None
+            code = getattr(error, "code", None) if isinstance(error, RemoteError) else None
+            refused = code is not None and code not in errors.RETRIABLE
             if (refused or isinstance(error, MessageRefused)) and not delivery.is_unsure:
                 # the broker refused: the rows that it did not take have no numbers
                 self._sequences[place] = (delivery.sequence + delivery.done) % SEQUENCES
