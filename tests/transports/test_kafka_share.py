@@ -94,6 +94,8 @@ def test_a_message_that_is_lost_takes_no_other_with_it(
         for offset in range(first, last + 1)
     }
     assert taken == {*range(8), 20} - {5}
+    confirmed = {offset for one in member.confirmed for offset in range(one.first, one.last + 1)}
+    assert confirmed == {*range(8), 20} - {5}
 
 
 def test_a_session_that_is_lost_begins_anew_and_its_acknowledgements_are_void(
@@ -104,6 +106,7 @@ def test_a_session_that_is_lost_begins_anew_and_its_acknowledgements_are_void(
     member.fetch(1, 0, settle(2))
     # the first request of a session may acknowledge nothing (KIP-932)
     assert leader.requests[1:] == [("ShareFetch", 0, [])]
+    assert member.confirmed == []
 
 
 def test_a_cluster_without_share_groups_is_refused() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..model.errors import LadingError
-from ..transports.kafka.share import RENEW, Acknowledgement, AcquiredMessages, ShareMember
+from ..transports.kafka.share import ACCEPT, RENEW, Acknowledgement, AcquiredMessages, ShareMember
 from .due_dates import DueDates, find_due_dates
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ WAIT_MS: Final = 100
 ASSIGNMENT_S: Final = 0.1
 """The interval of heartbeats of a member without partitions: it has just joined, or others have them all."""
 RETRY_S: Final = 0.5
+UNCONFIRMED_S: Final = 300.0
+"""How long a message is remembered that a subscriber has finished, and the cluster may not have accepted."""
+UNCONFIRMED_MAX: Final = 1 << 16
+"""Limit of these messages; beyond it the oldest may be delivered once more."""
 
 
 class ShareOutcome(Protocol):
@@ -56,6 +61,11 @@ class ShareGroupReader(Thread):
         self._settled: list[Acknowledgement] = []
         self._is_ending = False
         self._problem: str | None = None
+        self._unconfirmed: OrderedDict[tuple[int, int], float] = OrderedDict()
+        """Finished messages by partition and offset, with the time until which they are remembered.
+
+        If the cluster gives one of them out again, it is accepted and not delivered.
+        """
 
     def want(self, count: int) -> None:
         """Acquire about ``count`` more messages; this replaces earlier requests."""
@@ -89,6 +99,7 @@ class ShareGroupReader(Thread):
                     member.acknowledge(settled)
                     member.leave()
                     break
+                self._remember(settled)
                 if time.monotonic() >= due_s:
                     interval_s = member.heartbeat()
                     due_s = time.monotonic() + (interval_s if member.has_partitions else ASSIGNMENT_S)
@@ -98,10 +109,10 @@ class ShareGroupReader(Thread):
                 if is_ending:
                     break
                 self._report(error)
+                self._settle_later(member, settled)
                 time.sleep(RETRY_S)
-            if member.lost:
-                self._post(partial(self._outcome.on_lost, self, sorted(member.lost)))
-                member.lost.clear()
+            self._forget_confirmed(member)
+            self._report_lost(member)
         transport.close()
 
     def _work(self, member: ShareMember, wanted: int, settled: list[Acknowledgement]) -> None:
@@ -111,6 +122,10 @@ class ShareGroupReader(Thread):
         renewed = [one for one in settled if one.kind == RENEW and (one.partition, one.first) not in finished]
         if wanted > 0 and member.has_partitions:
             found = member.fetch(wanted, WAIT_MS, done)
+            # before what is acquired: a lost session may have had messages of the same partitions
+            self._report_lost(member)
+            self._forget_confirmed(member)
+            found = [rest for one in found if (rest := self._accept_finished(one)).ranges]
             if found:
                 with self._changed:
                     # the event loop requests more once it has these
@@ -120,6 +135,55 @@ class ShareGroupReader(Thread):
             member.acknowledge(done)
         if renewed:
             member.renew(renewed)
+
+    def _report_lost(self, member: ShareMember) -> None:
+        if member.lost:
+            self._post(partial(self._outcome.on_lost, self, sorted(member.lost)))
+            member.lost.clear()
+
+    def _remember(self, settled: Sequence[Acknowledgement]) -> None:
+        now_s = time.monotonic()
+        for one in settled:
+            if one.kind == ACCEPT:
+                for offset in range(one.first, one.last + 1):
+                    self._unconfirmed[one.partition, offset] = now_s + UNCONFIRMED_S
+        while self._unconfirmed:
+            oldest = next(iter(self._unconfirmed.values()))
+            if oldest >= now_s and len(self._unconfirmed) <= UNCONFIRMED_MAX:
+                break
+            self._unconfirmed.popitem(last=False)
+
+    def _forget_confirmed(self, member: ShareMember) -> None:
+        for one in member.confirmed:
+            for offset in range(one.first, one.last + 1) if one.kind == ACCEPT else ():
+                self._unconfirmed.pop((one.partition, offset), None)
+        member.confirmed.clear()
+
+    def _settle_later(self, member: ShareMember, settled: Sequence[Acknowledgement]) -> None:
+        """Acknowledge again after an error; if the session was lost, the member leaves these out."""
+        confirmed = {(one.partition, at) for one in member.confirmed for at in range(one.first, one.last + 1)}
+        left = [one for one in settled if one.kind != RENEW and (one.partition, one.first) not in confirmed]
+        with self._changed:
+            self._settled[:0] = left
+
+    def _accept_finished(self, found: AcquiredMessages) -> AcquiredMessages:
+        """Accept messages that were finished before, and return the others."""
+        if not self._unconfirmed:
+            return found
+        ranges: list[tuple[int, int, int]] = []
+        accepted: list[Acknowledgement] = []
+        for first, last, deliveries in found.ranges:
+            begin = first
+            for offset in range(first, last + 1):
+                if (found.partition, offset) in self._unconfirmed:
+                    accepted.append(Acknowledgement(found.partition, offset, offset, ACCEPT))
+                    if begin < offset:
+                        ranges.append((begin, offset - 1, deliveries))
+                    begin = offset + 1
+            if begin <= last:
+                ranges.append((begin, last, deliveries))
+        self.settle(accepted)
+        return found._replace(ranges=ranges)
 
     def _take(self, due_s: float) -> tuple[int, list[Acknowledgement], bool]:
         """Return the work to do, at the latest when the next heartbeat is due."""

@@ -82,6 +82,8 @@ class ShareMember:
         self._sessions: dict[KafkaSocket, _Session] = {}
         self.lost: set[int] = set()
         """Partitions of which this member may have lost all its messages, until the caller removes them here."""
+        self.confirmed: list[Acknowledgement] = []
+        """Acknowledgements that a leader has accepted, until the caller removes them here."""
 
     def heartbeat(self) -> float:
         """Join, or stay in the group, and take the partitions that it assigns; return when to call again, in seconds.
@@ -143,6 +145,8 @@ class ShareMember:
             if answer is None:
                 continue
             session.partitions = set(wanted)
+            parts = [part for row in answer.responses for part in row.partitions]
+            self._confirm(mine, {part.partition_index for part in parts if part.acknowledge_error_code})
             taken = self._take(answer, mine)
             found += taken
             count -= sum(last - first + 1 for one in taken for first, last, _ in one.ranges)
@@ -182,13 +186,21 @@ class ShareMember:
             answer = self._ask(
                 broker, "ShareAcknowledge", session, topics=self._list_topics(mine), is_renew_ack=is_renewal
             )
-            for row in answer.responses if answer is not None else ():
-                for part in row.partitions:
-                    number = part.partition_index
-                    if part.error_code in _LEADER_LOST:
-                        self._lose_partition(number)
-                    elif part.error_code == errors.INVALID_RECORD_STATE:
-                        self._repeat(number, mine[number], is_renewal=is_renewal)
+            if answer is None:
+                continue
+            parts = [part for row in answer.responses for part in row.partitions]
+            self._confirm(mine, {part.partition_index for part in parts if part.error_code})
+            for part in parts:
+                number = part.partition_index
+                if part.error_code in _LEADER_LOST:
+                    self._lose_partition(number)
+                elif part.error_code == errors.INVALID_RECORD_STATE:
+                    self._repeat(number, mine[number], is_renewal=is_renewal)
+
+    def _confirm(self, rows: Mapping[int, Sequence[Acknowledgement]], refused: set[int]) -> None:
+        for number, settled in rows.items():
+            if number not in refused:
+                self.confirmed += settled
 
     def _repeat(self, number: int, rows: Sequence[Acknowledgement], *, is_renewal: bool) -> None:
         """Acknowledge by halves: the leader refuses all if this member no longer has one of the messages."""
