@@ -16,7 +16,7 @@ from lading.kafka_log.access import GatewayAccessFile
 from lading.kafka_log.catalog_records import AccessTableRecord, CatalogRecords
 from lading.kafka_log.cluster import ClusterTopics
 from lading.log.disk import UnsyncedDisk
-from lading.model.errors import LadingError, Refusal, Unreachable
+from lading.model.errors import LadingError, LocalError, Refusal, Unreachable
 from lading.runtime.clock import Dates
 
 
@@ -24,7 +24,7 @@ class NotedCluster(ClusterTopics):
     """A catalog topic in memory; ``others`` is what another gateway writes just before."""
 
     def __init__(self) -> None:
-        super().__init__(cast("Any", type("Transport", (), {"cluster": None})()))
+        super().__init__(cast("Any", type("Transport", (), {"cluster": None, "url": "kafka://k:9092"})()))
         self.written: list[tuple[str, bytes | None]] = []
         self.others: list[AccessTableRecord] = []
         self.failure: LadingError | None = None
@@ -100,3 +100,36 @@ def test_a_cluster_that_does_not_respond_refuses_the_change(tmp_path: Path) -> N
     with pytest.raises(Refusal, match="silent"):
         add_user(access, "ann")
     assert not access.is_enabled
+
+
+def test_users_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
+    """A gateway of an older version started without users, and so with all rights for everybody."""
+    later = b'{"version": 2, "serial": 9, "document": {}}'
+    for value, words in ((later, "of version 2"), (None, "never deleted"), (b"{", "Expecting")):
+        cluster = NotedCluster()
+        cluster.written.append(("access", value))
+        with pytest.raises(LocalError, match=f"users and rights cannot be used .*{words}"):
+            open_access(cluster, tmp_path)
+
+
+def test_users_that_another_program_deleted_are_written_again(tmp_path: Path) -> None:
+    cluster = NotedCluster()
+    add_user(open_access(cluster, tmp_path), "ann")
+    for value in (None, b"{"):
+        cluster.written.append(("access", value))
+        cluster._read_catalog()
+        cluster._restore_access()
+        # compaction keeps the last record of a key
+        assert cluster.written[-1][1] is not None and cluster.written[-1][1] != value
+        del cluster.written[:-1]
+        cluster._applied = 0
+        assert set(open_access(cluster, tmp_path).table.users) == {"ann"}
+
+
+def test_users_of_a_later_version_are_not_replaced(tmp_path: Path) -> None:
+    cluster = NotedCluster()
+    add_user(open_access(cluster, tmp_path), "ann")
+    cluster.written.append(("access", b'{"version": 2, "serial": 9, "document": {}}'))
+    cluster._read_catalog()
+    cluster._restore_access()
+    assert len(cluster.written) == 2

@@ -12,6 +12,7 @@ import pytest
 from lading.kafka_log import cluster as cluster_module
 from lading.kafka_log.catalog_records import CATALOG_TOPIC, TopicRecord
 from lading.kafka_log.cluster import ClusterTopics, identify
+from lading.model.errors import Refusal
 from lading.transports.kafka.offsets import OffsetAndEpoch
 from lading.transports.kafka.transport import KafkaTransport
 
@@ -128,3 +129,18 @@ def test_a_gateway_whose_ids_were_taken_meanwhile_takes_others(monkeypatch: pyte
     monkeypatch.setattr(scripted, "send", send_after_another_gateway)
     view = open_topics(scripted, monkeypatch).look({})
     assert len({record.id for record in view.records.topics.values()}) == 2
+
+
+def test_records_of_a_later_version_are_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway of this version took such a topic for one of Kafka's tools, and wrote a record over its record."""
+    cluster = ScriptedCluster({"legs": [1], "hops": [1]})
+    cluster.records.append((b"topic:legs", b'{"version": 2, "whatever": 1}'))
+    cluster.records.append((b"stream:air", b'{"version": 2}'))
+    topics = open_topics(cluster, monkeypatch)
+    assert set(topics.look({}).records.topics) == {"hops"}
+    assert [key for key, _ in cluster.records].count(b"topic:legs") == 1
+    with pytest.raises(Refusal, match=r"'stream:air' .* later version .*; update this gateway"):
+        topics.put_stream("air", None, 5)
+    # the gateway that wrote it deletes it
+    cluster.records.append((b"topic:legs", None))
+    assert set(topics.look({}).records.topics) == {"hops", "legs"}

@@ -39,6 +39,10 @@ GATEWAY_S: Final = 30.0
 """A gateway whose last record is older than this counts as ended."""
 
 
+class LaterVersion(ValueError):
+    """A record was written by a gateway of a later version."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
     """A stream of Iggy."""
@@ -210,6 +214,10 @@ class CatalogRecords:
     """Groups, kept like ``channels``."""
     access: AccessTableRecord | None = None
     """Users and rights; None before the first change."""
+    access_problem: str | None = None
+    """Why the last record of users and rights cannot be used, or None."""
+    later: set[str] = field(default_factory=set)
+    """Keys whose records are of a later version: gateways of this one must not replace them."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
     """Gateways by id, with this machine's time at which the last record of each was read."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
@@ -225,7 +233,7 @@ class CatalogRecords:
             dict(self.queues),
             dict(self.groups),
             self.access,
-            dict(self.gateways),
+            gateways=dict(self.gateways),
         )
 
     def list_topic_ids(self, stream: str) -> Mapping[int, str]:
@@ -235,6 +243,7 @@ class CatalogRecords:
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Apply the next record; one of another kind is logged and left out."""
         name = "" if key is None else key.decode(errors="replace")
+        self.later.discard(name)
         try:
             if name.startswith(STREAM):
                 self._apply_stream(name.removeprefix(STREAM), value)
@@ -252,6 +261,12 @@ class CatalogRecords:
                 self._apply_gateway(name.removeprefix(GATEWAY), value)
             else:
                 raise ValueError("its key is unknown")
+        except LaterVersion as error:
+            self.later.add(name)
+            LOG.warning(
+                "topic %s: the record %r is left out: %s; update this gateway",
+                CATALOG_TOPIC, name[:200], error,
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError) as error:
             LOG.warning(
                 "topic %s: a record with key %r is not of this version (%s) and is left out; is another program "
@@ -342,6 +357,14 @@ class CatalogRecords:
             self.groups.pop(topic, None)
 
     def _apply_access(self, value: bytes | None) -> None:
+        try:
+            self._replace_access(value)
+            self.access_problem = None
+        except (ValueError, KeyError, TypeError) as error:
+            self.access_problem = str(error)
+            raise
+
+    def _replace_access(self, value: bytes | None) -> None:
         if value is None:
             # deleting all users at once would let everybody in
             raise ValueError("users and rights are never deleted")
@@ -398,6 +421,10 @@ def _parse(value: bytes) -> dict[str, Any]:
         document = json.loads(value)
     except RecursionError:
         raise ValueError("its value is nested too deeply") from None
-    if not isinstance(document, dict) or document.get("version") != VERSION:
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is int and version > VERSION:
+        raise LaterVersion(f"it is of version {version}, and this gateway knows {VERSION}")
+    if version != VERSION:
         raise ValueError("its value has another version")
+    assert isinstance(document, dict), "it has a version"
     return document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,8 +25,10 @@ from ..transports.kafka.offsets import list_offsets
 from ..transports.kafka.share import require_share_groups, set_group_configs
 from ..transports.kafka.transport import TOPICS_WAIT
 from .catalog_records import (
+    ACCESS,
     CATALOG_TOPIC,
     GATEWAY,
+    TOPIC,
     AccessTableRecord,
     CatalogRecords,
     ChannelRecord,
@@ -40,6 +43,7 @@ from .state_records import STATES_TOPIC
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
 
+LOG: Final = logging.getLogger("lading.store")
 _TOPIC_RESOURCE: Final = 2
 _COUNT_BYTES: Final = 4
 LEAVE_LOOK_S: Final = 0.2
@@ -113,6 +117,7 @@ class ClusterTopics:
         """
         with self._lock:
             self._read_catalog()
+            self._restore_access()
             rows = {
                 row.name: row
                 for row in self._cluster.metadata(None).topics
@@ -138,6 +143,17 @@ class ClusterTopics:
                 )
                 topics[row.name] = FoundTopic(row.name, row.topic_id.bytes, ends)
             return ClusterView(topics, self._records.copy())
+
+    def _restore_access(self) -> None:
+        """Write users and rights again if another program has deleted or replaced them: the lock is held.
+
+        Compaction keeps the last record alone, with which no gateway could start.
+        """
+        access = self._records.access
+        if access is not None and self._records.access_problem is not None and ACCESS not in self._records.later:
+            LOG.warning("topic %s: users and rights were replaced; they are written again", CATALOG_TOPIC)
+            self._write(access.key, replace(access, serial=access.serial + 1).pack())
+            self._read_catalog()
 
     def put_stream(self, name: str, ident: int | None, now_us: int) -> None:
         """Create a stream; without an id it takes one that is free. Refusal if the name or the id is taken."""
@@ -333,9 +349,16 @@ class ClusterTopics:
             return describe_members(self._cluster, group)
 
     def read_access(self) -> AccessTableRecord | None:
-        """Return users and rights as they are now."""
+        """Return users and rights as they are now. Raises LocalError if they cannot be read: everybody would have all
+        rights.
+        """
         with self._lock:
             self._read_catalog()
+            if self._records.access is None and self._records.access_problem is not None:
+                raise LocalError(
+                    f"topic {CATALOG_TOPIC!r} of {self._transport.url}: its record of users and rights cannot be used "
+                    f"({self._records.access_problem}); start a gateway of the version that wrote it, or write it again"
+                )
             return self._records.access
 
     def put_access(self, record: AccessTableRecord) -> None:
@@ -419,7 +442,8 @@ class ClusterTopics:
         """Write records of topics that a Kafka program created, together; again while other records had
         their ids first.
         """
-        while missing := sorted(name for name in names if name not in self._records.topics):
+        known = self._records
+        while missing := sorted(name for name in names if name not in known.topics and TOPIC + name not in known.later):
             taken = self._records.list_topic_ids(DEFAULT_STREAM)
             free = (ident for ident in itertools.count(1) if ident not in taken)
             records = [_make_record(name, next(free)) for name in missing]
@@ -430,6 +454,13 @@ class ClusterTopics:
         self._write_all([key], [value])
 
     def _write_all(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        for key in keys:
+            if key in self._records.later:
+                raise Refusal(
+                    Reason.FEATURE_UNAVAILABLE,
+                    f"record {key!r} of topic {CATALOG_TOPIC!r} is of a later version than this gateway, which must "
+                    "not replace it; update this gateway, or use another one",
+                )
         columns = {
             "key": pa.array([key.encode() for key in keys], pa.binary()),
             "payload": pa.array(values, pa.binary()),
