@@ -23,10 +23,10 @@ from lading.broker.core.settings import BrokerSettings
 from lading.dialects.kafka import single_produce, validation
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, LOG_APPEND_TIME
 from lading.endpoints.base.services import Services, now_us
+from lading.endpoints.io import lent_lines
 from lading.endpoints.io.fast_connection import FastConnection
 from lading.endpoints.io.lent_lines import LEND_AFTER
 from lading.endpoints.io.lent_sockets import SOCKET_KERNELS
-from lading.endpoints.kafka import session as kafka_session
 from lading.endpoints.kafka.server import KafkaServer
 from lading.kernels import engine
 from lading.model.names import DEFAULT_STREAM
@@ -403,7 +403,7 @@ def test_clients_get_the_same_with_the_pass_and_without(
 ) -> None:
     # lend again after each request that comes alone
     for name in ("LEND_AFTER", "LEND_AFTER_MAX"):
-        monkeypatch.setattr(kafka_session, name, 1)
+        monkeypatch.setattr(lent_lines, name, 1)
     seeds = range(100) if full else [random.randrange(1 << 30)]
     for seed in seeds:
         _compare(tmp_path / str(seed), durability, seed)

@@ -25,11 +25,10 @@ from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
 from lading.dialects.nsq import publishing
 from lading.endpoints.base.services import Services, now_us
-from lading.endpoints.io import lent_sockets
+from lading.endpoints.io import lent_lines, lent_sockets
 from lading.endpoints.io.fast_connection import FastConnection
 from lading.endpoints.io.lent_lines import LEND_AFTER
 from lading.endpoints.io.lent_sockets import SocketPass
-from lading.endpoints.nsq.nsqd import publication_reader
 from lading.endpoints.nsq.nsqd.server import NsqdServer
 from lading.endpoints.nsq.nsqd.session import NAME, NsqdSession
 from lading.kernels import engine
@@ -656,7 +655,7 @@ def test_clients_get_the_same_with_the_pass_and_without(
 ) -> None:
     # lend again after each publication that comes alone
     for name in ("LEND_AFTER", "LEND_AFTER_MAX"):
-        monkeypatch.setattr(publication_reader, name, 1)
+        monkeypatch.setattr(lent_lines, name, 1)
     if not full:
         _compare(tmp_path, durability, random.randrange(1 << 30), 4)
         return

@@ -22,6 +22,7 @@ from lading.endpoints.base.route_cache import RouteCache
 from lading.endpoints.base.services import Services
 from lading.endpoints.iggy.answers import Answer
 from lading.endpoints.iggy.poll import Poller
+from lading.endpoints.io.lent_lines import LoanCountdown
 from lading.endpoints.kafka.fetch import answer_fetch
 from lading.endpoints.kafka.fetcher import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
@@ -43,7 +44,6 @@ class HandTurnedContext:
     is_lost = False
     produce_head_bytes = 0
     produced: ProduceHead | None = None
-    lend_in = 8
 
     def __init__(self, services: Services) -> None:
         self.inbox = Inbox(services.receive)
@@ -52,6 +52,7 @@ class HandTurnedContext:
         self.responses.open(self, services.metrics.sent_bytes.values, ("kafka",), self.call_soon, lambda: None)
         self.throttle_end_us = self.throttle_ms = 0
         self.cancels: set[Any] = set()
+        self.loan = LoanCountdown()
         self.principal = services.broker.access.admit(is_open=False)
         self.produce_routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(services.broker.topology)
         self.fetch_topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(services.broker.topology)

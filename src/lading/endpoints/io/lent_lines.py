@@ -1,4 +1,4 @@
-"""The lines of one endpoint's lent sockets: the bytes that their requests begin with, as kernels read them."""
+"""When a socket is lent, and the lines of one endpoint's lent sockets: the bytes that their requests begin with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,26 @@ LEND_AFTER_MAX: Final = 1024
 """The number doubles after each short loan, up to this."""
 LINES_MAX: Final = 4096
 """At most this many different lines of lent sockets at a time; sockets with further lines are not lent."""
+
+
+class LoanCountdown:
+    """The requests of one connection until its socket may be lent: more of them after each loan that was not used."""
+
+    __slots__ = ("_next_count", "requests_left")
+
+    def __init__(self) -> None:
+        # sessions subtract from it and compare it with 0 themselves: it is done for each request, and saves a call
+        self.requests_left = self._next_count = LEND_AFTER
+        """Number of further requests like the last one before the socket may be lent."""
+
+    def restart(self) -> None:
+        """Start counting anew, as the socket is lent now; each time twice as many, until a loan is used."""
+        self.requests_left = self._next_count
+        self._next_count = min(2 * self._next_count, LEND_AFTER_MAX)
+
+    def note_used(self) -> None:
+        """Note that requests were taken from the lent socket: the next loan begins after as few as the first."""
+        self._next_count = LEND_AFTER
 
 
 class _Line(Generic[M]):

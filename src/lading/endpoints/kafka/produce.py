@@ -143,7 +143,7 @@ class ProduceHandler:
         is_alone = start == LENGTH_BYTES and end == inbox.have
         if is_alone and facts is not None and not facts.attributes and facts.producer_id < 0:
             connection.produced = head
-            connection.lend_in -= 1
+            connection.loan.requests_left -= 1
         return PendingProduce(connection, correlation, route.acks, route.layout, [batch])
 
     def _read(self, connection: RequestContext, start: int, end: int) -> PendingProduce:

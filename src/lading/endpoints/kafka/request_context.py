@@ -12,6 +12,7 @@ from ..base.inbox import Inbox
 from ..base.request_budget import MemoryReservation
 from ..base.responses import ResponseQueue, Slot
 from ..base.route_cache import RouteCache
+from ..io.lent_lines import LoanCountdown
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -52,8 +53,8 @@ class RequestContext(Protocol):
     """Size of the head of its last Produce, 0 before the first: the next head mostly has the same size."""
     produced: ProduceHead | None
     """The head of its last Produce, if that was plain and alone."""
-    lend_in: int
-    """Produce requests with known heads, each plain and alone, until the socket may be lent."""
+    loan: LoanCountdown
+    """Counts Produce requests with known heads, each plain and alone."""
     throttle_end_us: int
     """The end of the wait for the last quota that was used up; 0 if none was."""
     cancels: set[Any]

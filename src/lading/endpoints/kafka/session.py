@@ -40,7 +40,7 @@ from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from ..base.sizes import count_listed
-from ..io.lent_lines import LEND_AFTER, LEND_AFTER_MAX
+from ..io.lent_lines import LoanCountdown
 from .fetch import FRAME_BYTES_INLINE, answer_fetch, fetch_in_turns
 from .fetcher import Fetcher
 from .handling import (
@@ -128,7 +128,7 @@ class KafkaSession(ProtocolSession):
         self.produce_head_bytes = 0
         self.produced: ProduceHead | None = None
         self._lent = handlers.lent
-        self._lend_after = self.lend_in = LEND_AFTER
+        self.loan = LoanCountdown()
         self.throttle_end_us = 0
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
@@ -219,8 +219,8 @@ class KafkaSession(ProtocolSession):
                 log.exception("a request failed", extra=self.origin())
                 self.close_on_error("the request failed")
                 break
-        if self.lend_in <= 0 and self._lent is not None:
-            self.lend_in, self._lend_after = self._lend_after, min(2 * self._lend_after, LEND_AFTER_MAX)
+        if self.loan.requests_left <= 0 and self._lent is not None:
+            self.loan.restart()
             self.connection.lend_soon(self)
         return ReceiveResult.DONE
 
@@ -233,7 +233,7 @@ class KafkaSession(ProtocolSession):
 
     def add_lent(self, requests_count: int, heard_us: int) -> None:
         self.requests_count += requests_count
-        self._lend_after = LEND_AFTER
+        self.loan.note_used()
 
     def refuse_memory(self) -> None:
         self.close_on_error("memory for requests is used up")

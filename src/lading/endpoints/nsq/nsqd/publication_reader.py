@@ -16,7 +16,7 @@ from ...base.inbox import Inbox
 from ...base.responses import ResponseQueue
 from ...base.route_cache import RouteCache
 from ...base.session import ConnectionHandle
-from ...io.lent_lines import LEND_AFTER, LEND_AFTER_MAX
+from ...io.lent_lines import LoanCountdown
 from .lent_publications import LentPublications
 from .message_store import COUNT_BYTES, Bytes, item_size_error, require_count, size_at
 from .node import KernelsNeeded
@@ -67,9 +67,8 @@ class PublicationReader:
         self._route: PublishRoute | None = None
         """The route of that line, valid for ``_version`` of the topology."""
         self._version = -1
-        self.lend_in = LEND_AFTER
-        """Number of further publications with the same line, each alone, before the socket may be lent."""
-        self._lend_after = LEND_AFTER
+        self.loan = LoanCountdown()
+        """Counts publications with the same line, each alone."""
         self._walk: BatchWalk | None = None
         """The walk over the MPUB at the front, if it is incomplete."""
 
@@ -124,7 +123,7 @@ class PublicationReader:
         if route is None or self.routes.topology.version != self._version:
             return None
         inbox.at = end
-        self.lend_in -= 1
+        self.loan.requests_left -= 1
         self.published[route.name] += 1
         try:
             return self._gathering.publish(route, line, body - _SIZE_BYTES, inbox, end, self, now_us)
@@ -138,16 +137,11 @@ class PublicationReader:
             return None
         return lines.add(self._line, route, self.routes, version)
 
-    def wait_to_lend(self) -> None:
-        """Start counting anew until the socket may be lent again."""
-        self.lend_in = self._lend_after
-        self._lend_after = min(2 * self._lend_after, LEND_AFTER_MAX)
-
     def add_lent(self, count: int) -> None:
         """Count publications that were taken from the lent socket."""
         assert self._route is not None
         self.published[self._route.name] += count
-        self._lend_after = LEND_AFTER
+        self.loan.note_used()
 
     def take(self, route: PublishRoute, line: bytes, line_end: int, now_us: int) -> Publication | None:
         """Take the publication at the front, or a run of them with the same ``line``; None if it is not whole."""

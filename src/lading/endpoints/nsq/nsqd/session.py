@@ -163,8 +163,8 @@ class NsqdSession(ProtocolSession):
                 publication.slots.append(self.responses.slot())
         self.requests_count += 1
         self._heard_us = now_us
-        if self.intake.lend_in <= 0 and self._lent is not None:
-            self.intake.wait_to_lend()
+        if self.intake.loan.requests_left <= 0 and self._lent is not None:
+            self.intake.loan.restart()
             self.connection.lend_soon(self)
         return _DONE
 
