@@ -11,7 +11,10 @@ import pytest
 
 from lading import Producer, testing
 from lading.console.masks import Masks, MaskSection
+from lading.console.payload_forms import TopicForms
 from lading.console.settings import ConsoleSettings
+from lading.console.source import ConsoleSource
+from lading.pipeline.settings import PipelineSettings
 from lading.registry.client import RegistryAddress, RegistryClient
 
 from .conftest import TestClient, client
@@ -68,6 +71,32 @@ def test_a_list_shows_payloads_by_the_format_of_the_contract(
     (first, broken, _) = list_payloads(page, "plain")
     assert json.loads(first[1]["text"]) == {"id": 7, "city": "masked"}
     assert broken == (None, {"text": "", "form": "masked", "bytes": None, "cut": False})
+
+
+def test_a_file_is_read_again_after_a_change_only(
+    broker: testing.BrokerProcess, contract: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, loaded = PipelineSettings.load, []
+
+    def count_load(file: Path) -> PipelineSettings:
+        loaded.append(file)
+        return load(file)
+
+    monkeypatch.setattr(PipelineSettings, "load", count_load)
+    source = ConsoleSource(broker.url)
+    forms = TopicForms(source, (contract,))
+    with source.lend() as transport:
+        plain, other = transport.topic("plain"), transport.topic("flights")
+    assert [forms.of(other).has_schema for _ in range(5)] == [False] * 5
+    assert loaded == [contract]
+    contract.write_text(contract.read_text().replace("topic = 'plain'", "topic = 'flights'"))
+    assert forms.of(other).has_schema and not forms.of(plain).has_schema
+    # a file of the schema may change without the pipeline's
+    (contract.parent / "order.avsc").write_text("[")
+    assert not forms.of(other).has_schema
+    contract.unlink()
+    assert not forms.of(other).has_schema
+    source.close()
 
 
 def test_a_list_shows_payloads_by_the_schemas_that_they_name(
