@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -104,9 +103,10 @@ def without_options(url: str) -> str:
 def holds_secret(url: str) -> bool:
     """Return whether requests to a URL log in, by an option of it or one of the environment."""
     text = without_options(url)
-    given = {part.partition("=")[0] for part in url.removeprefix(text).removeprefix("?").split("&")}
-    known = [name for name in option_names(text) if secret_of(name) is not None or name == CLIENT_CERTIFICATE]
-    return any(name in given or os.environ.get(PREFIX + name.upper()) for name in known)
+    given = {part.partition("=")[0]: "" for part in url.removeprefix(text).removeprefix("?").split("&")}
+    known = option_names(text)
+    options = add_environment(given, known).keys() & known
+    return any(secret_of(name) is not None or name == CLIENT_CERTIFICATE for name in options)
 
 
 def place_files(url: str, base: Path) -> str:
