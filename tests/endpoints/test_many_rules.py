@@ -6,16 +6,15 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from lading.broker.core.access.rights import Right
 from lading.broker.core.change import complete
 from tests.endpoints.identity import rule
-from tests.endpoints.kafka_frames import message, request_frame
-from tests.endpoints.repeated_parts import LOGINS
-from tests.endpoints.request_cost import Client, World, opened_world
+from tests.endpoints.measured_requests import connect_user, measure_pass
+from tests.endpoints.request_cost import World, opened_world
 from tests.endpoints.test_request_cost import PASS_S_MAX
 
 RULES: Final = 10_000
@@ -29,20 +28,6 @@ EVERY_RULE: Final = {
 }  # fmt: skip
 
 
-def ask(world: World, client: Client, name: str, **fields: Any) -> tuple[float, Any]:
-    """Return the longest pass of the loop for a request of Kafka, and the response."""
-    frame = request_frame(name, 1, 7, **fields)
-    cost = world.measure(lambda: world.send(client, struct.pack(">i", len(frame)) + frame))
-    return cost.longest_pass_s, message(f"{name}Response").decode(client.transport.take()[4:], version=1, header=True)
-
-
-def connect(world: World, endpoint: str) -> Client:
-    client = world.connect(endpoint)
-    LOGINS[endpoint](client, "root")
-    client.transport.take()
-    return client
-
-
 def create_rules(world: World) -> None:
     complete(
         world.broker.access.change_rules(
@@ -53,7 +38,7 @@ def create_rules(world: World) -> None:
 
 def describe_acls(world: World) -> float:
     create_rules(world)
-    longest_s, response = ask(world, connect(world, "kafka"), "DescribeAcls", **EVERY_RULE)
+    longest_s, response = measure_pass(world, connect_user(world, "kafka", "root"), "DescribeAcls", 1, **EVERY_RULE)
     assert len(response.resources) == RULES
     return longest_s
 
@@ -64,7 +49,9 @@ def create_acls(world: World) -> float:
          "principal": f"User:user-{number % USERS}", "operation": 3, "permission_type": 3}
         for number in range(RULES)
     ]  # fmt: skip
-    longest_s, response = ask(world, connect(world, "kafka"), "CreateAcls", creations=creations)
+    longest_s, response = measure_pass(
+        world, connect_user(world, "kafka", "root"), "CreateAcls", 1, creations=creations
+    )
     assert [row.error_code for row in response.results] == [0] * RULES
     assert sum(map(len, world.broker.access.table.rules.values())) == RULES
     return longest_s
@@ -72,7 +59,9 @@ def create_acls(world: World) -> float:
 
 def delete_acls(world: World) -> float:
     create_rules(world)
-    longest_s, response = ask(world, connect(world, "kafka"), "DeleteAcls", filters=[EVERY_RULE])
+    longest_s, response = measure_pass(
+        world, connect_user(world, "kafka", "root"), "DeleteAcls", 1, filters=[EVERY_RULE]
+    )
     assert len(response.filter_results[0].matching_acls) == RULES
     assert not world.broker.access.table.rules
     return longest_s
@@ -85,7 +74,7 @@ def get_users(world: World) -> float:
     }
     # a hash of a password takes a tenth of a second
     world.broker.access.table = replace(table, users={**table.users, **users})
-    client = connect(world, "iggy_tcp")
+    client = connect_user(world, "iggy_tcp", "root")
     request = struct.pack("<II", 4, GET_USERS)
     longest_s = world.measure(lambda: world.send(client, request)).longest_pass_s
     assert client.transport.take().count(b"user-") == RULES

@@ -5,7 +5,6 @@ Requests of a few thousand rows do not show it: rows without a turn were a pass 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +15,8 @@ from lading.broker.core.access.rights import Right
 from lading.broker.core.change import complete
 from lading.dialects.kafka.errors import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC
 from tests.endpoints.identity import rule
-from tests.endpoints.kafka_frames import message, request_frame
-from tests.endpoints.repeated_parts import LOGINS
-from tests.endpoints.request_cost import World, opened_world
+from tests.endpoints.measured_requests import connect_user, measure_pass
+from tests.endpoints.request_cost import opened_world
 from tests.endpoints.test_request_cost import PASS_S_MAX
 
 ROWS: Final = 20_000
@@ -59,25 +57,14 @@ REQUESTS: Final[Mapping[str, tuple[str, int, dict[str, Any], str, int]]] = {
 """By what is in the rows: API, version, fields, the list of topics in its response, the error of each row."""
 
 
-def measure_pass(world: World, user: str, name: str, version: int, fields: Mapping[str, Any]) -> tuple[float, Any]:
-    """Return the longest pass of the loop for a request, and the response."""
-    client = world.connect("kafka")
-    LOGINS["kafka"](client, user)
-    client.transport.take()
-    frame = request_frame(name, version, 7, **fields)
-    cost = world.measure(lambda: world.send(client, struct.pack(">i", len(frame)) + frame))
-    response = message(f"{name}Response").decode(client.transport.take()[4:], version=version, header=True)
-    client.close()
-    return cost.longest_pass_s, response
-
-
 @pytest.mark.parametrize("rows", REQUESTS)
 def test_partitions_that_do_not_exist_are_refused_in_turns(tmp_path: Path, rows: str) -> None:
     name, version, fields, topics, code = REQUESTS[rows]
     longest = []
     with opened_world(tmp_path) as world:
+        client = connect_user(world, "kafka", "root")
         for _ in range(ATTEMPTS):
-            pass_s, response = measure_pass(world, "root", name, version, fields)
+            pass_s, response = measure_pass(world, client, name, version, **fields)
             (topic,) = getattr(response, topics)
             assert [row.error_code for row in topic.partitions] == [code] * ROWS
             longest.append(pass_s)
@@ -92,9 +79,10 @@ def test_topics_that_one_may_not_create_are_refused_in_turns(tmp_path: Path) -> 
     with opened_world(tmp_path) as world:
         complete(world.broker.access.change_rules([rule("ann", Right.DESCRIBE, "*")]))
         topics = [{"topic_id": None, "name": f"new-{number}"} for number in range(ROWS)]
+        client = connect_user(world, "kafka", "ann")
         fields = {"topics": topics, "allow_auto_topic_creation": True, "include_topic_authorized_operations": False}
         for _ in range(ATTEMPTS):
-            pass_s, response = measure_pass(world, "ann", "Metadata", 12, fields)
+            pass_s, response = measure_pass(world, client, "Metadata", 12, **fields)
             assert [row.error_code for row in response.topics] == [TOPIC_AUTHORIZATION_FAILED] * ROWS
             longest.append(pass_s)
             # a busy machine makes a pass longer, never shorter
