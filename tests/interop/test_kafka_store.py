@@ -28,10 +28,10 @@ from lading.testing import BrokerProcess
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.interface import Transport
 from lading.transports.open import open_transport
-from tests.interop import wheels
 from tests.interop.iggy_current import CurrentClient, Header
 from tests.interop.kafka_broker import PASSWORD, USER, RunningKafka
 from tests.interop.shared_kafka import PROCESS
+from tests.interop.store_gateways import open_clients, wait_until
 
 pytestmark = [
     pytest.mark.interop,
@@ -51,27 +51,14 @@ EVERY_KIND: list[Header] = [
     (12, (7).to_bytes(8, "little"), 2, b"a key that is a number"),
 ]
 FIRST: tuple[str, int] = ("partition_id", 0)
-READY_S = 10.0
 _names = (f"{PROCESS}store{number}" for number in count(1))
-
-
-@pytest.fixture(scope="module")
-def gateways(kafka: RunningKafka) -> Iterator[list[BrokerProcess]]:
-    """Two, on one cluster."""
-    with testing.broker(settings={"store": kafka.url}) as one, testing.broker(settings={"store": kafka.url}) as other:
-        yield [one, other]
 
 
 @pytest.fixture(scope="module")
 def clients(gateways: list[BrokerProcess]) -> Iterator[list[CurrentClient]]:
     """The published package apache-iggy 0.9.0, one at each gateway."""
-    try:
-        found = [CurrentClient(one.endpoints["iggy_tcp"]) for one in gateways]
-    except wheels.Unavailable as error:
-        pytest.skip(str(error))
-    yield found
-    for client in found:
-        client.close()
+    with open_clients(gateways) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -82,13 +69,6 @@ def stream(clients: list[CurrentClient]) -> str:
     clients[0].call("create_topic", name, "topic", 2)
     wait_until(lambda: clients[1].call("get_topic", name, "topic") is not None)
     return name
-
-
-def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + READY_S
-    while not holds():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.02)
 
 
 def poll_all(client: CurrentClient, stream: str, expected: int) -> list[dict[str, Any]]:

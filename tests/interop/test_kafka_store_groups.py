@@ -16,11 +16,11 @@ from lading import testing
 from lading.kafka_log.group_members import SESSION_S
 from lading.kafka_log.positions import CURRENT_S
 from lading.testing import BrokerProcess
-from tests.interop import wheels
 from tests.interop.iggy_current import CallError, CurrentClient, Header
 from tests.interop.kafka_broker import RunningKafka
 from tests.interop.shared_kafka import PROCESS
-from tests.interop.test_kafka_store import read_offsets, wait_until
+from tests.interop.store_gateways import open_clients, wait_until
+from tests.interop.test_kafka_store import read_offsets
 
 pytestmark = [
     pytest.mark.interop,
@@ -33,22 +33,10 @@ _names = (f"{PROCESS}group{number}" for number in count(1))
 
 
 @pytest.fixture(scope="module")
-def gateways(kafka: RunningKafka) -> Iterator[list[BrokerProcess]]:
-    """Two, on one cluster."""
-    with testing.broker(settings={"store": kafka.url}) as one, testing.broker(settings={"store": kafka.url}) as other:
-        yield [one, other]
-
-
-@pytest.fixture(scope="module")
 def clients(gateways: list[BrokerProcess]) -> Iterator[list[CurrentClient]]:
     """The published package apache-iggy 0.9.0: one at the first gateway, two at the other."""
-    try:
-        found = [CurrentClient(one.endpoints["iggy_tcp"]) for one in (*gateways, gateways[1])]
-    except wheels.Unavailable as error:
-        pytest.skip(str(error))
-    yield found
-    for client in found:
-        client.close()
+    with open_clients((*gateways, gateways[1])) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -24,6 +23,7 @@ import pytest
 
 from lading import testing
 from lading.testing import BrokerProcess
+from tests.interop import store_gateways
 from tests.interop.kafka_broker import RunningKafka
 from tests.interop.shared_kafka import PROCESS
 
@@ -33,6 +33,8 @@ pytestmark = [
     pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True, scope="module"),
 ]
 
+# share groups of a cluster take longer than its topics
+wait_until = partial(store_gateways.wait_until, wait_s=30.0)
 _names = (f"{PROCESS}queue{number}" for number in count(1))
 PYNSQ = """
 import json, sys
@@ -71,13 +73,6 @@ loop.call_later(60, loop.stop)
 loop.start()
 print(json.dumps({"seen": seen, "answers": answers}))
 """
-
-
-@pytest.fixture(scope="module")
-def gateways(kafka: RunningKafka) -> Iterator[list[BrokerProcess]]:
-    """Two, on one cluster."""
-    with testing.broker(settings={"store": kafka.url}) as one, testing.broker(settings={"store": kafka.url}) as other:
-        yield [one, other]
 
 
 @pytest.mark.parametrize("gateways_count", [1, 2])
@@ -137,7 +132,7 @@ def test_gateways_that_are_killed_lose_no_message(
             os.kill(killed.pid, signal.SIGKILL)
             for thread in (draining, publishing):
                 thread.join(60)
-    wait_until(lambda: published.acknowledged <= finished.keys(), 90)
+    wait_until(lambda: published.acknowledged <= finished.keys(), wait_s=90.0)
     done.set()
     staying.join(60)
     print(
@@ -328,10 +323,3 @@ def drain(gateway: BrokerProcess, topic: str, finished: Counter[bytes], done: th
                     client.send(b"FIN " + data[10:26] + b"\n")
                     finished[data[26:]] += 1
         client.close()
-
-
-def wait_until(holds: Callable[[], Any], wait_s: float = 30.0) -> None:
-    deadline = time.monotonic() + wait_s
-    while not holds():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)

@@ -7,7 +7,7 @@ import pytest
 
 from lading import testing
 from lading.testing import BrokerProcess
-from tests.interop.test_kafka_store import wait_until
+from tests.interop.store_gateways import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 ANN = ("ann", "correct horse battery")
