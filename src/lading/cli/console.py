@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -20,6 +20,12 @@ from .options import (
     parse_listen_address,
 )
 from .output import Output, print_note
+
+_PARAMETERS: Final = {
+    "from": "from_", "pipelines": "pipeline", "mirrors": "mirror", "mirror_services": "mirror_service",
+    "tls": "certificate",
+}  # fmt: skip
+"""Parameters of the command, by the keys of a file that they replace; others have the same name."""
 
 
 def console(
@@ -155,13 +161,13 @@ def console(
 
 def _refuse_options_of_one(context: typer.Context) -> None:
     """Raise LocalError for an option of the command line that each broker of a file has for itself."""
-    for parameter, key in {
-        "from_": "from", "pipeline": "pipelines", "mirror": "mirrors", "mirror_service": "mirror_services",
-        "registry": "registry", "tables": "tables",
-    }.items():  # fmt: skip
+    from ..console.team.settings import OF_ONE_BROKER
+
+    for key in (*OF_ONE_BROKER, "tables"):
+        parameter = _PARAMETERS.get(key, key)
         source = context.get_parameter_source(parameter)
         if source is not None and source.name == "COMMANDLINE":
-            option = "from" if parameter == "from_" else parameter.replace("_", "-")
+            option = parameter.rstrip("_").replace("_", "-")
             raise LocalError(
                 f"--{option}: each broker of --brokers has its own; write it as {key} in the table of its broker"
             )
@@ -174,15 +180,8 @@ def _serve_team(context: typer.Context, config: Path | None, given: dict[str, An
     from ..settings.toml_text import read_toml
 
     document: dict[str, Any] = {} if config is None else read_toml(config, KIND)
-    parameters = {
-        "from": "from_",
-        "pipelines": "pipeline",
-        "mirrors": "mirror",
-        "mirror_services": "mirror_service",
-        "tls": "certificate",
-    }
     for key, value in given.items():
-        source = context.get_parameter_source(parameters.get(key, key))
+        source = context.get_parameter_source(_PARAMETERS.get(key, key))
         # options that are not on the command line keep the file's value
         is_written = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
         is_needed = key == "from" and key not in document and BROKERS not in document
