@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from threading import Condition, Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from ..model.errors import LadingError
 from ..transports.kafka.consumer_member import JOIN, MemberLost, leave_group, send_heartbeat
+from .cluster_threads import ClusterThread, ThreadGroup
 
 if TYPE_CHECKING:
     from ..transports.kafka.cluster import KafkaCluster
@@ -78,7 +78,7 @@ class GroupMembers:
     ) -> None:
         self._lock = Lock()
         self._members: dict[str, dict[GroupMember, None]] = {}
-        self._threads = [_MemberThread(open_transport, post) for _ in range(threads_count)]
+        self._threads = ThreadGroup(partial(_MemberThread, open_transport, post), threads_count)
 
     def join(self, member: GroupMember) -> None:
         """Have a member join its group, and keep it there."""
@@ -113,28 +113,20 @@ class GroupMembers:
 
     def close(self, timeout_s: float) -> None:
         """Leave all groups, so that members at other gateways get the partitions at once."""
-        for thread in self._threads:
-            thread.end()
-        for thread in self._threads:
-            thread.join(timeout_s)
+        self._threads.close(timeout_s)
 
     def _thread_of(self, member: GroupMember) -> _MemberThread:
         # one thread has all members of a group, so that a change caused by one of them reaches the others at once
-        return self._threads[zlib.crc32(member.group.encode()) % len(self._threads)]
+        return self._threads.choose(member.group)
 
 
-class _MemberThread(Thread):
+class _MemberThread(ClusterThread):
     def __init__(
         self, open_transport: Callable[[], KafkaTransport], post: Callable[[Callable[[], None]], None]
     ) -> None:
-        super().__init__(name="lading-members", daemon=True)
-        self._open_transport = open_transport
-        self._post = post
-        self._changed = Condition()
+        super().__init__("lading-members", open_transport, post)
         self._members: dict[GroupMember, None] = {}
-        self._is_ending = False
         self._problem: str | None = None
-        self.start()
 
     # -- for the event loop
 
@@ -150,10 +142,9 @@ class _MemberThread(Thread):
 
     def end(self) -> None:
         with self._changed:
-            self._is_ending = True
             for member in self._members:
                 member.is_leaving, member.due_s = True, 0.0
-            self._changed.notify()
+        super().end()
 
     def _release(self, member: GroupMember) -> None:
         """Note that the lost partitions of a member are not read any more."""
@@ -163,15 +154,13 @@ class _MemberThread(Thread):
 
     # -- the thread
 
-    def run(self) -> None:
-        transport = self._open_transport()
+    def work(self, transport: KafkaTransport) -> None:
         while (due := self._wait_for_due()) is not None:
             for member in due:
                 if member.is_leaving:
                     self._leave(transport.cluster, member)
                 else:
                     self._beat(transport.cluster, member)
-        transport.close()
 
     def _wait_for_due(self) -> list[GroupMember] | None:
         """Return the members that have something to send, or None at the end."""

@@ -7,16 +7,15 @@ are sent together, and for each partition only the last one.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final
 
 from ..model.errors import LadingError
 from ..transports.kafka.groups import NO_MEMBER, delete_positions, fetch_positions, reset_group
+from .cluster_threads import ClusterThread, ThreadGroup
 
 if TYPE_CHECKING:
     from ..transports.kafka.transport import KafkaTransport
@@ -50,46 +49,35 @@ class GroupOffsets:
         threads_count: int,
         find_identity: FindIdentity = lambda group: NO_MEMBER,
     ) -> None:
-        self._threads = [_OffsetThread(open_transport, post, find_identity) for _ in range(threads_count)]
+        self._threads = ThreadGroup(partial(_OffsetThread, open_transport, post, find_identity), threads_count)
 
     def store(self, group: str, place: Place, offset: int, stored: Stored) -> None:
         """Commit the next offset of a partition."""
-        self._thread_of(group).change(group, place, offset, stored)
+        self._threads.choose(group).change(group, place, offset, stored)
 
     def delete(self, group: str, place: Place, stored: Stored) -> None:
         """Delete the offset of a partition, if it has one."""
-        self._thread_of(group).change(group, place, None, stored)
+        self._threads.choose(group).change(group, place, None, stored)
 
     def fetch(self, group: str, place: Place, fetched: Fetched) -> None:
         """Look up the next offset of a partition, after earlier changes are committed."""
-        self._thread_of(group).fetch(group, place, fetched)
+        self._threads.choose(group).fetch(group, place, fetched)
 
     def close(self, timeout_s: float) -> None:
         """Commit waiting offsets, and end the threads; one that still waits for the cluster ends with the process."""
-        for thread in self._threads:
-            thread.end()
-        for thread in self._threads:
-            thread.join(timeout_s)
-
-    def _thread_of(self, group: str) -> _OffsetThread:
-        return self._threads[zlib.crc32(group.encode()) % len(self._threads)]
+        self._threads.close(timeout_s)
 
 
-class _OffsetThread(Thread):
+class _OffsetThread(ClusterThread):
     def __init__(
         self,
         open_transport: Callable[[], KafkaTransport],
         post: Callable[[Callable[[], None]], None],
         find_identity: FindIdentity,
     ) -> None:
-        super().__init__(name="lading-offsets", daemon=True)
+        super().__init__("lading-offsets", open_transport, post)
         self._find_identity = find_identity
-        self._open_transport = open_transport
-        self._post = post
-        self._changed = Condition()
         self._waiting: OrderedDict[str, _GroupWork] = OrderedDict()
-        self._is_ending = False
-        self.start()
 
     def change(self, group: str, place: Place, offset: int | None, stored: Stored) -> None:
         with self._changed:
@@ -103,19 +91,12 @@ class _OffsetThread(Thread):
             self._waiting.setdefault(group, _GroupWork()).fetched.setdefault(place, []).append(fetched)
             self._changed.notify()
 
-    def end(self) -> None:
-        with self._changed:
-            self._is_ending = True
-            self._changed.notify()
-
-    def run(self) -> None:
-        transport = self._open_transport()
+    def work(self, transport: KafkaTransport) -> None:
         while (taken := self._take()) is not None:
             group, work = taken
             self._make_changes(transport, group, work)
             if work.fetched:
                 self._look_up(transport, group, work)
-        transport.close()
 
     def _take(self) -> tuple[str, _GroupWork] | None:
         """Return the work of the group that has waited longest, or None at the end."""

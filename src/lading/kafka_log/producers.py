@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import random
 import time
-import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -30,6 +28,7 @@ from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from ..transports.fitting import MessageRefused
 from ..transports.kafka.writer import KafkaWriter
+from .cluster_threads import ClusterThread, ThreadGroup
 from .due_dates import add_due_date
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Producers:
         patience_s: float,
     ) -> None:
         """``patience_s`` is how long a batch is tried again that the cluster does not take."""
-        self._threads = [_ProducerThread(open_transport, post, patience_s) for _ in range(threads_count)]
+        self._threads = ThreadGroup(partial(_ProducerThread, open_transport, post, patience_s), threads_count)
 
     def submit(self, place: Place, messages: Sequence[OutgoingMessages], outcome: ProduceOutcome) -> None:
         """Send messages of a partition after those before them."""
@@ -121,28 +120,21 @@ class Producers:
 
     def close(self, timeout_s: float) -> None:
         """Send waiting messages, and end the threads; one that still waits for the cluster ends with the process."""
-        for thread in self._threads:
-            thread.end()
-        for thread in self._threads:
-            thread.join(timeout_s)
+        self._threads.close(timeout_s)
 
     def _thread_of(self, place: Place) -> _ProducerThread:
-        # the same for each gateway and start, unlike hash()
-        return self._threads[zlib.crc32(f"{place[0]}/{place[1]}".encode()) % len(self._threads)]
+        return self._threads.choose(f"{place[0]}/{place[1]}")
 
 
-class _ProducerThread(Thread):
+class _ProducerThread(ClusterThread):
     def __init__(
         self,
         open_transport: Callable[[], KafkaTransport],
         post: Callable[[Callable[[], None]], None],
         patience_s: float,
     ) -> None:
-        super().__init__(name="lading-produce", daemon=True)
-        self._open_transport = open_transport
-        self._post = post
+        super().__init__("lading-produce", open_transport, post)
         self._patience_s = patience_s
-        self._changed = Condition()
         self._waiting: OrderedDict[ProduceOutcome, tuple[Place, deque[OutgoingMessages]]] = OrderedDict()
         """Waiting messages by partition object: a topic that was created again is not mixed with the deleted one."""
         self._stalled: dict[ProduceOutcome, _Attempt] = {}
@@ -151,8 +143,6 @@ class _ProducerThread(Thread):
         """Partitions for which nothing is sent until ``resume``, and deleted ones."""
         self._writers: OrderedDict[ProduceOutcome, KafkaWriter] = OrderedDict()
         """A producer id for each partition: one that is lost in the middle of a batch must not number another's."""
-        self._is_ending = False
-        self.start()
 
     def submit(self, place: Place, messages: Sequence[OutgoingMessages], outcome: ProduceOutcome) -> None:
         with self._changed:
@@ -171,18 +161,11 @@ class _ProducerThread(Thread):
                 known.pop(outcome, None)
             self._changed.notify()
 
-    def end(self) -> None:
-        with self._changed:
-            self._is_ending = True
-            self._changed.notify()
-
-    def run(self) -> None:
-        transport = self._open_transport()
+    def work(self, transport: KafkaTransport) -> None:
         # this thread tries again by itself, and sends others meanwhile
         transport.limit_patience(transport.cluster.timeout_s, 0.0)
         while (work := self._take()) is not None:
             self._send(transport, work)
-        transport.close()
 
     def _take(self) -> _Attempt | None:
         """Return a batch whose turn has come again, or the next messages of the partition that has waited longest; None
