@@ -21,7 +21,7 @@ from lading.broker.core.access.rights import ResourceKind, Right
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce
 
-OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+OFFSETS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__share_group_state"
 BOTH = (OFFSETS, TRANSACTIONS)
 
 
@@ -136,11 +136,124 @@ def test_internal_topics_have_the_configs_of_apache_kafka(kafka: KafkaFrames) ->
     assert {row.resource_name for row in resources} == {"t", *BOTH}
 
 
+def test_the_state_of_share_groups_is_kept_for_ever(kafka: KafkaFrames) -> None:
+    asked = [{"resource_type": 2, "resource_name": SHARES, "configuration_keys": None}]
+    [told] = kafka.ask(
+        "DescribeConfigs", 4, resources=asked, include_synonyms=False, include_documentation=False
+    ).results
+    values = {one.name: one.value for one in told.configs}
+    wanted = ("cleanup.policy", "retention.ms", "compression.type", "segment.bytes")
+    assert [values[name] for name in wanted] == ["delete", "-1", "producer", "104857600"]
+
+
 @pytest.mark.parametrize("topics", [None, [{"topic": name, "partitions": [0]} for name in BOTH]])
 def test_directories_have_internal_topics(kafka: KafkaFrames, topics: Any) -> None:
     [told] = kafka.ask("DescribeLogDirs", 4, topics=topics).results
     sizes = {row.name: [(one.partition_index, one.partition_size) for one in row.partitions] for row in told.topics}
     assert {name: sizes[name] for name in BOTH} == {name: [(0, 0)] for name in BOTH}
+
+
+def delete_offsets(
+    kafka: KafkaFrames, group: str, topics: dict[str, list[int]]
+) -> tuple[int, dict[tuple[str, int], int]]:
+    """The error of an OffsetDelete, and that of each partition."""
+    rows = [
+        {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
+        for name, numbers in topics.items()
+    ]
+    answer = kafka.ask("OffsetDelete", 0, group_id=group, topics=rows)
+    codes = {(row.name, one.partition_index): one.error_code for row in answer.topics for one in row.partitions}
+    return answer.error_code, codes
+
+
+def test_positions_in_internal_topics_are_deleted_if_these_are_listed() -> None:
+    with testing.broker() as running:
+        frames = KafkaFrames(running.endpoints["kafka"])
+        asked = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        frames.ask("CreateTopics", 7, topics=[asked], timeout_ms=1000, validate_only=False)
+        assert commit(frames, "t", 0) == commit(frames, OFFSETS, 0) == 0
+        topics = {OFFSETS: [0, 77], TRANSACTIONS: [0], SHARES: [0], "missing": [0], "t": [0, 9]}
+        assert delete_offsets(frames, "g", topics) == (
+            0,
+            {
+                (OFFSETS, 0): 0, (OFFSETS, 77): 3, (TRANSACTIONS, 0): 3, (SHARES, 0): 3, ("missing", 0): 3,
+                ("t", 0): 0, ("t", 9): 3,
+            },
+        )  # fmt: skip
+        # a question whether there is something to delete creates nothing
+        assert list_internal(frames) == {"t": False, OFFSETS: True}
+        frames.close()
+
+
+def join_share_group(kafka: KafkaFrames, group: str, names: list[str]) -> Any:
+    fields = {"group_id": group, "member_id": "m", "member_epoch": 0, "rack_id": None}
+    return kafka.ask("ShareGroupHeartbeat", 1, **fields, subscribed_topic_names=names)
+
+
+def describe_share_offsets(kafka: KafkaFrames, group: str) -> dict[str, list[tuple[int, int, int]]]:
+    """By topic that a share group reads, the start, lag and error of each partition."""
+    [told] = kafka.ask("DescribeShareGroupOffsets", 1, groups=[{"group_id": group, "topics": None}]).groups
+    assert told.error_code == 0
+    return {
+        row.topic_name: [(one.start_offset, one.lag, one.error_code) for one in row.partitions] for row in told.topics
+    }
+
+
+def test_share_groups_read_internal_topics_as_empty_ones() -> None:
+    """Subscribed, fetched, reset, deleted and left, as a share group does with Apache Kafka 4.3.1."""
+    with testing.broker() as running:
+        frames = KafkaFrames(running.endpoints["kafka"])
+        asked = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        frames.ask("CreateTopics", 7, topics=[asked], timeout_ms=1000, validate_only=False)
+        names = [OFFSETS, SHARES, "t"]
+        joined = join_share_group(frames, "s", names)
+        assert joined.error_code == 0
+        assert list_internal(frames) == {"t": False, OFFSETS: True, SHARES: True}
+        rows = frames.ask("Metadata", 12, topics=None, allow_auto_topic_creation=False).topics
+        ids = {row.name: row.topic_id for row in rows}
+        assigned = {one.topic_id: one.partitions for one in joined.assignment.topic_partitions}
+        assert assigned == {ids[name]: [0] for name in names}
+        [told] = frames.ask("ShareGroupDescribe", 1, group_ids=["s"], include_authorized_operations=False).groups
+        assert {one.topic_name for one in told.members[0].assignment.topic_partitions} == {*names}
+        assert describe_share_offsets(frames, "s") == {name: [(-1, -1, 0)] for name in names}
+        part = {"partition_index": 0, "acknowledgement_batches": []}
+        wanted = {
+            "group_id": "s", "member_id": "m", "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20,
+            "max_records": 500, "batch_size": 500, "forgotten_topics_data": [],
+        }  # fmt: skip
+        topics = [{"topic_id": ids[name], "partitions": [part]} for name in names]
+        fetched = frames.ask("ShareFetch", 1, **wanted, share_session_epoch=0, topics=topics)
+        assert fetched.error_code == 0
+        assert {row.topic_id: row.partitions[0].error_code for row in fetched.responses} == {
+            ids[name]: 0 for name in names
+        }
+        assert not any(row.partitions[0].records for row in fetched.responses)
+        assert frames.ask("ShareFetch", 1, **wanted, share_session_epoch=1, topics=[]).error_code == 0
+        # positions of share groups are not those of consumers
+        assert delete_offsets(frames, "s", {OFFSETS: [0], "t": [0]}) == (69, {})
+        left = frames.ask(
+            "ShareGroupHeartbeat", 1, group_id="s", member_id="m", member_epoch=-1, rack_id=None,
+            subscribed_topic_names=None,
+        )  # fmt: skip
+        assert left.error_code == 0
+        # the session of the member that left is still open
+        starts = [
+            {"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]}
+            for name in (*names, "missing")
+        ]
+        altered = frames.ask("AlterShareGroupOffsets", 0, group_id="s", topics=starts)
+        assert (altered.error_code, {row.topic_name: row.partitions[0].error_code for row in altered.responses}) == (
+            0, {OFFSETS: 0, SHARES: 0, "t": 0, "missing": 3},
+        )  # fmt: skip
+        assert describe_share_offsets(frames, "s")["t"] == [(0, 0, 0)]
+        deleted = frames.ask(
+            "DeleteShareGroupOffsets", 0, group_id="s", topics=[{"topic_name": name} for name in (*names, "missing")]
+        )
+        assert (deleted.error_code, {row.topic_name: row.error_code for row in deleted.responses}) == (
+            0, {OFFSETS: 0, SHARES: 0, "t": 0, "missing": 3},
+        )  # fmt: skip
+        assert describe_share_offsets(frames, "s") == {}
+        frames.close()
 
 
 def heartbeat(kafka: KafkaFrames, group: str, epoch: int, **more: Any) -> Any:
@@ -171,7 +284,7 @@ def test_members_of_newer_groups_are_assigned_internal_topics(kafka: KafkaFrames
     assert heartbeat(kafka, group, -1).error_code == 0
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", (*BOTH, SHARES))
 def test_nothing_writes_to_internal_topics_or_changes_them(kafka: KafkaFrames, name: str) -> None:
     written = kafka.ask("Produce", 9, **produce(name, one_batch(b"x")))
     assert written.responses[0].partition_responses[0].error_code == 17
@@ -204,7 +317,7 @@ def test_nothing_writes_to_internal_topics_or_changes_them(kafka: KafkaFrames, n
         v3_and_below_producer_epoch=init.producer_epoch, v3_and_below_topics=[{"name": name, "partitions": [0]}],
     )  # fmt: skip
     assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 29
-    assert list_internal(kafka) == {"t": False, OFFSETS: True, TRANSACTIONS: True}
+    assert list_internal(kafka).items() >= {"t": False, OFFSETS: True, TRANSACTIONS: True}.items()
 
 
 def test_a_position_in_an_internal_topic_is_its_begin(kafka: KafkaFrames) -> None:

@@ -59,7 +59,7 @@ from .iggy.poll import IggyPoller
 from .iggy.producers import IggyProducers
 from .kafka.append import KafkaAppender
 from .kafka.group_coordinator import KafkaGroupCoordinator
-from .kafka.internal_topics import OFFSETS, TRANSACTIONS, KafkaTopicView
+from .kafka.internal_topics import OFFSETS, SHARES, TRANSACTIONS, KafkaTopicView
 from .kafka.transaction_coordinator import TransactionCoordinator
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
@@ -145,11 +145,12 @@ class Broker:
             {
                 OFFSETS.name: lambda: len(self.coordinated_groups.names()) > 0,
                 TRANSACTIONS.name: lambda: len(self.producers.list_transactional()) > 0,
+                SHARES.name: lambda: self.coordinated_groups.share.has_groups,
             },
         )
         """Topics as Kafka's clients see them."""
         self.coordinated_groups = KafkaGroupCoordinator(
-            self.catalog, self._positions, self.kafka_configs, self.topology, self.kafka_topics, settings
+            self.catalog, self._positions, self.kafka_configs, self.kafka_topics, settings
         )
         self.native_transactions = NativeTransactions(
             self.catalog, self.counters, settings.transaction_timeout_us, mark_active

@@ -413,6 +413,12 @@ class ShareSessions:
             del self._sessions[session.group, session.member]
         yield from session.close()
 
+    def close_left(self, group: str) -> Turns[None]:
+        """Close the sessions of a group whose members have left it, in turns: leaving ends no session by itself."""
+        members = self.groups.require(group).members
+        for session in [one for one in self._sessions.values() if one.group == group and one.member not in members]:
+            yield from self.close(session)
+
     def open_channel(self, group: str, topic: Topic) -> Turns[Channel]:
         """Return the queue of a group in a topic, created as the group's configs say if it does not exist, in turns."""
         config = self.find_config(group)

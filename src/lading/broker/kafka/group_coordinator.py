@@ -20,7 +20,6 @@ from ..core.pending_result import PendingResult
 from ..core.position import PositionKey, StoredPosition
 from ..core.positions import Positions
 from ..core.settings import BrokerSettings
-from ..core.topics.namespace import Namespace
 from ..core.topology import Partition, Topic
 from .consumer_group import ConsumerGroup
 from .consumer_group_coordinator import AnyGroup, ConsumerGroupCoordinator
@@ -64,7 +63,6 @@ class KafkaGroupCoordinator(Component):
         catalog: Catalog,
         positions: Positions,
         configs: KafkaConfigTable,
-        topology: Namespace,
         topics: KafkaTopicView,
         settings: BrokerSettings,
     ) -> None:
@@ -78,7 +76,7 @@ class KafkaGroupCoordinator(Component):
             self._groups, catalog, configs, topics, settings, lambda: self.on_due()
         )
         """The coordinator of groups of the newer protocol (KIP-848)."""
-        self.share = ShareGroupCoordinator(self._groups, catalog, configs, topology, settings, lambda: self.on_due())
+        self.share = ShareGroupCoordinator(self._groups, catalog, configs, topics, settings, lambda: self.on_due())
         """The coordinator of share groups, whose members share partitions (KIP-932)."""
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:

@@ -1,9 +1,9 @@
-"""Topics as Kafka's clients see them: those of the broker, and the two that Apache Kafka keeps for itself.
+"""Topics as Kafka's clients see them: those of the broker, and the three that Apache Kafka keeps for itself.
 
-Positions of groups and states of transactions are in the catalog here, not in a topic. Tools and consumers look for
-Kafka's internal topics all the same: to leave them out of a pattern, or to see that a coordinator works. They are rows
-of ``INTERNAL_TOPICS``: described, listed once they are used or named, and readable as logs without records. Clients
-cannot write to them, change or delete them. Other protocols do not know them.
+Positions of groups, states of transactions and of share groups are in the catalog here, not in a topic. Tools and
+consumers look for Kafka's internal topics all the same: to leave them out of a pattern, or to see that a coordinator
+works. They are rows of ``INTERNAL_TOPICS``: described, listed once they are used or named, and readable as logs without
+records. Clients cannot write to them, change or delete them. Other protocols do not know them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...dialects.kafka.names import is_legal
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
 from ..core.empty_log import create_empty_log
-from ..core.settings import COMPACT, TopicSettings
+from ..core.settings import COMPACT, UNLIMITED, TopicSettings
 from ..core.topics.namespace import Namespace
 from ..core.topology import Partition, Stream, Topic
 
@@ -30,12 +30,17 @@ class InternalTopic(NamedTuple):
     name: str
     configs: Mapping[str, str]
     """Configs without an effect here whose values differ from the defaults, by their names in Kafka."""
+    cleanup_policy: str | None = COMPACT
+    retention_age_us: int | None = None
 
 
 SEGMENT_BYTES: Final = 104_857_600
 OFFSETS: Final = InternalTopic("__consumer_offsets", {"compression.type": "producer"})
 TRANSACTIONS: Final = InternalTopic("__transaction_state", {"compression.type": "uncompressed"})
-INTERNAL_TOPICS: Final = (OFFSETS, TRANSACTIONS)
+SHARES: Final = InternalTopic(
+    "__share_group_state", {"compression.type": "producer"}, cleanup_policy=None, retention_age_us=UNLIMITED
+)
+INTERNAL_TOPICS: Final = (OFFSETS, TRANSACTIONS, SHARES)
 
 
 class KafkaTopicView:
@@ -118,7 +123,12 @@ class KafkaTopicView:
 
 
 def _to_topic(stream: Stream, row: InternalTopic) -> Topic:
-    settings = TopicSettings(cleanup_policy=COMPACT, segment_bytes=SEGMENT_BYTES, inert_configs=row.configs)
+    settings = TopicSettings(
+        cleanup_policy=row.cleanup_policy,
+        retention_age_us=row.retention_age_us,
+        segment_bytes=SEGMENT_BYTES,
+        inert_configs=row.configs,
+    )
     topic = Topic(stream, 0, row.name, uuid5(NAMESPACE_OID, row.name).bytes, 0, settings)
     # nothing is appended: ``find_to_change`` is in the way of every write
     log = create_empty_log(topic.uuid)

@@ -16,10 +16,10 @@ from ...log.kafka_config_table import KafkaConfigTable
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import TurnCounter, Turns
 from ..core.settings import BrokerSettings
-from ..core.topics.namespace import Namespace
 from .consumer_group_coordinator import AnyGroup
 from .epoch_groups import GROUP_CONFIG_KIND, measure_subscription, require_room, reserve_epochs
 from .group_time_outs import GroupTimeOuts, log_expired
+from .internal_topics import KafkaTopicView
 from .share_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -45,7 +45,7 @@ class ShareGroupCoordinator:
         groups: dict[str, AnyGroup],
         catalog: Catalog,
         configs: KafkaConfigTable,
-        topics: Namespace,
+        topics: KafkaTopicView,
         settings: BrokerSettings,
         on_due: Callable[[], None],
     ) -> None:
@@ -58,6 +58,8 @@ class ShareGroupCoordinator:
         self._catalog = catalog
         self._configs = configs
         self._topics = topics
+        self._names: set[str] = set()
+        """Names of the share groups among ``groups``."""
         self._topics_read: dict[str, dict[bytes, None]] = {}
         """Ids of the topics that each group has read."""
 
@@ -68,6 +70,12 @@ class ShareGroupCoordinator:
                 self._topics_read.setdefault(row.name, {})[row.scope] = None
             else:
                 self._groups[row.name] = ShareGroup(row.name, row.generation, row.generation)
+                self._names.add(row.name)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether there is a share group."""
+        return bool(self._names)
 
     def find(self, name: str) -> ShareGroup | None:
         """Return a group, if it is of this kind."""
@@ -168,6 +176,7 @@ class ShareGroupCoordinator:
         """Have the catalog know the group, and an epoch above its own."""
         reserve_epochs(self._catalog, SHARE, group)
         self._groups[group.name] = group
+        self._names.add(group.name)
 
     def _look_up(self, group: ShareGroup) -> Turns[None]:
         """Look the topics up if they may have changed; a new epoch begins if they have."""
@@ -176,7 +185,7 @@ class ShareGroupCoordinator:
             return
         found: dict[str, tuple[bytes, int]] = {}
         for name in list(group.subscribers):
-            topic = self._topics.find(name)
+            topic = self._topics.find_listed(name)
             if topic is not None and topic.partitions:
                 found[name] = topic.uuid, len(topic.partitions)
             if turn.is_over():
@@ -242,3 +251,4 @@ class ShareGroupCoordinator:
         self._topics_read.pop(name, None)
         self._catalog.remove_group(SHARE, b"", name)
         del self._groups[name]
+        self._names.discard(name)

@@ -241,6 +241,9 @@ class Groups:
         codes: dict[str, int] = {}
         self._end_due_sessions()
         topics_by_group = await finish_in_turns(self._topics_read_by(names))
+        for name in names:
+            if (shared := self._groups.share.find(name)) is not None and not shared.members:
+                await finish_in_turns(broker.share_sessions.close_left(name))
 
         def attempt(name: str, work: Callable[[str, Sequence[Topic]], None], topics: Sequence[Topic]) -> None:
             try:

@@ -21,7 +21,6 @@ from ...broker.core.callbacks import ignore
 from ...broker.core.position import PositionKey, StoredPosition
 from ...broker.core.topology import Partition
 from ...broker.kafka.consumer_group import ConsumerGroup
-from ...broker.kafka.consumer_group_coordinator import AnyGroup
 from ...broker.kafka.group import KAFKA, KafkaGroup
 from ...broker.kafka.group_coordinator import MemberCall
 from ...broker.kafka.share_group import ShareGroup
@@ -35,6 +34,7 @@ from ...dialects.kafka.errors import (
     NONE,
     POSITION_TEXT_TOO_LARGE,
     TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC,
     UNSTABLE_OFFSET_COMMIT,
     code_of,
 )
@@ -137,7 +137,7 @@ class GroupPositions:
         if not request.body.group_id:
             return {"error_code": INVALID_GROUP_ID, "topics": []}
         group = self._groups.find(request.body.group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return {"error_code": GROUP_NOT_FOUND, "topics": []}
         if isinstance(group, KafkaGroup) and group.members and group.protocol_type != PROTOCOL:
             return {"error_code": GROUP_NOT_EMPTY, "topics": []}
@@ -149,13 +149,11 @@ class GroupPositions:
 
         return take_turns(self._delete(request.body.topics, row))
 
-    def _list_subscribed_topics(self, group: AnyGroup) -> Collection[str] | None:
+    def _list_subscribed_topics(self, group: KafkaGroup | ConsumerGroup) -> Collection[str] | None:
         """Return the names of topics that members are subscribed to, or None if that could be any topic."""
         if isinstance(group, KafkaGroup):
             return _list_classic_topics(group)
-        if isinstance(group, ShareGroup):
-            return group.subscribed_names
-        topics = map(self._broker.topology.topic_by_uuid, group.partitions_count if group.members else ())
+        topics = map(self._context.topics.find_by_uuid, group.partitions_count if group.members else ())
         return group.subscribed_names | {topic.flat_name for topic in topics if topic is not None}
 
     def _delete(self, topics: Iterable[Any], row: Callable[[str, Any], Fields]) -> Turns[Fields]:
@@ -164,10 +162,15 @@ class GroupPositions:
 
     def _delete_offset(self, group: str, topic: str, number: int, subscribed: Collection[str] | None) -> int:
         try:
-            partition = self._broker.topology.resolve(topic).partition(number)
+            known = self._context.topics.find_listed(topic)
+            if known is None:
+                return UNKNOWN_TOPIC
+            partition = known.partition(number)
             if subscribed is None or topic in subscribed:
                 return GROUP_SUBSCRIBED
-            self._groups.remove_position(group, partition)
+            # positions in logs without records are not kept
+            if not self._context.topics.is_internal(known):
+                self._groups.remove_position(group, partition)
         except Refusal as refusal:
             return coordinator_code(refusal)
         return NONE

@@ -207,7 +207,7 @@ class ShareHandlers:
 
     def _find_topic(self, principal: Principal | None, topic_id: bytes) -> tuple[Topic | None, int]:
         """Return a topic that the user may read, or the error code if it does not exist or the user may not read it."""
-        topic = self._broker.topology.topic_by_uuid(topic_id)
+        topic = self._context.topics.find_by_uuid(topic_id)
         if topic is None:
             return None, UNKNOWN_TOPIC_ID
         resource = topic_resource(topic.stream.name, topic.name)
@@ -266,6 +266,9 @@ class ShareHandlers:
                 number = wanted.partition_index
                 if topic is None or not 0 <= number < len(topic.partitions):
                     rows.add((topic_id, number))["error_code"] = code or UNKNOWN_TOPIC
+                elif self._context.topics.is_internal(topic):
+                    # a log without records: there is nothing to have a queue of
+                    rows.add((topic_id, number))
                 elif (topic_id, number) not in share.readers or share.readers[topic_id, number].is_lost:
                     try:
                         channel = channel or (yield from self._sessions.open_channel(share.group, topic))

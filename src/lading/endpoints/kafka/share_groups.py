@@ -146,7 +146,7 @@ class ShareGroupHandlers:
     def _describe_member(self, member: ShareGroupMember) -> Fields:
         rows = _group_by_topic(member.assigned)
         for row in rows:
-            topic = self._context.broker.topology.topic_by_uuid(row["topic_id"].bytes)
+            topic = self._context.topics.find_by_uuid(row["topic_id"].bytes)
             row["topic_name"] = "" if topic is None else topic.flat_name
         return {
             "member_id": member.id,
@@ -179,7 +179,7 @@ class ShareGroupHandlers:
                 continue
             topics: list[Fields] = []
             for topic_name, numbers in self._list_wanted(principal, name, wanted.topics):
-                topic = self._context.broker.topology.find(topic_name)
+                topic = self._context.topics.find_listed(topic_name)
                 may_describe = self._context.may_describe(principal, topic_name)
                 partitions: list[Fields] = []
                 for number in numbers:
@@ -202,8 +202,10 @@ class ShareGroupHandlers:
             for row in topics:
                 yield row.topic_name, row.partitions
             return
-        for topic_id in self._groups.list_topics_read(group):
-            topic = self._context.broker.topology.topic_by_uuid(topic_id)
+        found = self._groups.require(group)
+        subscribed = [topic_id for name, (topic_id, _) in found.topics.items() if name in found.subscribers]
+        for topic_id in dict.fromkeys([*self._groups.list_topics_read(group), *subscribed]):
+            topic = self._context.topics.find_by_uuid(topic_id)
             if topic is not None and self._context.may_describe(principal, topic.flat_name):
                 yield topic.flat_name, range(len(topic.partitions))
 
@@ -228,13 +230,19 @@ class ShareGroupHandlers:
             sessions.require_empty(body.group_id)
         except Refusal as refusal:
             return {"error_code": coordinator_code(refusal), "error_message": str(refusal), "responses": []}
+        await finish_in_turns(sessions.close_left(body.group_id))
         await finish_in_turns(self._open_channels(body.group_id, body.topics))
         results: dict[tuple[str, int], Refusal] = {}
 
         def seek(name: str, number: int, offset: int) -> None:
             try:
                 sessions.require_empty(body.group_id)
-                sessions.seek(body.group_id, self._context.topics.find_to_change(name), number, offset)
+                topic = self._require_topic(name)
+                if self._context.topics.is_internal(topic):
+                    # a log without records, in which a queue has one place to begin
+                    topic.partition(number)
+                else:
+                    sessions.seek(body.group_id, topic, number, offset)
             except Refusal as refusal:
                 results[name, number] = refusal
 
@@ -265,13 +273,20 @@ class ShareGroupHandlers:
             ),
         }
 
+    def _require_topic(self, name: str) -> Topic:
+        """Return a topic that is listed. Raises Refusal if it does not exist."""
+        topic = self._context.topics.find_listed(name)
+        return self._context.broker.topology.resolve(name) if topic is None else topic
+
     def _open_channels(self, group: str, rows: Iterable[Any]) -> Turns[None]:
         """Create the missing queues of a group, in turns: finding their start by time takes reads."""
         for row in rows:
             with suppress(Refusal):
                 # the error is reported for each partition
-                topic = self._context.topics.find_to_change(row.topic_name)
-                if any(0 <= one.partition_index < len(topic.partitions) for one in row.partitions):
+                topic = self._require_topic(row.topic_name)
+                if not self._context.topics.is_internal(topic) and any(
+                    0 <= one.partition_index < len(topic.partitions) for one in row.partitions
+                ):
                     yield from self._context.broker.share_sessions.open_channel(group, topic)
             yield
 
@@ -281,13 +296,16 @@ class ShareGroupHandlers:
             sessions.require_empty(body.group_id)
         except Refusal as refusal:
             return {"error_code": coordinator_code(refusal), "error_message": str(refusal), "responses": []}
+        await finish_in_turns(sessions.close_left(body.group_id))
         ids = await finish_in_turns(self._find_ids(body.topics))
         results: dict[str, Refusal] = {}
 
         def delete(name: str) -> None:
             try:
                 sessions.require_empty(body.group_id)
-                sessions.delete_topic(body.group_id, self._context.topics.find_to_change(name))
+                topic = self._require_topic(name)
+                if not self._context.topics.is_internal(topic):
+                    sessions.delete_topic(body.group_id, topic)
             except Refusal as refusal:
                 results[name] = refusal
 
@@ -319,7 +337,7 @@ class ShareGroupHandlers:
         turn = TurnCounter()
         ids: dict[str, UUID] = {}
         for row in rows:
-            topic = self._context.broker.topology.find(row.topic_name)
+            topic = self._context.topics.find_listed(row.topic_name)
             ids[row.topic_name] = UUID(bytes=bytes(16) if topic is None else topic.uuid)
             if turn.is_over():
                 yield
