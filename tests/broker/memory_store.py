@@ -222,9 +222,9 @@ class MemoryLog:
     def sync_states(self) -> None:
         """They are there."""
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
         """Those that are not available."""
-        return self._ranges["state"].overlapping(first, end)
+        return self._ranges["state"].overlapping(first, end, count_max)
 
     @property
     def has_unavailable(self) -> bool:

@@ -28,6 +28,7 @@ from lading.model.errors import Reason, Refusal, SettingError
 from lading.model.kinds import Kind
 from lading.model.scan_request import ScanRequest
 from lading.model.state import State
+from lading.runtime.turns import finish
 from tests.broker.room import NOW, SECOND, append, append_block, block, enforce_retention, fill, opened, read
 
 REASONS = ["lading-reason", "lading-reason-detail", "lading-origin", "lading-marked-at"]
@@ -190,7 +191,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_mark
     monkeypatch.setattr(broker.topology, "_partitions_max", 0)
     with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be created"):
         broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW)
-    assert list_states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
+    assert finish(list_states(source, 0, 1)) == [(0, 1, State.UNAVAILABLE)]
     assert broker.dead_letters.next_due_us is None
 
 
@@ -326,7 +327,7 @@ def test_a_crash_between_intent_and_states_sets_the_states(tmp_path: Path, broke
         broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     again = crash(broker, tmp_path)
     found = again.topology.resolve("flights").partition(0)
-    assert list_states(found, 0, 4) == [(1, 3, State.POISONED)]
+    assert finish(list_states(found, 0, 4)) == [(1, 3, State.POISONED)]
     copy_all(again)
     assert origins(again) == ["flights/0/1", "flights/0/2"]
     # asked again, as a client without an answer does
@@ -342,7 +343,7 @@ def test_a_state_that_was_taken_back_is_not_set_again_by_a_start(tmp_path: Path,
         db.execute("UPDATE markings SET confirmed = 0")
     broker.states.set(source, [(1, 2)], State.AVAILABLE, now_us=NOW)
     again = crash(broker, tmp_path)
-    assert list_states(again.topology.resolve("flights").partition(0), 0, 4) == [(2, 3, State.POISONED)]
+    assert finish(list_states(again.topology.resolve("flights").partition(0), 0, 4)) == [(2, 3, State.POISONED)]
     copy_all(again)
     assert origins(again) == ["flights/0/1", "flights/0/2"]
 

@@ -20,6 +20,7 @@ from lading.model.errors import Reason, Refusal
 from lading.model.protocol import VisibilityRule
 from lading.model.ranges import ranges_of
 from lading.model.state import State
+from lading.runtime.turns import finish
 from tests.broker.room import CONSUMER, NOW, append_block, block, fill, opened, payloads, read, rows, topic_of
 
 
@@ -39,15 +40,15 @@ def test_states_are_set_by_ranges_and_found_again(tmp_path: Path, broker: Broker
     broker.states.set(partition, [(1, 3), (5, 6)], State.POISONED, now_us=NOW)
     broker.states.set(partition, [(2, 3)], State.UNAVAILABLE, now_us=NOW)
     expected = [(1, 2, 20), (2, 3, 10), (5, 6, 20)]
-    assert list_states(partition, 0, 1 << 62) == expected
-    assert list_states(partition, 2, 5) == [(2, 3, 10)]
-    assert list_states(partition, 7, 7) == []
+    assert finish(list_states(partition, 0, 1 << 62)) == expected
+    assert finish(list_states(partition, 2, 5)) == [(2, 3, 10)]
+    assert finish(list_states(partition, 7, 7)) == []
     broker.catalog.close()
     again = opened(tmp_path)
     found = again.topology.topic("s", "t").partition(0)
-    assert list_states(found, 0, 100) == expected
+    assert finish(list_states(found, 0, 100)) == expected
     again.states.set(found, [(1, 3)], State.AVAILABLE, now_us=NOW)
-    assert list_states(found, 0, 100) == [(5, 6, 20)]
+    assert finish(list_states(found, 0, 100)) == [(5, 6, 20)]
     again.stop()
 
 
@@ -68,7 +69,7 @@ def test_what_cannot_be_set_is_refused_as_a_whole(
     with pytest.raises(Refusal) as refused:
         broker.states.set(partition, ranges, state, now_us=NOW)
     assert refused.value.reason is reason
-    assert list_states(partition, 0, 100) == []
+    assert finish(list_states(partition, 0, 100)) == []
 
 
 def test_single_offsets_become_ranges() -> None:

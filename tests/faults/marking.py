@@ -24,6 +24,7 @@ from lading.log.disk import Disk
 from lading.log.group_commit import SyncNow
 from lading.model.scan_request import ScanRequest
 from lading.model.state import State
+from lading.runtime.turns import finish as finish_turns
 from tests.broker.room import NOW, SECOND, append_block, block, enforce_retention, fill, read
 from tests.faults.faulty import FaultyDisk
 
@@ -106,7 +107,7 @@ COPIES = Counter(
 
 def states(broker: Broker, name: str, partition: int) -> set[tuple[int, int]]:
     """(offset, state) of what is not available."""
-    found = list_states(broker.topology.resolve(name).partition(partition), 0, 1 << 40)
+    found = finish_turns(list_states(broker.topology.resolve(name).partition(partition), 0, 1 << 40))
     return {(offset, state) for first, end, state in found for offset in range(first, end)}
 
 

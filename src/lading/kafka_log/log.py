@@ -126,10 +126,10 @@ class ClusterLog(EmptyLog):
         """Have readers see the states of messages in a table."""
         self._states = states
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return (first, end, state) of the ranges that are not available."""
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
+        """Return (first, end, state) of the ranges that are not available, the first ``count_max``."""
         found = None if self._states is None else self._states.find(self.place, self.topic_id)
-        return [] if found is None else found.overlapping(first, end)
+        return [] if found is None else found.overlapping(first, end, count_max)
 
     @property
     def has_unavailable(self) -> bool:

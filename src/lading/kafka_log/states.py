@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
-from ..broker.core.states import States, changes
+from ..broker.core.states import States, find_changes
 from ..dialects.kafka.commands import LATEST
 from ..model.errors import LadingError, Reason, Refusal
 from ..model.scan_request import ScanRequest
+from ..runtime.turns import finish
 from ..transports.kafka.offsets import list_offsets
 from .refusals import refuse
 from .state_records import (
@@ -51,7 +52,7 @@ class ClusterStates(States):
         self, partition: Partition, ranges: Ranges, state: int, *, done: Done, reason: str | None = None, now_us: int
     ) -> int:
         """Set states; ``done`` is called when the cluster has them and they are in effect here."""
-        changed = changes(partition, ranges, state)
+        changed = finish(find_changes(partition, ranges, state))
         if not changed:
             done(None)
             return 0

@@ -217,8 +217,11 @@ class ReadableLog(Protocol):
     def offset_at(self, timestamp_us: int) -> int:
         """Return the base offset of the first chunk with a message at or after this time, or ``high_watermark``."""
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return (first, end, state) of the ranges that are not available, clipped to ``first`` to ``end``."""
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
+        """Return (first, end, state) of the ranges that are not available, clipped to ``first`` to ``end``.
+
+        Of more than ``count_max`` ranges those that come first.
+        """
 
     @property
     def has_unavailable(self) -> bool:

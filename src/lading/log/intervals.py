@@ -32,12 +32,14 @@ class Intervals:
         """Return every (first, end, value) in order."""
         return list(zip(self._firsts, self._ends, self._values, strict=True))
 
-    def overlapping(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return the ranges that overlap [first, end), clipped to it."""
+    def overlapping(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
+        """Return the ranges that overlap [first, end), clipped to it; of more than ``count_max`` the first."""
         if not self._ends or self._ends[-1] <= first:
             return []
         low = bisect_right(self._ends, first)
         high = bisect_left(self._firsts, end, low)
+        if count_max is not None:
+            high = min(high, low + count_max)
         return [
             (max(self._firsts[i], first), min(self._ends[i], end), self._values[i])
             for i in range(low, high)

@@ -113,9 +113,9 @@ class Overlay:
             value = None
         self._sets[record.kind].set(record.first, record.end, value)
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return (first, end, state) of the ranges that are not available."""
-        return self._states.overlapping(first, end)
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
+        """Return (first, end, state) of the ranges that are not available, the first ``count_max``."""
+        return self._states.overlapping(first, end, count_max)
 
     @property
     def has_unavailable(self) -> bool:

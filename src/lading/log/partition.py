@@ -460,8 +460,8 @@ class DiskPartitionLog:
             self._mark.stale = True
         self._update_last_stable_offset()
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        return self._overlay.unavailable_ranges(first, end)
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
+        return self._overlay.unavailable_ranges(first, end, count_max)
 
     @property
     def has_unavailable(self) -> bool:

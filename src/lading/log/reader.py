@@ -183,9 +183,9 @@ class DirectoryReader:
         """Return that damage as offset ranges."""
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return (first, end, state) of the ranges that are not available."""
-        return self._overlay.unavailable_ranges(first, end)
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
+        """Return (first, end, state) of the ranges that are not available, the first ``count_max``."""
+        return self._overlay.unavailable_ranges(first, end, count_max)
 
     @property
     def has_unavailable(self) -> bool:

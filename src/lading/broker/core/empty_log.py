@@ -37,7 +37,7 @@ class EmptyLog(ReadableLog):
     def offset_at(self, timestamp_us: int) -> int:
         return 0
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def unavailable_ranges(self, first: int, end: int, count_max: int | None = None) -> list[tuple[int, int, int]]:
         return []
 
     @property

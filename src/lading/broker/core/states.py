@@ -18,10 +18,10 @@ from ...columns.contract import parse_columns
 from ...filter.parse import parse
 from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
-from ...model.ranges import merge_ranges, ranges_of_rising, split_by_mark
+from ...model.ranges import ranges_of_rising, split_by_mark
 from ...model.state import State
 from ...payloads.form import JSON_FORM, PayloadForm
-from ...runtime.turns import Turns
+from ...runtime.turns import TurnCounter, Turns, finish, sort_in_turns
 from .counters import Counters
 from .dead_letters import DeadLetters
 from .query import Query, select_in_turns
@@ -31,6 +31,8 @@ from .topology import Partition
 Ranges = Sequence[tuple[int, int]]
 RANGES_AT_ONCE: Final = 128
 """Ranges that are set in one go: about a millisecond."""
+LISTED_AT_ONCE: Final = 500
+"""Ranges that are listed between two looks at the clock: about half a millisecond."""
 
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -53,7 +55,7 @@ class States:
 
         Refuses the whole request if an offset is not kept or the state is unknown.
         """
-        changed = changes(partition, ranges, state)
+        changed = finish(find_changes(partition, ranges, state))
         if not changed:
             partition.log.sync_states()
             return 0
@@ -76,7 +78,7 @@ class States:
 
         ``done`` is called when it is on disk.
         """
-        changed = changes(partition, ranges, state)
+        changed = finish(find_changes(partition, ranges, state))
         with ExitStack() as stack:
             if changed:
                 stack.enter_context(self._dead_letters.marking(partition, changed, state, reason, now_us))
@@ -122,12 +124,12 @@ def portions(ranges: Ranges) -> list[Ranges]:
     return list(iter(lambda: list(islice(rest, RANGES_AT_ONCE)), []))
 
 
-def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int, int]]:
-    """Return the parts of ``ranges`` that have another state now.
+def find_changes(partition: Partition, ranges: Ranges, state: int) -> Turns[list[tuple[int, int]]]:
+    """Return the parts of ``ranges`` that have another state now, in turns; they may change at each of them.
 
     Raises Refusal if an offset is not kept or the state does not exist.
     """
-    log = partition.log
+    log, turn = partition.log, TurnCounter()
     if state not in set(State):
         known = ", ".join(f"{one.word} {one.value}" for one in State)
         raise Refusal(Reason.INVALID_STATE, f"{state} is not a message state; states are {known}")
@@ -138,19 +140,48 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
                 f"partition {partition} holds offsets {log.first_offset} to {log.high_watermark - 1}; "
                 f"the state of {first} to {end - 1} cannot be set",
             )
+        if turn.is_over():
+            yield
     changed: list[tuple[int, int]] = []
-    for first, end in merge_ranges(ranges):
-        for start, stop, was in split_by_mark(log.unavailable_ranges(first, end), first, end):
+    end_offset = -1
+    for first, end in (yield from sort_in_turns(ranges)):
+        # ranges may overlap: each offset once
+        first, end_offset = max(first, end_offset), max(end, end_offset)
+        for start, stop, was in split_by_mark((yield from _list_ranges(partition, first, end)), first, end):
             if state != (State.AVAILABLE if was is None else was):
+                if changed and changed[-1][1] == start:
+                    start = changed.pop()[0]
                 changed.append((start, stop))
-    return merge_ranges(changed)
+        if turn.is_over():
+            yield
+    return changed
 
 
-def list_states(partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
-    """(first, end, state) of the ranges within ``first`` to ``end`` that are not available."""
+def list_states(
+    partition: Partition, first: int, end: int, count_max: int | None = None
+) -> Turns[list[tuple[int, int, int]]]:
+    """Return (first, end, state) of the ranges within ``first`` to ``end`` that are not available, in turns.
+
+    Of more than ``count_max`` ranges it is the first. A state that is set meanwhile may be in the list or not.
+    """
     log = partition.log
     first, end = max(first, log.first_offset), min(end, log.next_offset)
-    return log.unavailable_ranges(first, end) if first < end else []
+    return (yield from _list_ranges(partition, first, end, count_max))
+
+
+def _list_ranges(
+    partition: Partition, first: int, end: int, count_max: int | None = None
+) -> Turns[list[tuple[int, int, int]]]:
+    found: list[tuple[int, int, int]] = []
+    while first < end and (count_max is None or len(found) < count_max):
+        wanted = LISTED_AT_ONCE if count_max is None else min(LISTED_AT_ONCE, count_max - len(found))
+        ranges = partition.log.unavailable_ranges(first, end, wanted)
+        found += ranges
+        if len(ranges) < wanted:
+            break
+        first = ranges[-1][1]
+        yield
+    return found
 
 
 class SearchResult(NamedTuple):

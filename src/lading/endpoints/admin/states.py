@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.access.rights import Right
-from ...broker.core.states import list_states
 from ...broker.core.upkeep.retention import forecast, rule_of
 from ...runtime.clock import date_us
-from ...runtime.turns import map_in_turns
+from ...runtime.turns import Turns, finish_in_turns, map_in_turns
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, json_response, parse_body, parse_query
 from ..http_shared.http import read_body
@@ -26,11 +25,11 @@ from ..http_shared.states import (
     StateChangeProgress,
     StateRequests,
     TopicStatesDocument,
+    answer_states,
     clip_ranges,
-    counts,
+    count_states,
     parse_states,
     state_of,
-    states_document,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from ...broker.core.upkeep.retention import ExpiringRange
 
 _TOPIC = "/topics/{stream}/{topic}"
-_OFFSETS_END = (1 << 63) - 1
 
 
 class AdminStates:
@@ -61,7 +59,7 @@ class AdminStates:
 
     async def _states(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RangeQuery, request.query_params)
-        return json_response(states_document(list_states(partition_of(self._broker, path), query.first, query.end)))
+        return await answer_states(partition_of(self._broker, path), query.first, query.end, self._services.requests)
 
     async def _set(self, request: Request, path: Parameters) -> Response:
         partition_of(self._broker, path)
@@ -72,7 +70,7 @@ class AdminStates:
 
     async def _counts(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
-        return json_response(await map_in_turns(_count_states, topic.partitions))
+        return json_response([await finish_in_turns(_count_states(one)) for one in list(topic.partitions)])
 
     async def _set_in_topic(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
@@ -123,12 +121,13 @@ class AdminStates:
         )
 
 
-def _count_states(partition: Partition) -> dict[str, Any]:
+def _count_states(partition: Partition) -> Turns[dict[str, Any]]:
+    states = yield from count_states(partition)
     return {
         "partition": partition.number,
         "first_offset": partition.log.first_offset,
         "next_offset": partition.log.next_offset,
-        "states": counts(partition, list_states(partition, 0, _OFFSETS_END)),
+        "states": states,
     }
 
 

@@ -33,7 +33,7 @@ from ...dialects.iggy.current.options import DESCRIBED_OPTIONS, option_flags
 from ...model.errors import NotLoaded, Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
-from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turn
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns, map_in_turns, take_turn
 from ..base.append_wait import wait_for_result
 from ..base.loaded_read import read_when_loaded
 from ..base.process import DiskFigures, machine, measure_disk
@@ -297,8 +297,9 @@ class IggyService:
         stream = self._broker.topology.stream(command.stream)
         await self._services.changes.make(self._broker.changes.delete_stream(stream))
 
-    def _purge_stream(self, command: later.PurgeStream, client: Client) -> None:
-        purge_stream(self._broker.topology.stream(command.stream))
+    async def _purge_stream(self, command: later.PurgeStream, client: Client) -> None:
+        stream = self._broker.topology.stream(command.stream)
+        await map_in_turns(_purge, [one for topic in stream.topics.values() for one in topic.partitions])
 
     async def _create_topic(self, command: c.CreateTopic, client: Client) -> r.TopicDetails:
         rules, count = client.release.rules, command.partitions_count
@@ -322,8 +323,8 @@ class IggyService:
         topic = self.topic(command)
         await self._change_topic(topic, self._broker.changes.delete_topic(topic))
 
-    def _purge_topic(self, command: later.PurgeTopic, client: Client) -> None:
-        purge_topic(self.topic(command))
+    async def _purge_topic(self, command: later.PurgeTopic, client: Client) -> None:
+        await map_in_turns(_purge, self.topic(command).partitions)
 
     async def _create_partitions(self, command: c.CreatePartitions, client: Client) -> None:
         count = _require_count(command.partitions_count, client)
@@ -427,10 +428,13 @@ class IggyService:
     async def _set_states(self, command: SetStates | SetStatesWhere, client: Client) -> StatesProgress:
         return await self._states.set(command, client)
 
-    def _list_states(self, command: GetStates, client: Client) -> ListedStates:
-        partition = self.topic(command).partition(command.partition_id - 1)
-        listed = list_states(partition, command.first, command.end)
-        ranges = [StateRange(first, end, State(state)) for first, end, state in listed[:RANGES_MAX]]
+    def _list_states(self, command: GetStates, client: Client) -> Turns[ListedStates]:
+        partition, turn, ranges = self.topic(command).partition(command.partition_id - 1), TurnCounter(), []
+        listed = yield from list_states(partition, command.first, command.end, RANGES_MAX + 1)
+        for first, end, state in listed[:RANGES_MAX]:
+            ranges.append(StateRange(first, end, State(state)))
+            if turn.is_over():
+                yield
         return ListedStates(ranges[-1].end if len(listed) > RANGES_MAX else command.end, ranges)
 
 
@@ -442,6 +446,8 @@ def _count_rows(answer: Any) -> int:
             return len(answer.topics)
         case r.TopicDetails():
             return len(answer.partitions)
+        case ListedStates():
+            return len(answer.ranges)
         case _:
             return 1
 
@@ -561,16 +567,11 @@ def update_topic(services: Services, topic: Topic, name: str, settings: TopicSet
     return services.changes.make_in_turn(topic, change(), broker.access)
 
 
-def purge_topic(topic: Topic) -> None:
-    """Delete all messages of a topic that can be seen."""
-    for partition in topic.partitions:
+def _purge(partition: Partition) -> None:
+    """Delete all messages of a partition that can be seen, unless it was deleted itself in a turn of others."""
+    topic, number = partition.topic, partition.number
+    if topic.stream.topics.get(topic.id) is topic and topic.partitions[number : number + 1] == [partition]:
         delete_all(partition)
-
-
-def purge_stream(stream: Stream) -> None:
-    """Purge all topics of a stream."""
-    for topic in list(stream.topics.values()):
-        purge_topic(topic)
 
 
 def delete_segments(partition: Partition, count: int) -> None:

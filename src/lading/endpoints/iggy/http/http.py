@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from ....broker.core.access.rights import Right
-from ....broker.core.states import list_states
 from ....broker.core.topology import Partition
 from ....dialects.iggy.classic import commands as c
 from ....dialects.iggy.classic import later_commands as later
@@ -43,7 +42,7 @@ from ...http_shared.http import HttpEndpoint, InPieces, read_body
 from ...http_shared.http_guard import client_of
 from ...http_shared.quota_rest import PRINCIPAL
 from ...http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
-from ...http_shared.states import INLINE_BYTES_MAX, StateRequests, parse_states, states_document
+from ...http_shared.states import INLINE_BYTES_MAX, StateRequests, answer_states, parse_states
 from ..refusal_facts import find_facts, find_partitioning, find_send_facts
 from ..rights import login_refusal, requirement_of
 from ..service import IggyService
@@ -267,8 +266,7 @@ class IggyHttp:
         query = request.query_params
         require_known(query, ("first", "end"))
         first, end = (_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
-        document = states_document(list_states(partition, first, end))
-        return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+        return await answer_states(partition, first, end, self._services.requests)
 
     async def _set_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         self._partition(path, caller, Right.ADMINISTRATE)
