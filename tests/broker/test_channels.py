@@ -25,6 +25,7 @@ from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
 from lading.model.run import Run
 from lading.model.scan_request import ScanRequest
+from lading.runtime.turns import finish
 from tests.broker.channel_room import Headers, Reader, put
 from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
 
@@ -576,7 +577,7 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
     assert len(letters) == 2 and channel.statistics().exhausted == 0
     letters[1][2].finish(None)
     assert channel.statistics().exhausted == 1
-    assert list_states(topic.partition(0), 0, 2) == []
+    assert finish(list_states(topic.partition(0), 0, 2)) == []
 
 
 @pytest.mark.parametrize("poison", [False, True])
@@ -595,7 +596,7 @@ def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, t
     broker.appender.flush()
     dead = broker.topology.topic("s", "dead")
     assert payloads(read(broker, dead.partition(0))) == [b"poison"]
-    assert list_states(topic.partition(0), 0, 2) == ([(0, 1, 20)] if poison else [])
+    assert finish(list_states(topic.partition(0), 0, 2)) == ([(0, 1, 20)] if poison else [])
     pump(broker)
     assert readers[0].got[-1][2] == b"fine"
     assert readers[1].got == [(0, 0, b"poison", 1)]

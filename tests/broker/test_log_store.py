@@ -15,6 +15,7 @@ from lading.broker.iggy.poll import Next
 from lading.log.store import LocalLogStore, LogStore
 from lading.model.errors import Reason
 from lading.model.state import State
+from lading.runtime.turns import finish
 from tests.broker.channel_room import Reader
 from tests.broker.memory_store import MemoryLog, MemoryStore
 from tests.broker.room import GROUP, NOW, SECOND, append, block, payloads, read, topic_of
@@ -90,7 +91,7 @@ def test_states_are_set_when_they_last(broker: Broker) -> None:
     told: list[object] = []
     broker.states.set_soon(partition, [(1, 2)], State.POISONED, now_us=NOW, done=told.append)
     broker.commit.drain()
-    assert told == [None] and list_states(partition, 0, 3) == [(1, 2, State.POISONED)]
+    assert told == [None] and finish(list_states(partition, 0, 3)) == [(1, 2, State.POISONED)]
 
 
 def test_channels_deliver_what_is_synced(broker: Broker) -> None:

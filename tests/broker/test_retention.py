@@ -15,7 +15,7 @@ from lading.broker.core.upkeep import retention, rounds
 from lading.broker.iggy.poll import Next
 from lading.dialects.native import protocol as native_row
 from lading.model.state import State
-from lading.runtime.turns import ROWS_AT_ONCE
+from lading.runtime.turns import ROWS_AT_ONCE, finish
 from tests.broker.room import (
     CONSUMER,
     NOW,
@@ -136,7 +136,7 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path, jump_us: int) -> Non
     many(broker, partition, range(20))
     for tick in range(5):
         broker.tick(NOW + tick * SECOND, tick * SECOND)
-    assert list_states(partition, 0, 100) == []
+    assert finish(list_states(partition, 0, 100)) == []
     for tick in range(5, 10):
         broker.tick(NOW + jump_us + tick * SECOND, tick * SECOND)
     assert partition.log.first_offset == 0
@@ -152,12 +152,12 @@ def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> N
     broker.states.set(partition, [(2, 4)], State.POISONED, now_us=NOW)
     assert enforce_retention(broker, NOW + 40 * SECOND) == 0
     marked = State.MARKED_FOR_DELETION
-    assert list_states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
+    assert finish(list_states(partition, 0, 100)) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
     assert read(broker, partition).count == 40
     assert read(broker, partition, reader=native_row.AVAILABLE).count == 40 - border
     assert broker.counters.retention_marked_messages == border - 2
     assert enforce_retention(broker, NOW + 40 * SECOND) == border
-    assert list_states(partition, 0, 100) == []
+    assert finish(list_states(partition, 0, 100)) == []
     assert broker.counters.retention_deleted_offsets == border
 
 
@@ -169,12 +169,12 @@ def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_pat
     many(broker, topic.partition(0), range(20))
     last = topic.partition(0).log.segments()[0].end_offset - 1
     assert enforce_retention(broker, NOW + (last + 50) * SECOND) == 0
-    assert list_states(topic.partition(0), 0, 100) == []
+    assert finish(list_states(topic.partition(0), 0, 100)) == []
     assert enforce_retention(broker, NOW + (last + 51) * SECOND) == 0
     broker.catalog.close()
     again = opened(tmp_path, segment_bytes=SEGMENT)
     partition = again.topology.topic("s", "t").partition(0)
-    assert list_states(partition, 0, 100) == [(0, last + 1, State.MARKED_FOR_DELETION)]
+    assert finish(list_states(partition, 0, 100)) == [(0, last + 1, State.MARKED_FOR_DELETION)]
     # not before it is due, however long it is marked
     assert enforce_retention(again, NOW + (last + 100) * SECOND) == 0
     assert enforce_retention(again, NOW + (last + 101) * SECOND) == last + 1
@@ -187,7 +187,7 @@ def test_what_is_available_again_is_marked_again_before_it_goes(tmp_path: Path) 
     enforce_retention(broker, NOW)
     broker.states.set(partition, [(0, 1)], State.AVAILABLE, now_us=NOW)
     assert enforce_retention(broker, NOW) == 0
-    assert list_states(partition, 0, 1) == [(0, 1, State.MARKED_FOR_DELETION)]
+    assert finish(list_states(partition, 0, 1)) == [(0, 1, State.MARKED_FOR_DELETION)]
     assert enforce_retention(broker, NOW) > 0
 
 

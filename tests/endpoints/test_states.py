@@ -23,6 +23,7 @@ from lading.endpoints.http_shared import states
 from lading.endpoints.http_shared.states import StateRequests, StatesDocument
 from lading.model.errors import Refusal
 from lading.runtime.metrics import Metrics
+from lading.runtime.turns import finish
 from lading.settings.settings import Settings
 from lading.testing import BrokerProcess
 from lading.transports.lading.transport import LadingTransport
@@ -315,7 +316,7 @@ def test_states_that_somebody_else_sets_meanwhile_are_looked_at_again(
     monkeypatch.setattr(FairRunner, "run", meanwhile)
     wanted = StatesDocument(state="poisoned", where="state = 'available'")
     progress = asyncio.run(StateRequests(services).set(lambda: partition, wanted, "root"))
-    assert list_states(partition, 0, 3_000) == [
+    assert finish(list_states(partition, 0, 3_000)) == [
         (0, 100, State.POISONED), (100, 200, State.UNAVAILABLE), (200, 3_000, State.POISONED),
     ]  # fmt: skip
     assert (turns, progress.changed, progress.seen) == (2, 2_900, 3_000)

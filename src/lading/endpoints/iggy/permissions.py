@@ -99,16 +99,26 @@ def _rules_of(user: str, flags: Flags, rights: FlagRights) -> Iterator[AccessRul
         yield AccessRule(user, kind, pattern, of, right, is_implied=name in implied)
 
 
-def to_permissions(rules: Iterable[AccessRule], topology: Namespace, first_id: int) -> Permissions | None:
-    """Return the rules of a user as permissions, as far as flags can express them; None without any."""
-    held = {
-        ((rule.kind, rule.pattern, rule.name), rule.operation): rule.is_implied for rule in rules if not rule.denies
-    }
+def to_permissions(rules: Iterable[AccessRule], topology: Namespace, first_id: int) -> Turns[Permissions | None]:
+    """Return the rules of a user as permissions, as far as flags can express them; None without any. In turns."""
+    turn = TurnCounter()
+    held: dict[tuple[Subject, Right], bool] = {}
+    for rule in rules:
+        if not rule.denies:
+            held[(rule.kind, rule.pattern, rule.name), rule.operation] = rule.is_implied
+        if turn.is_over():
+            yield
     streams: dict[int, StreamPermissions] = {}
     for stream in topology.streams():
-        own = _flags_of(held, _stream_rights(stream))
-        topics = {topic.id - 1 + first_id: _flags_of(held, _topic_rights(topic)) for topic in stream.topics.values()}
-        topics = {ident: flags for ident, flags in topics.items() if flags}
+        own, topics = _flags_of(held, _stream_rights(stream)), {}
+        for topic in list(stream.topics.values()):
+            flags = _flags_of(held, _topic_rights(topic))
+            if flags:
+                topics[topic.id - 1 + first_id] = flags
+            if turn.is_over():
+                yield
+        if turn.is_over():
+            yield
         if own or topics:
             streams[stream.id - 1 + first_id] = StreamPermissions(own, topics)
     found = Permissions(_flags_of(held, _GLOBAL), streams)

@@ -241,7 +241,7 @@ class IggyService:
     def _list_users(self, command: later.GetUsers, client: Client) -> Turns[list[r.UserInfo]]:
         return self._users.list_users(client)
 
-    def _user(self, command: later.GetUser, client: Client) -> r.UserDetails:
+    def _user(self, command: later.GetUser, client: Client) -> Turns[r.UserDetails]:
         return self._users.get(command.user, client, client.release.first_id)
 
     def _tokens(self, command: later.GetTokens, client: Client) -> Turns[list[r.TokenInfo]]:
@@ -446,6 +446,9 @@ def _count_rows(answer: Any) -> int:
             return len(answer.topics)
         case r.TopicDetails():
             return len(answer.partitions)
+        case r.UserDetails():
+            streams = answer.permissions.streams if answer.permissions else {}
+            return len(streams) + sum(len(one.topics) for one in streams.values())
         case ListedStates():
             return len(answer.ranges)
         case _:

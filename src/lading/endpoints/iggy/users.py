@@ -7,6 +7,7 @@ on a root user, and nobody else could change users then. From then on every clie
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.core.access.rights import Resource, ResourceKind, Right
@@ -15,13 +16,14 @@ from ...dialects.iggy.classic import responses as r
 from ...dialects.iggy.classic.permissions import ALL, Permissions
 from ...dialects.iggy.classic.primitives import Identifier
 from ...model.errors import Reason, Refusal
-from ...runtime.turns import TurnCounter, Turns, finish_in_turns
+from ...runtime.turns import TurnCounter, Turns, collect_in_turns, finish_in_turns
 from ..base.services import Services, now_us
 from .permissions import to_permissions, to_rules
 from .rights import login_refusal
 
 if TYPE_CHECKING:
     from ...broker.core.access.principal import Principal
+    from ...broker.core.access.rights import AccessRule
     from ...broker.core.access.users import User
     from .clients import Client
 
@@ -65,7 +67,7 @@ class IggyUsers:
                 yield
         return visible
 
-    def get(self, ident: Identifier, client: Client | None, first_id: int) -> r.UserDetails:
+    def get(self, ident: Identifier, client: Client | None, first_id: int) -> Turns[r.UserDetails]:
         """Return one user; a caller may always see itself. Raises Refusal if the user does not exist."""
         if not self._access.is_enabled:
             only = self._only(client)
@@ -76,18 +78,18 @@ class IggyUsers:
             return r.UserDetails(only, ALL)
         self._require_logged_in(client)
         user = self._find(ident, client, Right.DESCRIBE, is_own_free=True)
-        return self._details(user, first_id)
+        return (yield from self._details(user, first_id))
 
     def _only(self, client: Client | None) -> r.UserInfo:
         name = ROOT_NAME if client is None or client.user is None else client.user
         started_us = int(self._services.process.figures().start_time_s * 1_000_000)
         return r.UserInfo(ROOT_ID, started_us, ACTIVE, name)
 
-    def _details(self, user: User, first_id: int) -> r.UserDetails:
+    def _details(self, user: User, first_id: int) -> Turns[r.UserDetails]:
         if user.is_administrator:
             return r.UserDetails(_info(user), ALL)
         rules = self._access.table.rules.get(user.name, ())
-        return r.UserDetails(_info(user), to_permissions(rules, self._topology, first_id))
+        return r.UserDetails(_info(user), (yield from to_permissions(rules, self._topology, first_id)))
 
     def _find(self, ident: Identifier, client: Client | None, right: Right, *, is_own_free: bool = False) -> User:
         """Return a user if the caller has ``right`` on all users and on this one.
@@ -154,7 +156,7 @@ class IggyUsers:
             self._access.add_user(command.name, command.password, now_us=now_us(), is_active=command.status == ACTIVE)
         )
         await self._permit(user, command.permissions, first_id)
-        return self._details(user, first_id)
+        return await finish_in_turns(self._details(user, first_id))
 
     async def _create_root(self, name: str, client: Client | None) -> None:
         """Make the caller the administrator, with the name and password of its login."""
@@ -186,11 +188,10 @@ class IggyUsers:
             )
         wanted = await finish_in_turns(to_rules(user.name, permissions, self._topology, first_id))
         held = self._access.table.rules.get(user.name, frozenset())
-        kept = {(rule, rule.is_implied) for rule in held}
-        added = [rule for rule in wanted if (rule, rule.is_implied) not in kept]
-        if added or wanted != held:
+        added, removed = await finish_in_turns(_compare_rules(held, wanted))
+        if added or removed:
             # in one change: at every moment either the old or the new rights are in effect
-            await self._change(self._access.change_rules(added, held - wanted))
+            await self._change(self._access.change_rules(added, removed))
 
     async def _update(self, command: later.UpdateUser, client: Client | None) -> None:
         user = self._find(command.user, client, Right.ADMINISTRATE)
@@ -242,6 +243,25 @@ def users_of(services: Services) -> IggyUsers:
     """Return the handler of commands about users, shared by all listeners."""
     users: IggyUsers = services.shared.setdefault(IggyUsers, IggyUsers(services))
     return users
+
+
+def _compare_rules(
+    held: Collection[AccessRule], wanted: Collection[AccessRule]
+) -> Turns[tuple[list[AccessRule], list[AccessRule]]]:
+    """Return the rules to add and those to remove, in turns: a user may have a rule for each of 100,000 topics."""
+    kept = yield from collect_in_turns((rule, rule.is_implied) for rule in held)
+    turn, added, removed = TurnCounter(), [], []
+    for rule in wanted:
+        if (rule, rule.is_implied) not in kept:
+            added.append(rule)
+        if turn.is_over():
+            yield
+    for rule in held:
+        if rule not in wanted:
+            removed.append(rule)
+        if turn.is_over():
+            yield
+    return added, removed
 
 
 def _is_own(principal: Principal | None, user: User) -> bool:

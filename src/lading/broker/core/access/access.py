@@ -384,27 +384,43 @@ class AccessControl(Component):
         is_administrator: bool | None = None,
     ) -> Change[User]:
         """Change a user's name, whether it may log in, and whether it is an administrator; None changes nothing."""
-        user = self.table.user(name)
-        changed = replace(
-            user,
-            is_active=user.is_active if is_active is None else is_active,
-            is_administrator=user.is_administrator if is_administrator is None else is_administrator,
-        )
-        table = self.table.with_user(changed)
-        if new_name is not None and new_name != name:
-            if require_user_name(new_name) in table.users:
-                raise Refusal(Reason.USER_EXISTS, f"user {new_name!r} already exists; choose another name")
-            table = table.with_name(name, new_name)
-        self._require_administrator(table, name)
+        self.table.user(name)
+        tables: list[AccessTable] = []
+
+        def change() -> None:
+            user = self.table.user(name)
+            changed = replace(
+                user,
+                is_active=user.is_active if is_active is None else is_active,
+                is_administrator=user.is_administrator if is_administrator is None else is_administrator,
+            )
+            table = self.table.with_user(changed)
+            if new_name is not None and new_name != name:
+                if require_user_name(new_name) in table.users:
+                    raise Refusal(Reason.USER_EXISTS, f"user {new_name!r} already exists; choose another name")
+                table = table.with_name(name, new_name)
+            self._require_administrator(table, name)
+            tables.append(table)
+
+        # in a worker: each rule of a user names it, and there may be many users
+        yield change
+        (table,) = tables
         yield from self._replace(table)
         return table.users[name if new_name is None else new_name]
 
     def delete_user(self, name: str) -> Change[None]:
         """Delete a user with its tokens and rules; its connections end. The last administrator stays."""
         self.table.user(name)
-        table = self.table.without_user(name)
-        self._require_administrator(table, name)
-        yield from self._replace(table)
+        tables: list[AccessTable] = []
+
+        def delete() -> None:
+            table = self.table.without_user(name)
+            self._require_administrator(table, name)
+            tables.append(table)
+
+        # in a worker: there may be many users
+        yield delete
+        yield from self._replace(tables[0])
 
     def add_token(self, owner: str, name: str, ends_us: int | None, *, now_us: int) -> Change[tuple[Token, str]]:
         """Add a personal access token that ends at a date, or never; returns it with the secret, which is not kept."""
