@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ from lading.endpoints.kafka.share_fetch import list_parts
 from lading.model.errors import MalformedMessage
 from tests.broker.channel_room import Reader, put
 from tests.broker.room import NOW, opened, topic_of
-from tests.endpoints.kafka_frames import KafkaFrames
+from tests.endpoints import kafka_frames
+from tests.endpoints.kafka_frames import KafkaFrames, batch, record
 from tests.endpoints.nsq_client import NsqClient
 
 TIMEOUT_S = 40.0
@@ -89,7 +91,7 @@ class Member:
     def fetch_raw(self, *acks: tuple[int, int, Sequence[int]], epoch: int, topics: Any = None, **more: Any) -> Any:
         fields = {
             "group_id": self.group, "member_id": self.name, "share_session_epoch": epoch, "max_wait_ms": 0,
-            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "share_acquire_mode": 0,
+            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "share_acquire_mode": 1,
             "is_renew_ack": False, "topics": self._topics(*acks) if topics is None else topics,
             "forgotten_topics_data": [],
         }  # fmt: skip
@@ -181,12 +183,38 @@ def test_messages_are_accepted_released_rejected_and_delivered_as_often_as_allow
     member.close()
 
 
-def test_a_most_of_records_is_strict_and_ranges_are_cut_to_batches(kafka: str) -> None:
-    topic = create(kafka, "shared-ranges", 20)
+def put_batch(address: str, topic: str, count: int) -> None:
+    """Produce messages as one record batch."""
+    frames = KafkaFrames(address)
+    records = b"".join(record(number, b"x") for number in range(count))
+    written = frames.ask("Produce", 9, **kafka_frames.produce(topic, batch(records, count)))
+    assert written.responses[0].partition_responses[0].error_code == NONE
+    frames.close()
+
+
+def test_a_most_of_records_is_strict_or_takes_batches_whole(kafka: str) -> None:
+    """By the mode of the request (KIP-1206, from whose example the numbers are): 1 is record_limit."""
+    topic = create(kafka, "shared-ranges")
+    for _ in range(3):
+        put_batch(kafka, "shared-ranges", 5)
     configure(kafka, "ranges", auto_offset_reset="earliest")
     member = Member(kafka, "ranges", topic)
-    assert member.fetch(max_records=7, batch_size=3) == [(0, 2, 1), (3, 5, 1), (6, 6, 1)]
-    assert member.fetch(max_records=5, batch_size=2, share_acquire_mode=1) == [(7, 11, 1)]
+    assert member.fetch(max_records=6, share_acquire_mode=0) == [(0, 9, 1)]
+    assert member.fetch(max_records=3, batch_size=2, share_acquire_mode=1) == [(10, 12, 1)]
+    assert member.fetch(max_records=1, batch_size=1, share_acquire_mode=0) == [(13, 13, 1), (14, 14, 1)]
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(member.fetch, max_records=1, max_wait_ms=20_000, share_acquire_mode=0)
+        put_batch(kafka, "shared-ranges", 5)
+        assert waiting.result(30) == [(15, 19, 1)]
+    member.close()
+
+
+def test_whole_batches_end_at_the_most_of_locks(kafka: str) -> None:
+    topic = create(kafka, "shared-locked")
+    put_batch(kafka, "shared-locked", 150)
+    configure(kafka, "locked", auto_offset_reset="earliest", partition_max_record_locks="100")
+    member = Member(kafka, "locked", topic)
+    assert member.fetch(max_records=1, share_acquire_mode=0) == [(0, 99, 1)]
     member.close()
 
 

@@ -95,7 +95,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         "kafka-python", "kafka-python", "3.0.12", "kafka-rights", ("test/integration",),
         needs=("pytest-mock", "python-snappy", "lz4", "zstandard", "crc32c", "py"),
         arguments=("--timeout=300",),
-        environment={"KAFKA_URI": "kafka://127.0.0.1:9092", "KAFKA_VERSION": "4.3.0", "KAFKA_ROOT": "/nonexistent"},
+        environment={"KAFKA_URI": "kafka://127.0.0.1:9092", "KAFKA_VERSION": "4.3.0", "KAFKA_ROOT": "/"},
         added_files={"test/service.py": KAFKA_PYTHON_SERVICE, "test/__init__.py": ""},
     ),
     GoSuite("go-nsq", "github.com/nsqio/go-nsq", "v1.1.0", "nsq", timeout_s=300),

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dialects import codes
 from ..log.kafka_config_table import KafkaConfigTable
 from ..model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from ..model.errors import Reason, Refusal
@@ -161,6 +162,19 @@ class ShareReader:
         self._last_base = -1
         self.subscriber.ready = self.subscriber.in_flight + count if count > 0 else 0
 
+    def take_rest(self, now_us: int) -> None:
+        """Take what else there is of the record batch that the last message is in, whatever was wanted."""
+        last = self.deliveries[-1]
+        if last.page.run.dialect != codes.KAFKA:
+            # no client has made a batch of these
+            return
+        ends, offset = last.page.run.chunks[:, LAST_OFFSET], int(last.offsets[-1])
+        count = int(ends[np.searchsorted(ends, offset)]) - offset
+        if count > 0:
+            self.want(count, NO_LIMIT)
+            self.channel.dispatch(self.number, now_us)
+            self.want(0)
+
     def close(self) -> None:
         """Release the messages that it has, so that others get them."""
         self.subscriber.ready = 0
@@ -255,10 +269,13 @@ class ShareSession:
             if turn.is_over():
                 yield
 
-    def take(self, count: int, size_bytes: int, config: ShareGroupConfig, now_us: int) -> Iterator[ShareReader]:
+    def take(
+        self, count: int, size_bytes: int, config: ShareGroupConfig, now_us: int, *, by_batch: bool = False
+    ) -> Iterator[ShareReader]:
         """Take up to ``count`` messages of about ``size_bytes``; yield each reader after it took some, or none.
 
-        The readers have them as ``deliveries``.
+        The readers have them as ``deliveries``. With ``by_batch`` they have the last record batch whole, even if those
+        are more messages.
         """
         self._turn += 1
         readers = list(self.readers.values())
@@ -271,7 +288,12 @@ class ShareSession:
                 reader.channel.dispatch(reader.number, now_us)
                 size_bytes -= reader.taken_bytes
                 reader.want(0)
+                if by_batch and len(reader.deliveries) > taken:
+                    reader.take_rest(now_us)
                 count -= sum(len(delivery.offsets) for delivery in reader.deliveries[taken:])
+            elif by_batch and reader.deliveries and not reader.is_lost:
+                # a message that ended the wait was all that is wanted
+                reader.take_rest(now_us)
             yield reader
 
     def wait(self, config: ShareGroupConfig) -> Turns[None]:

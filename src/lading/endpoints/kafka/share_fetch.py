@@ -3,8 +3,8 @@
 * ShareFetch 1-2, ShareAcknowledge 1-2. 1 most records (KIP-1206), size of batches; 2 records one by one (KIP-1206),
   renewal of the time for a record (KIP-1222).
 
-Here: an acknowledgement gets its response once it is durable. In both modes the bound of records is never exceeded. As
-in Apache Kafka, a connection has one of these requests in progress at a time: later ones wait.
+Here: an acknowledgement gets its response once it is durable. As in Apache Kafka, a connection has one of these
+requests in progress at a time: later ones wait.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ RECORDS_MAX: Final = 8_192
 """Bound of the records in one response, whatever the request allows."""
 _MS: Final = 1_000
 _BY_BATCH: Final = 0
-"""The mode in which ranges of acquired records are cut to the size of a batch."""
+"""The mode in which record batches are taken whole, above the bound of records if need be, and ranges of acquired
+records are cut to the size of a batch (KIP-1206)."""
 Bytes = bytes | bytearray | memoryview
 Key = tuple[bytes, int]
 
@@ -314,21 +315,24 @@ class ShareHandlers:
         epoch = share.epoch
         if count <= 0 or size_bytes <= 0:
             return
-        if not await self._take_some(share, count, size_bytes, config) and not rows.has_errors:
+        by_batch = request.version < RENEWAL_FROM or body.share_acquire_mode == _BY_BATCH
+        if not await self._take_some(share, count, size_bytes, config, by_batch) and not rows.has_errors:
             await self._wait(client, share, min(body.max_wait_ms, WAIT_MS_MAX), config)
             if share.epoch == epoch:
                 got = sum(len(one.offsets) for reader in share.readers.values() for one in reader.deliveries)
-                await self._take_some(share, count - got, size_bytes, config)
-        batch_size = body.batch_size if request.version < RENEWAL_FROM or body.share_acquire_mode == _BY_BATCH else 0
+                await self._take_some(share, count - got, size_bytes, config, by_batch)
+        batch_size = body.batch_size if by_batch else 0
         for reader in list(share.readers.values()):
             if reader.deliveries:
                 deliveries, reader.deliveries = reader.deliveries, []
                 await self._encode(reader, deliveries, batch_size, rows)
 
-    async def _take_some(self, share: ShareSession, count: int, size_bytes: int, config: ShareGroupConfig) -> bool:
+    async def _take_some(
+        self, share: ShareSession, count: int, size_bytes: int, config: ShareGroupConfig, by_batch: bool
+    ) -> bool:
         """Take messages that are available; return whether there were any."""
         turn, has_some = Turn(), False
-        for reader in share.take(count, size_bytes, config, now_us()):
+        for reader in share.take(count, size_bytes, config, now_us(), by_batch=by_batch):
             has_some |= bool(reader.deliveries)
             await turn.give_way()
         return has_some
