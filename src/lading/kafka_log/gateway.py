@@ -109,7 +109,7 @@ class Gateway:
         self._cluster = ClusterTopics(topics_transport)
         self._cluster.open()
         self._cache = StretchCache(CACHE_BYTES_MAX)
-        self._loader = Loader(self._open_transport, self._post, LOADERS_COUNT)
+        self._loader = Loader(self._open_transport, self._post, LOADERS_COUNT, PATIENCE_S)
         self._producers = Producers(self._open_transport, self._post, PRODUCERS_COUNT, PATIENCE_S)
         self._members = GroupMembers(self._open_members_transport, self._post, MEMBERS_COUNT)
         self._offsets = GroupOffsets(self._open_transport, self._post, OFFSETS_COUNT, self._members.find_identity)

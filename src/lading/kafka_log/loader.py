@@ -1,12 +1,17 @@
-"""Loads messages that are not in memory: threads fetch from the cluster and post chunks to the event loop."""
+"""Loads messages that are not in memory: threads fetch from the cluster and post chunks to the event loop.
+
+A load that the cluster does not answer now, as without a leader, is tried again later, and others are done meanwhile.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
+from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,6 +27,7 @@ from ..model.chunk_table import (
     MIN_TIMESTAMP_US,
 )
 from ..model.errors import LadingError, Reason, Refusal
+from .attempts import Attempts
 from .log import CachedStretch, ClusterLog, Loaded
 
 if TYPE_CHECKING:
@@ -33,6 +39,17 @@ LOAD_BYTES_MIN: Final = 1 << 20
 """Smallest size of a load, so that most of a reader's next reads find their messages in memory."""
 
 
+Key = tuple[ClusterLog, str, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Load:
+    key: Key
+    work: Callable[[KafkaTransport], Callable[[], None]]
+    """Asks the cluster; returns what the event loop does with the result."""
+    attempts: Attempts = field(default_factory=Attempts)
+
+
 class Loader:
     """Loads ranges of logs, each once for all readers that wait for it. Methods are for the event loop."""
 
@@ -41,12 +58,17 @@ class Loader:
         open_transport: Callable[[], KafkaTransport],
         post: Callable[[Callable[[], None]], None],
         threads_count: int,
+        patience_s: float,
     ) -> None:
-        """``post`` has the event loop call a function soon, from any thread."""
+        """``post`` has the event loop call a function soon, from any thread; ``patience_s`` is how long a load is tried."""
         self._open_transport = open_transport
         self._post = post
-        self._work: SimpleQueue[Callable[[KafkaTransport], None] | None] = SimpleQueue()
-        self._waiting: dict[tuple[ClusterLog, str, int], list[Loaded]] = {}
+        self._patience_s = patience_s
+        self._changed = Condition()
+        self._loads: deque[_Load] = deque()
+        self._stalled: list[_Load] = []
+        self._is_ending = False
+        self._waiting: dict[Key, list[Loaded]] = {}
         self._threads = [Thread(target=self._run, name="lading-load", daemon=True) for _ in range(threads_count)]
         for thread in self._threads:
             thread.start()
@@ -54,24 +76,25 @@ class Loader:
     def load(self, log: ClusterLog, offset: int, max_bytes: int) -> Callable[[Loaded], None]:
         """Load messages from ``offset`` on; return a function that adds a callback."""
         key = (log, "offset", offset)
-        return self._begin(key, partial(self._fetch, key, max(max_bytes, LOAD_BYTES_MIN)))
+        return self._begin(key, partial(_fetch, log, offset, max(max_bytes, LOAD_BYTES_MIN)))
 
     def find_time(self, log: ClusterLog, timestamp_us: int) -> Callable[[Loaded], None]:
         """Request the first offset at a time; return a function that adds a callback."""
         key = (log, "time", timestamp_us)
-        return self._begin(key, partial(self._ask_time, key))
+        return self._begin(key, partial(_find_time, log, timestamp_us))
 
     def close(self) -> None:
         """End the threads after their present work; one that waits for the cluster ends with the process."""
-        for _ in self._threads:
-            self._work.put(None)
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify_all()
 
-    def _begin(
-        self, key: tuple[ClusterLog, str, int], work: Callable[[KafkaTransport], None]
-    ) -> Callable[[Loaded], None]:
+    def _begin(self, key: Key, work: Callable[[KafkaTransport], Callable[[], None]]) -> Callable[[Loaded], None]:
         if key not in self._waiting:
             self._waiting[key] = []
-            self._work.put(work)
+            with self._changed:
+                self._loads.append(_Load(key, work))
+                self._changed.notify()
 
         def add(callback: Loaded) -> None:
             callbacks = self._waiting.get(key)
@@ -82,7 +105,7 @@ class Loader:
 
         return add
 
-    def _finish(self, key: tuple[ClusterLog, str, int], take: Callable[[], None], error: LadingError | None) -> None:
+    def _finish(self, key: Key, take: Callable[[], None], error: LadingError | None) -> None:
         take()
         for callback in self._waiting.pop(key):
             callback(error)
@@ -91,43 +114,56 @@ class Loader:
 
     def _run(self) -> None:
         transport = self._open_transport()
-        while (work := self._work.get()) is not None:
-            work(transport)
+        # loads are tried again here, and others are done meanwhile
+        transport.limit_patience(transport.cluster.timeout_s, 0.0)
+        while (load := self._take()) is not None:
+            try:
+                take = load.work(transport)
+            except Exception as error:
+                if load.attempts.put_off(error, self._patience_s):
+                    with self._changed:
+                        self._stalled.append(load)
+                        self._changed.notify()
+                else:
+                    self._post(partial(self._finish, load.key, _nothing, to_refusal(load.key[0], error)))
+            else:
+                self._post(partial(self._finish, load.key, take, None))
         transport.close()
 
-    def _fetch(self, key: tuple[ClusterLog, str, int], max_bytes: int, transport: KafkaTransport) -> None:
-        log, _, offset = key
-        topic, partition = log.place
-        try:
-            at = offset
-            while True:
-                found = transport.fetch(topic, partition, at, max_bytes=max_bytes)
-                if found.topic_id is not None and found.topic_id != log.topic_id:
-                    raise Refusal(
-                        Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic!r} was created again; look it up, then read it"
-                    )
-                if found.runs or found.end_offset <= at or found.end_offset >= found.last_stable_offset:
-                    break
-                at = found.end_offset
-        except Exception as error:
-            self._post(partial(self._finish, key, _nothing, to_refusal(log, error)))
-            return
-        if found.runs:
-            stretch = to_stretch(found.runs[0], max(offset, found.first_offset), found.end_offset)
-            take = partial(_take, log, stretch, found.first_offset)
-        else:
-            # control records only, or messages of an open transaction: for now readers see nothing from here on
-            take = partial(log.withhold, found.first_offset, offset)
-        self._post(partial(self._finish, key, take, None))
+    def _take(self) -> _Load | None:
+        """Return a load whose turn has come again, or the one that has waited longest; None at the end."""
+        with self._changed:
+            while not self._is_ending:
+                now_s = time.monotonic()
+                due = min(self._stalled, key=lambda one: one.attempts.due_s, default=None)
+                if due is not None and due.attempts.due_s <= now_s:
+                    self._stalled.remove(due)
+                    return due
+                if self._loads:
+                    return self._loads.popleft()
+                self._changed.wait(None if due is None else due.attempts.due_s - now_s)
+            return None
 
-    def _ask_time(self, key: tuple[ClusterLog, str, int], transport: KafkaTransport) -> None:
-        log, _, timestamp_us = key
-        try:
-            offset = transport.offset_at(*log.place, timestamp_us)
-        except Exception as error:
-            self._post(partial(self._finish, key, _nothing, to_refusal(log, error)))
-            return
-        self._post(partial(self._finish, key, partial(log.add_time, timestamp_us, offset), None))
+
+def _fetch(log: ClusterLog, offset: int, max_bytes: int, transport: KafkaTransport) -> Callable[[], None]:
+    topic, partition = log.place
+    at = offset
+    while True:
+        found = transport.fetch(topic, partition, at, max_bytes=max_bytes)
+        if found.topic_id is not None and found.topic_id != log.topic_id:
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic!r} was created again; look it up, then read it")
+        if found.runs or found.end_offset <= at or found.end_offset >= found.last_stable_offset:
+            break
+        at = found.end_offset
+    if found.runs:
+        stretch = to_stretch(found.runs[0], max(offset, found.first_offset), found.end_offset)
+        return partial(_take, log, stretch, found.first_offset)
+    # control records only, or messages of an open transaction: for now readers see nothing from here on
+    return partial(log.withhold, found.first_offset, offset)
+
+
+def _find_time(log: ClusterLog, timestamp_us: int, transport: KafkaTransport) -> Callable[[], None]:
+    return partial(log.add_time, timestamp_us, transport.offset_at(*log.place, timestamp_us))
 
 
 def _nothing() -> None:

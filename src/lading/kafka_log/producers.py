@@ -8,11 +8,10 @@ again later, and other partitions are sent meanwhile.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from weakref import WeakSet
@@ -20,14 +19,14 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from ..dialects import registry
-from ..dialects.kafka.errors import RETRIABLE
 from ..model.batch import FIELDS_WITH_ORIGIN
 from ..model.chunk_table import COLUMNS
-from ..model.errors import LadingError, Unreachable
+from ..model.errors import LadingError
 from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from ..transports.fitting import MessageRefused
 from ..transports.kafka.writer import KafkaWriter
+from .attempts import Attempts
 from .cluster_threads import ClusterThread, ThreadGroup
 from .due_dates import add_due_date
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 TOGETHER_BYTES_MAX: Final = 1 << 20
 """Limit of the messages that are sent together: with more, the first of them would wait longer."""
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 0.5
-"""The pause before a batch is tried again doubles up to this."""
 WRITERS_MAX: Final = 1 << 12
 """Limit of the producer ids of a thread; beyond it the partition that was sent to longest ago gets a new one."""
 Place = tuple[str, int]
@@ -73,11 +69,7 @@ class _Attempt:
     batch: pa.RecordBatch | None = None
     done: int = 0
     """Number of rows that the cluster has acknowledged."""
-    pause_s: float = FIRST_PAUSE_S
-    due_s: float = 0.0
-    """When it is tried again."""
-    end_s: float = 0.0
-    """When trying ends; 0 before the first failure since rows were acknowledged."""
+    attempts: Attempts = field(default_factory=Attempts)
 
 
 class ProduceOutcome(Protocol):
@@ -174,15 +166,15 @@ class _ProducerThread(ClusterThread):
         with self._changed:
             while True:
                 now_s = time.monotonic()
-                due = min(self._stalled.values(), key=lambda one: one.due_s, default=None)
-                if due is not None and due.due_s <= now_s:
+                due = min(self._stalled.values(), key=lambda one: one.attempts.due_s, default=None)
+                if due is not None and due.attempts.due_s <= now_s:
                     return self._stalled.pop(due.outcome)
                 outcome = next((one for one in self._waiting if one not in self._stalled), None)
                 if outcome is not None:
                     return self._begin(outcome)
                 if self._is_ending and due is None:
                     return None
-                self._changed.wait(None if due is None else due.due_s - now_s)
+                self._changed.wait(None if due is None else due.attempts.due_s - now_s)
 
     def _begin(self, outcome: ProduceOutcome) -> _Attempt:
         place, messages = self._waiting.pop(outcome)
@@ -215,7 +207,7 @@ class _ProducerThread(ClusterThread):
                 work = _Attempt(work.place, work.outcome, messages)
             except Exception as error:
                 if work.done > done:
-                    work.pause_s, work.end_s = FIRST_PAUSE_S, 0.0
+                    work.attempts.begin_anew()
                 if not self._try_later(work, error):
                     with self._changed:
                         self._waiting.pop(work.outcome, None)
@@ -231,13 +223,8 @@ class _ProducerThread(ClusterThread):
 
     def _try_later(self, work: _Attempt, error: Exception) -> bool:
         """Have a batch tried again, unless the error does not pass or has lasted too long; return whether."""
-        passes = isinstance(error, Unreachable) or getattr(error, "code", None) in RETRIABLE
-        now_s = time.monotonic()
-        work.end_s = work.end_s or now_s + self._patience_s
-        if not passes or now_s >= work.end_s:
+        if not work.attempts.put_off(error, self._patience_s):
             return False
-        work.due_s = now_s + work.pause_s * random.uniform(0.5, 1.0)
-        work.pause_s = min(2 * work.pause_s, LONGEST_PAUSE_S)
         with self._changed:
             if work.outcome not in self._failed:
                 self._stalled[work.outcome] = work

@@ -1,0 +1,98 @@
+"""The threads of a gateway that load messages: a partition without a leader holds up no other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lading.kafka_log.loader import Loader
+from lading.kafka_log.log import ClusterLog
+from lading.model.errors import LadingError, Reason, Refusal, Unreachable
+from lading.transports.kafka.transport import KafkaTransport
+
+WAIT_S = 10.0
+LEADERLESS = 0
+
+
+class ScriptedTransport:
+    """A connection to a cluster in which partition 0 has no leader until ``released``."""
+
+    cluster = SimpleNamespace(timeout_s=3.0)
+
+    def __init__(self, released: Event) -> None:
+        self._released = released
+
+    def limit_patience(self, silence_s: float, patience_s: float) -> None:
+        assert (silence_s, patience_s) == (3.0, 0.0)
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        if partition == LEADERLESS and not self._released.is_set():
+            raise Unreachable("no leader")
+        return 7
+
+    def close(self) -> None:
+        return None
+
+
+@pytest.fixture
+def released() -> Event:
+    return Event()
+
+
+@pytest.fixture
+def posted() -> SimpleQueue[Callable[[], None]]:
+    return SimpleQueue()
+
+
+@pytest.fixture
+def loader(
+    request: pytest.FixtureRequest, released: Event, posted: SimpleQueue[Callable[[], None]]
+) -> Iterator[Loader]:
+    """One thread, with the patience that the test's parameter says."""
+    made = Loader(
+        lambda: cast("KafkaTransport", ScriptedTransport(released)), posted.put, 1, getattr(request, "param", WAIT_S)
+    )
+    yield made
+    made.close()
+    for thread in cast("Any", made)._threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def make_log(partition: int) -> ClusterLog:
+    return ClusterLog(("legs", partition), bytes(16), 0, 10)
+
+
+def find(loader: Loader, partition: int, calls: list[tuple[int, LadingError | None]]) -> ClusterLog:
+    log = make_log(partition)
+    loader.find_time(log, 5)(lambda error: calls.append((partition, error)))
+    return log
+
+
+def test_a_load_without_a_leader_holds_up_no_other(
+    loader: Loader, released: Event, posted: SimpleQueue[Callable[[], None]]
+) -> None:
+    """Four readers of such a partition kept all others waiting for 20 seconds."""
+    calls: list[tuple[int, LadingError | None]] = []
+    log = find(loader, LEADERLESS, calls)
+    find(loader, 1, calls)
+    posted.get(timeout=WAIT_S)()
+    assert calls == [(1, None)]
+    released.set()
+    posted.get(timeout=WAIT_S)()
+    assert calls == [(1, None), (LEADERLESS, None)]
+    assert log.offset_at(5) == 7
+
+
+@pytest.mark.parametrize("loader", [0.1], indirect=True)
+def test_a_load_that_stays_without_a_leader_fails(loader: Loader, posted: SimpleQueue[Callable[[], None]]) -> None:
+    calls: list[tuple[int, LadingError | None]] = []
+    find(loader, LEADERLESS, calls)
+    posted.get(timeout=WAIT_S)()
+    ((_, error),) = calls
+    assert isinstance(error, Refusal) and error.reason is Reason.STOPPING and "no leader" in str(error)
