@@ -16,7 +16,7 @@ LONGEST_PAUSE_S: Final = 0.5
 
 
 @dataclass(slots=True)
-class Attempts:
+class ClusterAttempts:
     """The attempts of one request."""
 
     due_s: float = 0.0

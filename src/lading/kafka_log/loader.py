@@ -1,6 +1,6 @@
 """Loads messages that are not in memory: threads fetch from the cluster and post chunks to the event loop.
 
-A load that the cluster does not answer now, as without a leader, is tried again later, and others are done meanwhile.
+A load that fails for now, as without a leader, is tried again later, and others are done meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..model.chunk_table import (
     MIN_TIMESTAMP_US,
 )
 from ..model.errors import LadingError, Reason, Refusal
-from .attempts import Attempts
+from .attempts import ClusterAttempts
 from .log import CachedStretch, ClusterLog, Loaded
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Load:
     key: Key
     work: Callable[[KafkaTransport], Callable[[], None]]
     """Asks the cluster; returns what the event loop does with the result."""
-    attempts: Attempts = field(default_factory=Attempts)
+    attempts: ClusterAttempts = field(default_factory=ClusterAttempts)
 
 
 class Loader:
@@ -60,7 +60,7 @@ class Loader:
         threads_count: int,
         patience_s: float,
     ) -> None:
-        """``post`` has the event loop call a function soon, from any thread; ``patience_s`` is how long a load is tried."""
+        """``post`` has the event loop call a function soon, from any thread; a load is tried for ``patience_s``."""
         self._open_transport = open_transport
         self._post = post
         self._patience_s = patience_s

@@ -26,7 +26,7 @@ from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from ..transports.fitting import MessageRefused
 from ..transports.kafka.writer import KafkaWriter
-from .attempts import Attempts
+from .attempts import ClusterAttempts
 from .cluster_threads import ClusterThread, ThreadGroup
 from .due_dates import add_due_date
 
@@ -69,7 +69,7 @@ class _Attempt:
     batch: pa.RecordBatch | None = None
     done: int = 0
     """Number of rows that the cluster has acknowledged."""
-    attempts: Attempts = field(default_factory=Attempts)
+    attempts: ClusterAttempts = field(default_factory=ClusterAttempts)
 
 
 class ProduceOutcome(Protocol):

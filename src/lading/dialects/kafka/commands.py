@@ -148,6 +148,8 @@ class FetchResponse:
     aborted: Sequence[tuple[int, int]]
     start: int
     end: int
+    throttle_ms: int = 0
+    """How long the broker leaves the connection unread, since a quota is exhausted; the response is empty then."""
 
 
 class _Reader:
@@ -194,10 +196,10 @@ _CORRELATION_BYTES: Final = 4
 def parse_fetch(answer: memoryview) -> FetchResponse:
     """Return the response to ``encode_fetch``, from the correlation id on; the batches themselves are not parsed."""
     reader = _Reader(answer, _CORRELATION_BYTES)
-    reader.number(_INT32)
+    throttle_ms = reader.number(_INT32)
     error, _ = reader.take(struct.Struct(">hi"))
     if error or not reader.count(6):
-        return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer))
+        return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer), throttle_ms)
     reader.text()
     if not reader.count(_FETCHED.size):
         raise MalformedMessage("a response to Fetch has no partition", at=reader.at)
@@ -209,7 +211,7 @@ def parse_fetch(answer: memoryview) -> FetchResponse:
     size = max(reader.number(_INT32), 0)
     if size > len(answer) - reader.at:
         raise MalformedMessage(f"a response claims {size} bytes of batches", at=reader.at)
-    return FetchResponse(error, high, stable, first, aborted, reader.at, reader.at + size)
+    return FetchResponse(error, high, stable, first, aborted, reader.at, reader.at + size, throttle_ms)
 
 
 def encode_produce(
@@ -243,6 +245,8 @@ class ProduceResponse:
     error: int
     base_offset: int
     message: str | None
+    throttle_ms: int = 0
+    """How long the broker leaves the connection unread, since a quota is exhausted."""
 
 
 _PRODUCED: Final = struct.Struct(">ihqqq")
@@ -261,4 +265,10 @@ def parse_produce(answer: memoryview) -> ProduceResponse:
     for _ in range(reader.count(6)):
         reader.number(_INT32)
         error_message = reader.text() or error_message
-    return ProduceResponse(error, base_offset, reader.text() or error_message)
+    message = reader.text() or error_message
+    return ProduceResponse(error, base_offset, message, reader.number(_INT32))
+
+
+def read_fetch_throttle(answer: memoryview) -> int:
+    """Return for how many milliseconds the broker leaves the connection unread, from a response to Fetch."""
+    return _Reader(answer, _CORRELATION_BYTES).number(_INT32)

@@ -58,11 +58,11 @@ def parse_fetch_by_id(answer: memoryview) -> FetchResponse:
     """Return the response, from the correlation id on, without parsing its batches. Raises MalformedMessage."""
     reader = Reader(answer, INT32.size, True)
     reader.tags()
-    reader.number(INT32)
+    throttle_ms = reader.number(INT32)
     error = reader.number(INT16)
     reader.number(INT32)
     if error or not reader.count(ID_BYTES):
-        return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer))
+        return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer), throttle_ms)
     reader.take(ID_BYTES)
     if not reader.count(1):
         raise MalformedMessage("a response to Fetch has no partition", at=reader.at)
@@ -75,4 +75,4 @@ def parse_fetch_by_id(answer: memoryview) -> FetchResponse:
         reader.tags()
     reader.number(INT32)
     start, size = reader.data()
-    return FetchResponse(error, high, stable, first, aborted, start, start + max(size, 0))
+    return FetchResponse(error, high, stable, first, aborted, start, start + max(size, 0), throttle_ms)

@@ -99,8 +99,10 @@ class KafkaReader:
             answer, data = broker.receive_fetch(wait_ms)
             if answer.error in errors.OTHER_TOPIC and self._topics.look_up(topic).topic_id != topic_id:
                 return answer, data
-            if answer.error in errors.RETRIABLE:
-                raise_for_code(f"topic {topic!r}, partition {partition}", answer.error)
+            is_empty = not answer.error and answer.last_stable_offset < 0
+            code = errors.THROTTLING_QUOTA_EXCEEDED if is_empty and answer.throttle_ms > 0 else answer.error
+            if code in errors.RETRIABLE:
+                raise_for_code(f"topic {topic!r}, partition {partition}", code)
             return answer, data
 
         while (found := self._cluster.at_leader(topic, partition, ask)) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -66,6 +67,8 @@ class KafkaSocket:
         self._versions: dict[int, tuple[int, int]] = {}
         self._by_id = False
         self._is_greeted = self._is_served = False
+        self._unread_until_s = 0.0
+        """Time until which the broker leaves the connection unread, as a quota is exhausted (KIP-219)."""
 
     @property
     def open(self) -> bool:
@@ -114,13 +117,15 @@ class KafkaSocket:
         """Return the next response in order, and its buffer, which has a few spare bytes at its end."""
         answer = self._receive(wait_ms / 1000)
         parse = fetch_by_id.parse_fetch_by_id if self._by_id else commands.parse_fetch
-        return parse(answer[:-SPARE_BYTES].data), answer
+        found = parse(answer[:-SPARE_BYTES].data)
+        self._note_throttle(found.throttle_ms)
+        return found, answer
 
     def watch(self, places: Mapping[tuple[str, int], int], *, wait_ms: int) -> None:
         """Return when the broker has something in any of these partitions from its offset on, or after ``wait_ms``."""
         ask = commands.encode_watch(self._next(), CLIENT, places, max_bytes=1, wait_ms=wait_ms)
         self._ready().sendall(ask)
-        self._receive(wait_ms / 1000)
+        self._note_throttle(commands.read_fetch_throttle(self._receive(wait_ms / 1000)[:-SPARE_BYTES].data))
 
     def send_produce(
         self,
@@ -143,7 +148,9 @@ class KafkaSocket:
 
     def receive_produce(self) -> commands.ProduceResponse:
         """Return the next response in order."""
-        return commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
+        found = commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
+        self._note_throttle(found.throttle_ms)
+        return found
 
     def interrupt(self) -> None:
         """Interrupt another thread that waits on this connection: it gets an OSError."""
@@ -159,6 +166,7 @@ class KafkaSocket:
             self._socket.close()
             self._socket = None
         self._waiting.clear()
+        self._unread_until_s = 0.0
 
     def _next(self) -> int:
         self._ready()
@@ -261,6 +269,7 @@ class KafkaSocket:
             self.close()
             raise
         self._is_served = self._is_greeted
+        self._note_throttle(getattr(answer, "throttle_time_ms", 0))
         return answer
 
     def _advise(self) -> str:
@@ -272,9 +281,14 @@ class KafkaSocket:
         has_login = self._access.username is not None or self._access.oauth_token is not None
         return "" if self._is_served or has_login else "; if it asks for a login, set username and password_file"
 
+    def _note_throttle(self, throttle_ms: int) -> None:
+        if throttle_ms > 0:
+            self._unread_until_s = time.monotonic() + throttle_ms / 1000
+
     def _receive(self, more_s: float = 0.0) -> NDArray[np.uint8]:
         connection = self._ready()
-        timeout_s = self._timeout_s + more_s
+        # an exhausted quota explains silence
+        timeout_s = self._timeout_s + more_s + max(self._unread_until_s - time.monotonic(), 0.0)
         head = np.empty(_LENGTH.size, np.uint8)
         receive_exactly(connection, head.data, timeout_s)
         size_bytes, correlation = _LENGTH.unpack(head.data)
