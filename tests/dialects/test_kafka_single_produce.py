@@ -20,7 +20,16 @@ from lading.dialects.kafka.produce import (
     response_layout,
 )
 from lading.dialects.kafka.requests import parse_request_header
-from lading.dialects.kafka.single_produce_layout import BATCH_AT, BATCH_BYTES, CORRELATION, FACT_COLUMNS, PARTITION
+from lading.dialects.kafka.single_produce_layout import (
+    BATCH_AT,
+    BATCH_BYTES,
+    CORRELATION,
+    FACT_COLUMNS,
+    PARTITION,
+    PRODUCER,
+    PRODUCER_EPOCH,
+    SEQUENCE,
+)
 from lading.dialects.kafka.versions import PRODUCE
 from lading.kernels import engine
 from lading.kernels.lent_layout import COUNT, HEARD_US, LINE, LINE_BYTES_MAX, OTHER_COLUMNS, ROW_COLUMNS, UNKNOWN
@@ -87,7 +96,10 @@ class Reads:
 
 
 def is_single(data: bytes, line: bytes) -> bool:
-    """Whether the parsers and checks that sessions use find one plain batch and nothing else to say or to write."""
+    """Whether the parsers and checks that sessions use find one plain batch and nothing else to say or to write.
+
+    What the broker says of its producer's numbers comes later.
+    """
     try:
         if struct.unpack_from(">I", data)[0] != len(data) - 4 or find_line(data) != line:
             return False
@@ -107,7 +119,7 @@ def is_single(data: bytes, line: bytes) -> bool:
         return False
     tail = 3 if head.version >= FLEXIBLE else 0
     is_all = place.start + place.size_bytes + tail == len(frame) and not any(frame[len(frame) - tail :])
-    return is_all and not facts.attributes and facts.producer_id < 0 and facts.max_ms == times.highest_ms
+    return is_all and not facts.attributes and facts.max_ms == times.highest_ms
 
 
 def test_the_layout_is_that_of_the_protocol() -> None:
@@ -129,9 +141,19 @@ def test_single_requests_are_taken(kernels: Any, version: int) -> None:
         plain(b"one"), plain(b"two", b"and three"), plain(b"x" * 300, base_ms=NOW_MS + 5)
     ]  # fmt: skip
     assert kernels.sum_up(reads.facts) == (
-        int(reads.facts[:, BATCH_BYTES].sum()), len(plain(b"x" * 300)), 4, NOW_MS, NOW_MS + 5
+        int(reads.facts[:, BATCH_BYTES].sum()), len(plain(b"x" * 300)), 4, NOW_MS, NOW_MS + 5, 0
     )  # fmt: skip
     assert reads.rows[3:, [COUNT, HEARD_US]].tolist() == [[1, NOW_US]] * 3
+
+
+def test_numbers_of_producers_are_facts(kernels: Any) -> None:
+    numbers = [(1, 0, 0), ((1 << 63) - 1, (1 << 15) - 1, (1 << 31) - 1), (-1, -1, -1), (-5, 4, 3), (0, 256, 65_536)]
+    requests = [encode(9, plain(b"x", b"y", producer=each)) for each in numbers]
+    reads = Reads([(data, 0) for data in requests], [find_line(requests[0])])
+    assert reads.judge(kernels)[0] == len(numbers)
+    expected = [list(each) if each[0] >= 0 else [-1, 0, 0] for each in numbers]
+    assert reads.facts[:, [PRODUCER, PRODUCER_EPOCH, SEQUENCE]].tolist() == expected
+    assert kernels.sum_up(reads.facts)[5] == 3
 
 
 def test_several_partitions_and_lines_are_told(kernels: Any) -> None:
@@ -146,7 +168,8 @@ REFUSED: Final = {
     "compressed": plain(b"x", attributes=1),
     "append time": plain(b"x", attributes=8),
     "a transaction": plain(b"x", attributes=16, producer=(1, 0, 0)),
-    "a producer": plain(b"x", producer=(1, 0, 0)),
+    "an epoch": plain(b"x", producer=(1, -1, 0)),
+    "a number": plain(b"x", producer=(1, 0, -1)),
     "checksum": plain(b"x", crc=1),
     "old format": plain(b"x", magic=1),
     "two batches": plain(b"x") * 2,
@@ -220,7 +243,9 @@ def _choose_batch(chance: random.Random) -> bytes:
         for delta in range(count)
     )  # fmt: skip
     highest = chance.choice((NOW_MS, NOW_MS + 70))
-    data = bytearray(batch(records, count, max_ms=highest, attributes=chance.choice((0,) * 12 + (1, 8))))
+    producer = chance.choice(((-1, -1, -1),) * 3 + ((7, 0, 5), (1 << 40, 3, (1 << 31) - 1), (1, -1, 0), (1, 0, -2)))
+    fields: dict[str, Any] = {"max_ms": highest, "attributes": chance.choice((0,) * 12 + (1, 8)), "producer": producer}
+    data = bytearray(batch(records, count, **fields))
     if chance.random() < 0.2:
         # right but for one bit: with its checksum again, so that more than that is judged
         at = chance.randrange(21, len(data))

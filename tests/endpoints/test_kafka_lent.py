@@ -29,6 +29,7 @@ from lading.endpoints.io.lent_lines import LEND_AFTER
 from lading.endpoints.io.lent_sockets import SOCKET_KERNELS
 from lading.endpoints.kafka.server import KafkaServer
 from lading.kernels import engine
+from lading.model.errors import Refusal
 from lading.model.names import DEFAULT_STREAM
 from lading.runtime.metrics import Metrics
 from lading.serve.serve import _runner
@@ -77,7 +78,9 @@ class Kafka:
         listener.setblocking(False)
         self.address = listener.getsockname()
         for name in TOPICS:
-            self.broker.at_once.create_topic_in_stream(DEFAULT_STREAM, name, 2, now_us())
+            # a second start has them
+            with suppress(Refusal):
+                self.broker.at_once.create_topic_in_stream(DEFAULT_STREAM, name, 2, now_us())
         await self.server.start(listener)
 
     @property
@@ -94,11 +97,12 @@ class Kafka:
         await asyncio.get_running_loop().sock_connect(sock, self.address)
         return Client(sock)
 
-    async def lend(self, **fields: Any) -> Client:
+    async def lend(self, producer: Producer | None = None, **fields: Any) -> Client:
         """Return a client whose socket is lent: it has sent a plain batch a few times."""
         client, before = await self.connect(), self.count_lent()
         for _ in range(10 * LEND_AFTER):
-            await client.ask(encode(one_batch(b"warm"), **fields))
+            data = one_batch(b"warm") if producer is None else producer.make(b"warm")
+            await client.ask(encode(data, **fields))
             await asyncio.sleep(0)
             if self.count_lent() > before:
                 return client
@@ -109,6 +113,20 @@ class Kafka:
 
     def count_requests(self) -> float:
         return float(self.services.metrics.requests.values["kafka", "Produce", "0"])
+
+
+class Producer:
+    """A producer with an id, which numbers its records."""
+
+    def __init__(self, ident: int, epoch: int = 0) -> None:
+        self.ident, self.epoch = ident, epoch
+        self.sequence = 0
+
+    def make(self, *values: bytes, ahead: int = 0, **fields: Any) -> bytes:
+        """A batch with the next numbers; ``ahead``: with other ones, and those that come next do not change."""
+        data = one_batch(*values, producer=(self.ident, self.epoch, self.sequence + ahead), **fields)
+        self.sequence += 0 if ahead else len(values)
+        return data
 
 
 class Client:
@@ -216,6 +234,95 @@ def test_offsets_responses_and_counts_are_exact(tmp_path: Path, durability: str)
     serve(tmp_path, scenario, durability)
 
 
+@both
+def test_numbers_of_producers_are_checked(tmp_path: Path, durability: str) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        producers = [Producer(ident, epoch=1) for ident in (5, 6, 7)]
+        clients = [await kafka.lend(producer) for producer in producers]
+        plain = await kafka.lend()
+        log = kafka.broker.topology.resolve("t").partition(0).log
+        appends = kafka.broker.counters.appends
+        for turn in range(20):
+            end = log.next_offset
+            for number, (client, producer) in enumerate(zip(clients, producers, strict=True)):
+                await client.send(encode(producer.make(b"a", b"b"), 10 * turn + number))
+            await plain.send(encode(one_batch(b"c"), 10 * turn + 9))
+            rows = [decode(await client.answer()) for client in (*clients, plain)]
+            assert [row[:3] for row in rows] == [(10 * turn + number, 0, 0) for number in (0, 1, 2, 9)]
+            starts = sorted((row[3], 1 if row[0] % 10 == 9 else 2) for row in rows)
+            assert [at for at, _ in starts] == [end + sum(size for _, size in starts[:n]) for n in range(4)]
+        assert kafka.count_lent() == 4
+        assert 0 < kafka.broker.counters.appends - appends <= 80
+        # one repeats its last batch beside others that continue: only it is given back
+        last = decode(await clients[0].ask(encode(producers[0].make(b"last"), 1)))
+        end = log.next_offset
+        await clients[0].send(encode(producers[0].make(b"last", ahead=-1), 2))
+        for client, producer in zip(clients[1:], producers[1:], strict=True):
+            await client.send(encode(producer.make(b"next"), 3))
+        assert decode(await clients[0].answer()) == (2, 0, 0, last[3])
+        assert sorted([decode(await client.answer())[3] for client in clients[1:]]) == [end, end + 1]
+        assert kafka.count_lent() == 3
+        # a gap, an epoch that is over, and a new one (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of Kafka)
+        assert decode(await clients[1].ask(encode(producers[1].make(b"x", ahead=1), 4)))[2] == 45
+        assert decode(await clients[2].ask(encode(Producer(7, epoch=0).make(b"x"), 4)))[2] == 47
+        assert decode(await plain.ask(encode(Producer(7, epoch=2).make(b"x"), 4)))[2] == 0
+        assert log.next_offset == end + 3
+        assert kafka.count_lent() == 0
+
+    serve(tmp_path, scenario, durability)
+
+
+def test_two_sockets_of_one_producer(tmp_path: Path) -> None:
+    async def scenario(kafka: Kafka) -> None:
+        producer = Producer(9)
+        clients = [await kafka.lend(producer) for _ in range(2)]
+        # as a client that has lost a connection: it cannot know whether the first one has arrived
+        again = encode(producer.make(b"x"), 1)
+        for client in clients:
+            client.sock.send(again)
+        rows = [decode(await client.answer()) for client in clients]
+        assert rows[0] == rows[1]
+        assert rows[0][:3] == (1, 0, 0)
+        assert kafka.count_lent() == 1
+
+    serve(tmp_path, scenario, "os")
+
+
+def test_a_producer_with_a_name_writes_in_transactions_only(tmp_path: Path) -> None:
+    codes = {}
+    for is_fast in (True, False):
+
+        async def scenario(kafka: Kafka, is_fast: bool = is_fast) -> None:
+            identity = kafka.broker.producers.init_producer_id("one", 60_000_000, None, now_us=now_us()).value
+            client = await (kafka.lend() if is_fast else kafka.connect())
+            codes[is_fast] = decode(await client.ask(encode(Producer(identity.producer_id).make(b"x"))))[2]
+
+        serve(tmp_path / str(is_fast), scenario, "os", is_fast=is_fast)
+    assert codes[True] == codes[False] != 0
+
+
+def test_producers_are_known_after_a_start(tmp_path: Path) -> None:
+    producer = Producer(5)
+    repeated = b""
+
+    async def send(kafka: Kafka) -> None:
+        nonlocal repeated
+        client = await kafka.lend(producer)
+        for _ in range(5):
+            repeated = producer.make(b"x", b"y")
+            expected.append(decode(await client.ask(encode(repeated))))
+        assert kafka.count_lent() == 1
+
+    async def repeat(kafka: Kafka) -> None:
+        client = await kafka.connect()
+        assert decode(await client.ask(encode(repeated))) == expected[-1]
+        assert decode(await client.ask(encode(producer.make(b"z"))))[3] == expected[-1][3] + 2
+
+    expected: list[tuple[int, int, int, int]] = []
+    serve(tmp_path, send, "fsync")
+    serve(tmp_path, repeat, "fsync")
+
+
 def test_a_topic_that_changes_or_is_deleted(tmp_path: Path) -> None:
     async def scenario(kafka: Kafka) -> None:
         clients = [await kafka.lend() for _ in range(2)]
@@ -289,8 +396,9 @@ def test_responses_wait_for_the_disk_each_its_own(tmp_path: Path) -> None:
     serve(tmp_path, scenario, "held")
 
 
+@pytest.mark.parametrize("numbered", [False, True])
 @both
-def test_a_disk_without_room(tmp_path: Path, durability: str) -> None:
+def test_a_disk_without_room(tmp_path: Path, durability: str, numbered: bool) -> None:
     def fail(operation: str, path: Path, data: Any) -> Any:
         if operation == "write" and path.suffix == ".log":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -301,16 +409,26 @@ def test_a_disk_without_room(tmp_path: Path, durability: str) -> None:
         disk = FaultyDisk()
 
         async def scenario(kafka: Kafka, is_fast: bool = is_fast, disk: FaultyDisk = disk) -> None:
-            clients = [await (kafka.lend() if is_fast else kafka.connect()) for _ in range(3)]
-            assert decode(await clients[0].ask(encode(one_batch(b"before"))))[2] == 0
+            producers = [Producer(number) for number in range(3)] if numbered else [None] * 3
+
+            def make(number: int, value: bytes) -> bytes:
+                producer = producers[number]
+                return one_batch(value) if producer is None else producer.make(value)
+
+            clients = [await (kafka.lend(each) if is_fast else kafka.connect()) for each in producers]
+            assert decode(await clients[0].ask(encode(make(0, b"before"))))[2] == 0
             disk.fault = fail
+            lost = [make(number, b"lost") for number in range(3)]
             for number, client in enumerate(clients):
-                await client.send(encode(one_batch(b"lost"), number))
+                await client.send(encode(lost[number], number))
             rows = [decode(await client.answer()) for client in clients]
             assert [row[0] for row in rows] == [0, 1, 2]
             codes[is_fast] = [row[2] for row in rows]
             disk.fault = lambda operation, path, data: data
-            assert [decode(await client.ask(encode(one_batch(b"after"))))[2] for client in clients] == [0, 0, 0]
+            # sent again, with the same numbers: none of them was stored
+            end = kafka.broker.topology.resolve("t").partition(0).log.next_offset
+            again = [decode(await client.ask(encode(data))) for client, data in zip(clients, lost, strict=True)]
+            assert [(row[2], row[3]) for row in again] == [(0, end), (0, end + 1), (0, end + 2)]
 
         serve(tmp_path / str(is_fast), scenario, durability, is_fast=is_fast, disk=disk)
     assert codes[True] == codes[False]
@@ -342,8 +460,13 @@ def test_a_fault_of_an_append_ends_only_its_clients(tmp_path: Path, caplog: pyte
 # -- on and off, side by side
 
 
-def _choose_batch(chance: random.Random) -> bytes:
+def _choose_batch(chance: random.Random, producer: Producer | None) -> bytes:
     kind = chance.randrange(14)
+    if producer is not None and kind > 4:
+        ahead = chance.choice((0,) * 12 + (-1, -2, 1, -50))
+        if chance.random() < 0.05:
+            producer.epoch, producer.sequence = producer.epoch + chance.choice((1, 1, -1)), 0
+        return producer.make(*[b"x"] * chance.choice((1, 1, 2)), ahead=ahead)
     values = [chance.randbytes(chance.choice((1, 100, 2000))) for _ in range(chance.choice((1, 1, 2)))]
     if kind == 0:
         return batch(record(0, b"x"), 1, producer=(-1, -1, -1), crc=1)
@@ -362,10 +485,12 @@ def _choose_stream(chance: random.Random, partition: int) -> list[bytes]:
     """Writes of one client: single Produce requests mostly, and whatever else a client may send."""
     writes: list[bytes] = []
     version = chance.choice(VERSIONS)
+    producer = chance.choice((None, Producer(chance.randrange(3), 1)))
     for number in range(chance.randrange(15, 40)):
         topic = "u" if chance.random() < 0.1 else "t"
         acks = chance.choice((-1,) * 9 + (1, 0))
-        data = encode(_choose_batch(chance), number, version=version, topic=topic, partition=partition, acks=acks)
+        chosen = _choose_batch(chance, producer)
+        data = encode(chosen, number, version=version, topic=topic, partition=partition, acks=acks)
         kind = chance.randrange(12)
         if kind == 0:
             writes.append(data + encode(one_batch(b"second"), 1000 + number, version=version, partition=partition))

@@ -94,4 +94,4 @@ class IggyProducers(Component):
         repeated = self._numbered.find_duplicate(partition, batch)
         if repeated is not None:
             return repeated
-        return self._numbered.append(partition, batch, IGGY_CURRENT, NUMBERED, room_bytes, write, source)
+        return self._numbered.append(partition, (batch,), IGGY_CURRENT, NUMBERED, room_bytes, write, source)

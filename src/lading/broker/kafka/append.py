@@ -6,7 +6,7 @@ dialect's own format, ends the part of a transaction there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,7 +37,10 @@ ID_BYTES: Final = 8
 
 
 class BatchSequence(NamedTuple):
-    """Producer and sequence number of a batch in this partition; each record takes one offset."""
+    """Producer and sequence number of a batch in this partition; each record takes one offset.
+
+    The producer is -1 if it has no id.
+    """
 
     producer_id: int
     epoch: int
@@ -47,8 +50,8 @@ class BatchSequence(NamedTuple):
 
     @property
     def writer(self) -> bytes:
-        """The producer as the name of a writer."""
-        return writer_of(self.producer_id)
+        """The producer as the name of a writer; empty if it has no id."""
+        return writer_of(self.producer_id) if self.producer_id >= 0 else b""
 
     def __str__(self) -> str:
         return f"producer {self.producer_id} epoch {self.epoch}"
@@ -101,7 +104,7 @@ class KafkaAppender:
         before = self._memory.of(partition).open_by_writer.get(batch.writer)
         append = self._numbered.append(
             partition,
-            batch,
+            (batch,),
             DIALECT,
             TRANSACTIONAL if batch.transactional else PLAIN,
             room_bytes,
@@ -114,6 +117,16 @@ class KafkaAppender:
         if batch.transactional and not before:
             self.settle(partition)
         return append
+
+    def find_next(self, partition: Partition, batches: Sequence[BatchSequence]) -> list[int]:
+        """Return the places of the batches that ``append_next`` may append together; see ``NumberedAppender``."""
+        return self._numbered.find_next(partition, batches)
+
+    def append_next(
+        self, partition: Partition, batches: Sequence[BatchSequence], room_bytes: int, write: Write, source: object
+    ) -> Append:
+        """Append batches of no transaction together, which ``find_next`` has found. Raises Refusal."""
+        return self._numbered.append(partition, batches, DIALECT, PLAIN, room_bytes, write, source)
 
     def write_transaction_marker(
         self, partition: Partition, writer: bytes, epoch: int, committed: bool, now_us: int

@@ -284,6 +284,21 @@ class TransactionCoordinator(Component):
                 )
         return self._produced.append(partition, batch, room_bytes, write, source)
 
+    def find_next(self, partition: Partition, batches: Sequence[BatchSequence]) -> list[int]:
+        """Return the places of the batches, of no transaction, that ``append_next`` may append together.
+
+        What is to be said of the others, ``append`` says: they are repeated, fenced or out of sequence, or their
+        producer has a name, and so writes in transactions only.
+        """
+        places = self._produced.find_next(partition, batches)
+        return [place for place in places if batches[place].producer_id not in self._ids]
+
+    def append_next(
+        self, partition: Partition, batches: Sequence[BatchSequence], room_bytes: int, write: Write, source: object
+    ) -> Append:
+        """Append batches together that ``find_next`` has found. Raises Refusal."""
+        return self._produced.append_next(partition, batches, room_bytes, write, source)
+
     def end_in_partition(
         self, partition: Partition, identity: ProducerIdAndEpoch, committed: bool, *, now_us: int
     ) -> Append | None:

@@ -11,6 +11,7 @@ producer epoch, base sequence, records count."""
 BATCH_HEADER_BYTES: Final = BATCH_HEADER.size
 LENGTH_AT, EPOCH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 12, 16, 17, 21
 LAST_DELTA_AT, BASE_TIME_AT, MAX_TIME_AT, PRODUCER_AT, COUNT_AT = 23, 27, 35, 43, 57
+PRODUCER_EPOCH_AT, SEQUENCE_AT = 51, 53
 FRAME_BYTES: Final = 12
 """Base offset and length: what the length does not count."""
 MAGIC: Final = 2

@@ -32,6 +32,7 @@ from .single_produce_layout import (
     LOWEST_MS,
     NUMBER_BYTES,
     PARTITION,
+    PRODUCER,
     RECORDS,
     SIZE_BYTES,
     TAGS_BYTES,
@@ -58,9 +59,9 @@ def judge_requests(
 
     ``files`` and ``spans`` have the sockets that were read and the places of their bytes in ``scratch``; ``rows``,
     ``others`` (of which ``rest`` are in use) and ``lines`` are as ``lent_layout`` has them. A request is taken if it is
-    all that was read, and has one batch of format 2 for one partition, without compression and producer id, whose
-    checksum, records and times are right. ``files`` and ``spans`` then have those at the front, ``facts`` a row for
-    each, and their rows count them at ``now_us``. All else is added to ``others``.
+    all that was read, and has one batch of format 2 for one partition, without compression and transaction, whose
+    checksum, records, times and numbers are right. ``files`` and ``spans`` then have those at the front, ``facts`` a
+    row for each, and their rows count them at ``now_us``. All else is added to ``others``.
 
     Returns how many are taken, how many others there are, the bytes of the requests, and 1 if all have the same line
     and partition, else 0; or 0, 0, 0 and -1 if an array has no room for all that may come.
@@ -136,23 +137,25 @@ def _judge_request(data: bytes, line: bytes) -> list[int] | None:
     return [partition, correlation, batch, size, *found]
 
 
-def _judge_batch(batch: bytes) -> tuple[int, int, int] | None:
+def _judge_batch(batch: bytes) -> tuple[int, ...] | None:
     if len(batch) < BATCH_HEADER_BYTES:
         return None
     fields = BATCH_HEADER.unpack_from(batch)
-    length, magic, attributes, last_delta, max_ms, producer_id, count = (fields[n] for n in (1, 3, 5, 6, 8, 9, 12))
+    length, magic, attributes, last_delta, max_ms, count = (fields[n] for n in (1, 3, 5, 6, 8, 12))
+    producer_id, epoch, sequence = fields[9:12]
     if (
         magic != MAGIC
         or length != len(batch) - FRAME_BYTES
         or attributes
         or not 1 <= count <= len(batch)
         or last_delta != count - 1
-        or producer_id >= 0
+        or (producer_id >= 0 and (epoch < 0 or sequence < 0))
     ):
         return None
     reason, lowest, highest = validation_fallback.judge(np.frombuffer(batch, np.uint8), 0, len(batch))
     is_fine = reason == layout.FINE and lowest > -TIME_MS_MAX and highest < TIME_MS_MAX and highest == max_ms
-    return (count, lowest, highest) if is_fine else None
+    numbers = (producer_id, epoch, sequence) if producer_id >= 0 else (-1, 0, 0)
+    return (count, lowest, highest, *numbers) if is_fine else None
 
 
 def store_batches(scratch: Bytes, facts: Table, target: Bytes, at: int, base_offset: int, epoch: int) -> int:
@@ -203,13 +206,17 @@ def fill_responses(template: Bytes, facts: Table, offset_at: int, base_offset: i
     return len(facts)
 
 
-def sum_up(facts: Table) -> tuple[int, int, int, int, int]:
-    """Return the bytes of all batches, the size of the largest, and their records, lowest and highest time."""
-    size, largest, records, lowest, highest = 0, 0, 0, TIME_MS_MAX, -TIME_MS_MAX
+def sum_up(facts: Table) -> tuple[int, int, int, int, int, int]:
+    """Return the bytes of all batches, the size of the largest, their records, and the lowest and highest time.
+
+    The last number is that of batches whose producer has an id.
+    """
+    size, largest, records, lowest, highest, producers = 0, 0, 0, TIME_MS_MAX, -TIME_MS_MAX, 0
     if facts.shape[1] == FACT_COLUMNS:
         for row in facts.tolist():
             size += row[BATCH_BYTES]
             largest = max(largest, row[BATCH_BYTES])
             records += row[RECORDS]
             lowest, highest = min(lowest, row[LOWEST_MS]), max(highest, row[HIGHEST_MS])
-    return size, largest, records, lowest, highest
+            producers += row[PRODUCER] >= 0
+    return size, largest, records, lowest, highest, producers

@@ -31,6 +31,7 @@ from lading.kernels.signature import (
     OUT_LONGS,
     OUT_TABLE,
     TABLE,
+    Data,
     int64,
     kernel,
     routine,
@@ -52,6 +53,8 @@ from .layout import (
     MAGIC_AT,
     MAX_TIME_AT,
     PRODUCER_AT,
+    PRODUCER_EPOCH_AT,
+    SEQUENCE_AT,
     TIME_MS_MAX,
 )
 from .single_produce_layout import (
@@ -67,7 +70,12 @@ from .single_produce_layout import (
     LOWEST_MS,
     NUMBER_BYTES,
     PARTITION,
+    PRODUCER,
+    PRODUCER_EPOCH,
+    PRODUCER_EPOCH_MAX,
     RECORDS,
+    SEQUENCE,
+    SEQUENCE_MAX,
     SIZE_BYTES,
     TAGS_BYTES,
     VERSION_BYTE,
@@ -119,10 +127,16 @@ def _find_batch(scratch: Bytes, at: int, end: int, is_flexible: bool) -> tuple[i
 
 
 @routine
+def _has_sound_number(data: Data, at: int) -> bool:
+    """Whether neither the epoch of a producer nor the number of its first record is below 0."""
+    return big16(data, at + PRODUCER_EPOCH_AT) <= PRODUCER_EPOCH_MAX and big32(data, at + SEQUENCE_AT) <= SEQUENCE_MAX
+
+
+@routine
 def _judge_batch(scratch: Bytes, at: int, size: int) -> tuple[int, int, int]:
     """The records of a batch and their lowest and highest time, if nothing but offset and epoch is to be set; else 0.
 
-    It is not compressed, its producer has no id, and its header has the times of its records.
+    It is not compressed and of no transaction, and its header has the times of its records.
     """
     data, end = base(scratch), at + size
     if size < BATCH_HEADER_BYTES or load8(data, at + MAGIC_AT) != MAGIC:
@@ -134,7 +148,7 @@ def _judge_batch(scratch: Bytes, at: int, size: int) -> tuple[int, int, int]:
         or count < 1
         or count > size
         or big32(data, at + LAST_DELTA_AT) != count - 1
-        or big64(data, at + PRODUCER_AT) >= 0
+        or (big64(data, at + PRODUCER_AT) >= 0 and not _has_sound_number(data, at))
         or int64(crc32c(data, at + ATTRIBUTES_AT, end)) != big32(data, at + CRC_AT)
     ):
         return 0, 0, 0
@@ -207,6 +221,12 @@ def judge_requests(
         facts[taken, CORRELATION] = big32(base(scratch), start + SIZE_BYTES + KEY_BYTES)
         facts[taken, BATCH_AT], facts[taken, BATCH_BYTES] = batch, size
         facts[taken, RECORDS], facts[taken, LOWEST_MS], facts[taken, HIGHEST_MS] = records, lowest, highest
+        producer = big64(base(scratch), batch + PRODUCER_AT)
+        facts[taken, PRODUCER], facts[taken, PRODUCER_EPOCH], facts[taken, SEQUENCE] = -1, 0, 0
+        if producer >= 0:
+            facts[taken, PRODUCER] = producer
+            facts[taken, PRODUCER_EPOCH] = big16(base(scratch), batch + PRODUCER_EPOCH_AT)
+            facts[taken, SEQUENCE] = big32(base(scratch), batch + SEQUENCE_AT)
         size_bytes += end - start
         taken += 1
     return taken, rest, size_bytes, one_kind
@@ -256,10 +276,11 @@ def fill_responses(template: Bytes, facts: Table, offset_at: int, base_offset: i
     return len(facts)
 
 
-@kernel(several(5)(TABLE))
-def sum_up(facts: Table) -> tuple[int, int, int, int, int]:
+@kernel(several(6)(TABLE))
+def sum_up(facts: Table) -> tuple[int, int, int, int, int, int]:
     """See ``single_produce_fallback.sum_up``."""
     size, largest, records, lowest, highest = int64(0), int64(0), int64(0), TIME_MS_MAX, -TIME_MS_MAX
+    producers = int64(0)
     if facts.shape[1] == FACT_COLUMNS:
         for index in range(facts.shape[0]):
             size += facts[index, BATCH_BYTES]
@@ -267,4 +288,5 @@ def sum_up(facts: Table) -> tuple[int, int, int, int, int]:
             records += facts[index, RECORDS]
             lowest = min(lowest, facts[index, LOWEST_MS])
             highest = max(highest, facts[index, HIGHEST_MS])
-    return size, largest, records, lowest, highest
+            producers += facts[index, PRODUCER] >= 0
+    return size, largest, records, lowest, highest, producers

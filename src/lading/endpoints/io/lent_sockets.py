@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -104,12 +104,23 @@ class PassBuffers:
 class LentRequests:
     """Requests of one kind that a pass has read: their sockets, places in ``scratch`` and facts, in one order."""
 
-    __slots__ = ("_is_whole", "facts", "files", "scratch", "spans")
+    __slots__ = ("_is_whole", "facts", "files", "left", "scratch", "spans")
 
-    def __init__(self, buffers: PassBuffers, chosen: Longs | slice) -> None:
-        self.files, self.spans, self.facts = buffers.files[chosen], buffers.spans[chosen], buffers.facts[chosen]
-        self.scratch = buffers.scratch
+    def __init__(self, source: PassBuffers | LentRequests, chosen: Longs | slice) -> None:
+        self.files: Longs = source.files[chosen]
+        self.spans: Table = source.spans[chosen]
+        self.facts: Table = source.facts[chosen]
+        self.scratch: Bytes = source.scratch
         self._is_whole = isinstance(chosen, slice)
+        self.left: LentRequests | None = None
+        """Those that ``keep`` has left out."""
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Have only these requests begin: the connections handle the others themselves."""
+        chosen = np.array(places, np.int64)
+        self.left = LentRequests(self, np.setdiff1d(np.arange(len(self.files)), chosen))
+        self.files, self.spans, self.facts = self.files[chosen], self.spans[chosen], self.facts[chosen]
+        self._is_whole = False
 
     def join(self) -> Bytes:
         """Return the bytes of all requests, one after the other, of a protocol that has them so in ``scratch``."""
@@ -141,7 +152,10 @@ class LentProtocol(Protocol):
         """Return the kind of each of the first ``count`` requests: those of one kind are begun together."""
 
     def begin(self, kind: int, requests: LentRequests, now_us: int) -> PendingResponse | None:
-        """Begin requests of one kind; return None if they are refused, and none of them was begun."""
+        """Begin requests of one kind; return None if they are refused, and none of them was begun.
+
+        Of ``requests`` it may ``keep`` some, and begin only those.
+        """
 
     def release(self, line: int) -> None:
         """Note that a socket with this line has been taken back."""
@@ -288,12 +302,15 @@ class SocketPass:
             for file in files.tolist():
                 self._connections[file].abort()
             return
+        files = requests.files
         if begun is None:
             self._return_requests(requests)
         elif begun.done:
             self._answer(files, self.divide(begun.answers, len(files)))
         else:
             self._wait(files, begun)
+        if requests.left is not None:
+            self._return_requests(requests.left)
 
     def _return_requests(self, requests: LentRequests) -> None:
         """Have the connections handle their requests themselves: the line no longer has the same meaning."""

@@ -155,20 +155,21 @@ class LentProduces:
     def begin(self, kind: int, requests: LentRequests, now_us: int) -> PendingProduces | None:
         """Append the batches of requests for one partition; return None if that is refused.
 
-        Then nothing was appended: each client's own session receives its request, and finds the refusal.
+        Then nothing was appended: each client's own session receives its request, and finds the refusal. So does it
+        with a batch that is not the next one of its producer.
         """
         head = self._lines.find(kind >> _PARTITION_BITS)
         # since then the topic may have been deleted or created again, or the right to write to it revoked
         if head is None or head.version != self._topology.version:
             return None
-        facts = requests.facts
         try:
             partition = head.route.topic.partition(kind & (1 << _PARTITION_BITS) - 1)
-            append = self._producer.append_judged(self._kernels, partition, requests.scratch, facts, self)
+            append = self._producer.append_judged(self._kernels, partition, requests, self)
         except LadingError:
             return None
         if append is None:
             return None
+        facts = requests.facts
         # the next pass writes over them
         pending = PendingProduces(self, head, partition, facts if append.done else facts.copy())
         append.add_done_callback(pending.settle)

@@ -57,6 +57,7 @@ from ...dialects.kafka.produce import (
     with_throttle,
 )
 from ...dialects.kafka.requests import LENGTH_BYTES, RequestHeader, parse_request_header, read_uvarint
+from ...dialects.kafka.single_produce_layout import PRODUCER, PRODUCER_EPOCH, RECORDS, SEQUENCE
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...kernels.arrays import Table
@@ -73,6 +74,7 @@ from .request_context import ProduceHead, ProduceRoute, RequestContext
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
+    from ..io.lent_sockets import LentRequests
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,8 @@ IN_PLACE_BYTES: Final = 64 << 10
 ACKS: Final = (0, 1, -1)
 ROWS_INLINE: Final = 100
 """A request with more topics and partitions than this is handled in turns: each costs 50 microseconds."""
+
+_SEQUENCE_COLUMNS: Final = (PRODUCER, PRODUCER_EPOCH, SEQUENCE, RECORDS)
 
 _HEAD = struct.Struct(">hhi")
 _PARTITION = struct.Struct(">ii")
@@ -141,7 +145,7 @@ class ProduceHandler:
         batch.transaction = route.transaction
         facts = batch.facts
         is_alone = start == LENGTH_BYTES and end == inbox.have
-        if is_alone and facts is not None and not facts.attributes and facts.producer_id < 0:
+        if is_alone and facts is not None and not facts.attributes:
             connection.produced = head
             connection.loan.requests_left -= 1
         return PendingProduce(connection, correlation, route.acks, route.layout, [batch])
@@ -356,16 +360,26 @@ class ProduceHandler:
         self._messages_in[self._labels] += append.count
         return append
 
-    def append_judged(
-        self, kernels: Any, partition: Partition, source: Bytes, facts: Table, who: object
-    ) -> Append | None:
+    def append_judged(self, kernels: Any, partition: Partition, requests: LentRequests, who: object) -> Append | None:
         """Append the batches of single requests, which ``kernels`` have judged, all to one partition.
 
-        Returns None, with nothing appended, if something else is to be said of one of them, or written on it.
+        Returns None, with nothing appended, if something else is to be said of one of them, or written on it. Numbered
+        batches that are not the next of their producer are left out of ``requests``.
         """
         topic = partition.topic
         settings = topic.settings
-        size_bytes, largest_bytes, count, lowest_ms, highest_ms = kernels.sum_up(facts)
+        size_bytes, largest_bytes, count, lowest_ms, highest_ms, numbered_count = kernels.sum_up(requests.facts)
+        batches: list[BatchSequence] = []
+        if numbered_count:
+            batches = _list_sequences(requests.facts)
+            places = self._broker.producers.find_next(partition, batches)
+            if not places:
+                return None
+            if len(places) < len(batches):
+                requests.keep(places)
+                batches = [batches[place] for place in places]
+                size_bytes, largest_bytes, count, lowest_ms, highest_ms, _ = kernels.sum_up(requests.facts)
+        source, facts = requests.scratch, requests.facts
         is_compacted = settings.cleanup_policy is not None and COMPACT in settings.cleanup_policy
         if (
             settings.append_time
@@ -387,7 +401,10 @@ class ProduceHandler:
                 raise IndexError("batches of single requests do not fit into the chunk")
             return WriteResult(size_bytes, count, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
 
-        append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, size_bytes, write, who)
+        if batches:
+            append = self._broker.producers.append_next(partition, batches, size_bytes, write, who)
+        else:
+            append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, size_bytes, write, who)
         self._messages_in[self._labels] += count
         return append
 
@@ -407,6 +424,11 @@ class ProduceHandler:
 def _judge_all(data: Bytes, batches: list[PartitionBatch]) -> None:
     for batch in batches:
         judge(data, batch)
+
+
+def _list_sequences(facts: Table) -> list[BatchSequence]:
+    rows = facts[:, _SEQUENCE_COLUMNS].tolist()
+    return [BatchSequence(producer, epoch, sequence, records) for producer, epoch, sequence, records in rows]
 
 
 def _to_sequence(facts: BatchHeader) -> BatchSequence:

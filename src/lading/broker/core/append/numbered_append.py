@@ -6,6 +6,7 @@ of one of the last batches gets the offset of the first one. A higher epoch star
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ class NumberedBatch(Protocol):
 
     @property
     def writer(self) -> bytes:
-        """The producer in the form of a writer's name."""
+        """The producer in the form of a writer's name; empty if it has none, then nothing is remembered."""
 
     @property
     def epoch(self) -> int:
@@ -70,10 +71,27 @@ class NumberedAppender:
             partition, repeated.base_offset, repeated.end_offset, batch.records, duplicate=True
         )
 
+    def find_next(self, partition: Partition, batches: Sequence[NumberedBatch]) -> list[int]:
+        """Return the places of those of ``batches`` that are new, and have the next number of their producer.
+
+        They may be appended together. Of several batches of a producer only the first is among them.
+        """
+        writers, seen, places = self._memory.of(partition), set[bytes](), []
+        for place, batch in enumerate(batches):
+            name = batch.writer
+            if not name:
+                places.append(place)
+            elif name not in seen:
+                seen.add(name)
+                writer = writers.get(name)
+                if writer is None or (batch.epoch, batch.sequence) == (writer.epoch, writer.next_sequence % SEQUENCES):
+                    places.append(place)
+        return places
+
     def append(
         self,
         partition: Partition,
-        batch: NumberedBatch,
+        batches: Sequence[NumberedBatch],
         dialect: int,
         flags: int,
         room_bytes: int,
@@ -82,32 +100,37 @@ class NumberedAppender:
         *,
         in_new_chunk: bool = False,
     ) -> Append:
-        """Append a new batch with the next number, as ``Appender.append`` does, and remember it.
+        """Append new batches, each with the next number of its producer, and remember them.
 
-        With ``in_new_chunk`` it begins a chunk, without any earlier messages.
+        That is done as ``Appender.append`` does; ``write`` writes all of them, in this order. With ``in_new_chunk``
+        they begin a chunk, without any earlier messages.
         """
         writers = self._memory.of(partition)
         try:
             if in_new_chunk:
                 self._appender.close_chunk(partition)
-            noted = _noting(writers, batch, write, partition.log.high_watermark)
+            noted = _noting(writers, batches, write, partition.log.high_watermark)
             return self._appender.append(partition, dialect, flags, room_bytes, noted, source)
         except Refusal:
             writers.truncate_from(partition.log.next_offset)
-            writers.expect(batch.writer, batch.epoch, batch.sequence)
+            for batch in batches:
+                writers.expect(batch.writer, batch.epoch, batch.sequence)
             raise
 
 
-def _noting(writers: Writers, batch: NumberedBatch, write: Write, high_watermark: int) -> Write:
-    """Return ``write`` with a step that notes the batch as known; not after the disk write, as a snapshot may follow at
-    once.
+def _noting(writers: Writers, batches: Sequence[NumberedBatch], write: Write, high_watermark: int) -> Write:
+    """Return ``write`` with a step that notes the batches as known.
+
+    Not after the disk write, as a snapshot may follow at once.
     """
 
     def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         written = write(array, at, base_offset)
-        end_offset = base_offset + written.messages_count
-        facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
-        writers.add(SequencedBatch(*facts, transactional=batch.transactional), high_watermark)
+        for batch in batches:
+            end_offset = base_offset + batch.records
+            facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
+            writers.add(SequencedBatch(*facts, transactional=batch.transactional), high_watermark)
+            base_offset = end_offset
         return written
 
     return noting
