@@ -1,4 +1,5 @@
-"""Many connections, each of which waits for the response to one small request: NSQ beside nsqd, Kafka beside Kafka.
+"""Many connections, each of which waits for the response to one small request: NSQ beside nsqd, Kafka beside Kafka,
+with and without a producer id, and Iggy with the setting ``fast_connections`` on and off.
 
 The same client for all sides, a process of its own, sends one message of 100 B at a time on 10, 100, 1,000 and 5,000
 connections, by turns. It is Python, so that it bounds the rates; what tells the sides apart is the CPU time of the
@@ -23,8 +24,12 @@ from bench import _waiting_clients
 from bench._nsq_frames import OK_FRAME
 from bench.measure import kernels_loaded, median, threads_cpu_s
 from lading import testing
+from tests.endpoints import frames as iggy
+from tests.endpoints.iggy_sends import frame as iggy_frame
+from tests.endpoints.iggy_sends import send
 from tests.endpoints.kafka_frames import one_batch, produce, request_frame
 from tests.endpoints.nsq_client import pub
+from tests.endpoints.test_iggy_releases import CREATE_STREAM, CREATE_TOPIC, LOGIN, NEVER, login, named, short
 from tests.interop import go_programs, kafka_broker
 
 QUESTION = "Connections that each wait for a response: messages/s, CPU us a message, p50 and p99 in us"
@@ -52,6 +57,10 @@ class WaitedSide:
     first: bytes
     request: bytes
     response: bytes
+    numbered: tuple[int, int] = (-1, -1)
+    """Start and end of the batch in the request, if each connection is a Kafka producer with an id."""
+    greeting_bytes: int = 0
+    """Size of the response to ``first``."""
     figures: dict[int, list[tuple[float, float, float, float]]] = field(default_factory=dict)
     """By connections: messages/s, CPU us a message, p50 and p99 in us."""
 
@@ -62,7 +71,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     counts = [int(each) for each in asked.split(",")] if asked else (QUICK_CONNECTIONS if quick else CONNECTIONS)
     rounds, seconds = (1, QUICK_S) if quick else (ROUNDS, SECONDS)
     rows: list[dict[str, Any]] = []
-    for open_sides in (_open_nsq, _open_kafka):
+    for open_sides in (_open_nsq, _open_kafka, _open_kafka_numbered, _open_iggy):
         with ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             sides = open_sides(stack, directory)
@@ -98,6 +107,14 @@ def _open_nsq(stack: ExitStack, directory: Path) -> list[WaitedSide]:
 
 
 def _open_kafka(stack: ExitStack, directory: Path) -> list[WaitedSide]:
+    return _open_kafka_sides(stack, directory, is_numbered=False)
+
+
+def _open_kafka_numbered(stack: ExitStack, directory: Path) -> list[WaitedSide]:
+    return _open_kafka_sides(stack, directory, is_numbered=True)
+
+
+def _open_kafka_sides(stack: ExitStack, directory: Path, *, is_numbered: bool) -> list[WaitedSide]:
     addresses: list[tuple[str, str, int]] = []
     try:
         kafka = stack.enter_context(kafka_broker.running(directory))
@@ -115,9 +132,42 @@ def _open_kafka(stack: ExitStack, directory: Path) -> list[WaitedSide]:
     sides = []
     for name, address, pid in addresses:
         _create_kafka_topic(address)
-        frame = request_frame("Produce", 9, 7, **produce(TOPIC, one_batch(BODY)))
-        sides.append(WaitedSide("Kafka", name, address, pid, b"", struct.pack(">I", len(frame)) + frame, b""))
+        batch = one_batch(BODY)
+        frame = request_frame("Produce", 9, 7, **produce(TOPIC, batch))
+        request = struct.pack(">I", len(frame)) + frame
+        at = request.index(batch)
+        numbered = (at, at + len(batch)) if is_numbered else (-1, -1)
+        protocol = "Kafka, producer ids" if is_numbered else "Kafka"
+        sides.append(WaitedSide(protocol, name, address, pid, b"", request, b"", numbered))
     return sides
+
+
+def _open_iggy(stack: ExitStack, directory: Path) -> list[WaitedSide]:
+    sides = []
+    for name, is_fast in OURS:
+        broker = stack.enter_context(
+            testing.broker(
+                durability="os", fast_connections=is_fast, endpoints__iggy_tcp__connections_max=CONNECTIONS_MAX, **OPEN
+            )
+        )
+        kernels_loaded(broker)
+        told = _prepare_iggy(broker.endpoints["iggy_tcp"])
+        sides.append(WaitedSide("Iggy 0.10", name, broker.endpoints["iggy_tcp"], broker.pid, *told))
+    return sides
+
+
+def _prepare_iggy(address: str) -> tuple[bytes, bytes, bytes, tuple[int, int], int]:
+    """Create a stream and a topic; return a login, a send and its response, no batch, and the bytes of the login's."""
+    release = "0.10.0"
+    client = iggy.Frames(address)
+    client.send(LOGIN, login(release))
+    status, body = client.answer()
+    assert status == 0
+    assert client.ask(CREATE_STREAM, short("stream"))[0] == 0
+    topic = struct.pack("<IBQQB", 1, 1, NEVER, 0, 0) + short("one")
+    assert client.ask(CREATE_TOPIC, named("stream") + topic)[0] == 0
+    begin = iggy_frame(LOGIN, login(release))
+    return begin, send(release, BODY), bytes(iggy.HEAD.size), (-1, -1), iggy.HEAD.size + len(body)
 
 
 def _create_kafka_topic(address: str) -> None:
@@ -130,7 +180,8 @@ def _create_kafka_topic(address: str) -> None:
 
 def _measure(side: WaitedSide, count: int, seconds: float) -> None:
     host, _, port = side.address.rpartition(":")
-    told = (host, port, str(count), str(seconds), side.first.hex(), side.request.hex(), side.response.hex())
+    numbers = (*map(str, side.numbered), str(side.greeting_bytes))
+    told = (host, port, str(count), str(seconds), side.first.hex(), side.request.hex(), side.response.hex(), *numbers)
     used_s = threads_cpu_s(side.pid)
     done = subprocess.run(
         [sys.executable, _waiting_clients.__file__, *told], stdout=subprocess.PIPE, text=True, check=True, timeout=300

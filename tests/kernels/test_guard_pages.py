@@ -106,7 +106,8 @@ TESTS = {
     "tests/columns": ("test_exact_types.py", "test_locate.py", "test_repeating.py", "test_typed.py"),
     "tests/dialects": (
         "test_carrier_origin.py", "test_carrier_text.py", "test_iggy_classic_decode.py", "test_iggy_classic_send.py",
-        "test_iggy_current.py", "test_iggy_producers.py", "test_iggy_zero_copy.py", "test_kafka_accept.py",
+        "test_iggy_current.py", "test_iggy_producers.py", "test_iggy_single_send.py", "test_iggy_zero_copy.py",
+        "test_kafka_accept.py",
         "test_kafka_carrying.py", "test_kafka_compression.py", "test_kafka_messages.py",
         "test_kafka_single_produce.py", "test_nsq_lent.py", "test_nsq_messages.py",
     ),

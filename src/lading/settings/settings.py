@@ -192,9 +192,9 @@ class Settings(Section):
     """How long the broker waits, without sleeping, for the next request of a client that sends one small request after
     the other: a sleeping core wakes up late. Clients with fewer requests cost nothing; 0 always sleeps."""
     fast_connections: bool = True
-    """Whether compiled code reads the sockets of NSQ clients that publish single messages, and of Kafka clients that
-    send one small batch after the other, and responds to them, many at once (on Linux, without TLS). If not, each is
-    served by itself; what clients get is the same."""
+    """Whether compiled code reads the sockets of NSQ clients that publish single messages, and of Kafka and Iggy
+    clients that send one small batch after the other, and responds to them, many at once (on Linux, without TLS). If
+    not, each is served by itself; what clients get is the same."""
     endpoints: EndpointSettings = DEFAULTS
     connections: ConnectionSettings = DEFAULTS
     http: HttpSettings = DEFAULTS

@@ -287,8 +287,8 @@ class TransactionCoordinator(Component):
     def find_next(self, partition: Partition, batches: Sequence[BatchSequence]) -> list[int]:
         """Return the places of the batches, of no transaction, that ``append_next`` may append together.
 
-        What is to be said of the others, ``append`` says: they are repeated, fenced or out of sequence, or their
-        producer has a name, and so writes in transactions only.
+        ``append`` refuses the others, or finds the earlier append: they are repeated, fenced or out of sequence, or
+        their producer has a name, and so writes in transactions only.
         """
         places = self._produced.find_next(partition, batches)
         return [place for place in places if batches[place].producer_id not in self._ids]

@@ -11,7 +11,10 @@ from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy.classic import messages
+from ...dialects.iggy.classic.command_table import error_frame, ok_frame
+from ...dialects.iggy.classic.releases import Release
 from ...model.batch import FIELDS_WITH_ORIGIN, SCHEMA
+from ...model.errors import LadingError
 from ...model.lazy_dataclass import lazy_dataclass
 from ...model.ranges import write_marks
 from ...model.scan_request import ALL_FIELDS, ScanRequest
@@ -19,6 +22,15 @@ from ..base.carrying import Fit
 
 UNBOUNDED: Final = 1 << 62
 """A bound that is never reached, for a reading that is bounded already."""
+
+
+def encode_refusal(release: Release, code: int, error: LadingError) -> tuple[int, bytes]:
+    """Return status and frame of the response to a command that was refused, for clients of a release."""
+    row = release.commands.row_by_code.get(code)
+    if row is not None and release.is_missing(row.request, error):
+        return 0, ok_frame()
+    status = release.code_of(error)
+    return status, error_frame(status, str(error) if release.tells_errors else None)
 
 
 class PolledPlace(NamedTuple):

@@ -10,11 +10,13 @@ from ...settings.endpoints import IggyListener, IggyQuicListener, IggyTcpListene
 from ..base.deadlines import Stage
 from ..base.services import Endpoint, Services
 from ..base.session import ConnectionHandle, ProtocolSession, SessionFactory
+from ..io.fast_connection import LendingServer, can_lend
 from ..io.gate import Gate
 from ..io.quic import QuicEndpoint
 from ..io.tcp import TcpServer
 from ..io.tls import encrypt
 from .handlers import IggyHandlers
+from .lent_sends import LentSends
 from .session import IggySession
 
 log = logging.getLogger(__name__)
@@ -24,8 +26,9 @@ def create_tcp(services: Services, name: str) -> Endpoint:
     """Create an endpoint, or a listener of it, over TCP; called by ``serve``."""
     settings = services.settings.endpoints.section(name)
     assert isinstance(settings, IggyTcpListener)
-    new_session = encrypt(services, name, settings, _choose_session(services, name, settings, TRANSPORT_TCP))
-    return TcpServer(services, name, _make_gate(services, name, settings), new_session)
+    lent = LentSends(name, services.metrics.requests.values) if can_lend(services) else None
+    new_session = encrypt(services, name, settings, _choose_session(services, name, settings, TRANSPORT_TCP, lent))
+    return LendingServer(services, name, _make_gate(services, name, settings), new_session, lent)
 
 
 def create_quic(services: Services, name: str) -> Endpoint:
@@ -53,14 +56,16 @@ def create_websocket(services: Services, name: str) -> Endpoint:
     return TcpServer(services, name, gate, encrypt(services, name, settings, open_session))
 
 
-def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:
+def _choose_session(
+    services: Services, name: str, settings: IggyListener, transport: int, lent: LentSends | None = None
+) -> SessionFactory:
     """Return the function that creates a client's session, whatever carries its bytes; clients see ``transport``."""
     if IggyHandlers not in services.shared:
         # logged once: it holds for all listeners
         services.shared[IggyHandlers] = name
         if not services.broker.access.is_enabled:
             log.info("%s: no users are set up; a login succeeds with any name and password", endpoint_key(name))
-    return partial(IggySession, IggyHandlers(services, name, settings, transport))
+    return partial(IggySession, IggyHandlers(services, name, settings, transport, lent))
 
 
 def _make_gate(services: Services, name: str, settings: IggyListener) -> Gate:

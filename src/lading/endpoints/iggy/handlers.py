@@ -26,6 +26,7 @@ from ..base.services import Services
 from .answers import Answer, PolledPlace, answer_of
 from .clients import Client
 from .current.endpoint import create_current
+from .lent_sends import LentSends
 from .logins import Logins
 from .poll import Poller
 from .rights import requirement_of
@@ -87,7 +88,11 @@ class ReleaseHandlers:
 class IggyHandlers:
     """The handlers of the requests of all sessions of one listener."""
 
-    def __init__(self, services: Services, name: str, settings: IggyListener, transport: int) -> None:
+    def __init__(
+        self, services: Services, name: str, settings: IggyListener, transport: int, lent: LentSends | None = None
+    ) -> None:
+        self.lent: Final = lent
+        """None if the sockets of this listener are never lent."""
         self.name: Final = name
         """The endpoint's."""
         self.transport: Final = transport

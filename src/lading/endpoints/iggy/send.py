@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from ..base.route_cache import RouteCache
 from ..base.services import Services
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Topic
+    from ...broker.core.topology import Partition, Topic
 
 SEND: Final = 101
 
@@ -38,14 +38,28 @@ def allow_all(stream: Identifier, topic: Identifier, right: Right) -> None:
     """Allow everything: no users are set up."""
 
 
+class LocatedMessages(NamedTuple):
+    """The place of the messages of a request: their index, if the release has one, the first one, and the end."""
+
+    index_at: int
+    first_at: int
+    end: int
+    messages_count: int
+    """Their number, if the request has it."""
+
+
 class Sender:
     """Handles send requests of one release; one for all its connections of an endpoint."""
+
+    _dialect: ClassVar[int] = codes.IGGY_CLASSIC
+    """The dialect that messages are stored in."""
 
     def __init__(self, services: Services, name: str, release: Release = UNTOLD, require: Require = allow_all) -> None:
         """``require`` is called for each new route, whose result is kept until rights change."""
         self._require = require
-        self._release = release
+        self.release = release
         self._broker = services.broker
+        self.topology = services.broker.topology
         self._random = messages.random_state()
         self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
         self._labels = (name,)
@@ -92,15 +106,73 @@ class Sender:
         self._messages_in[self._labels] += append.count
         return append
 
+    def find_head(self, payload: memoryview) -> bytes:
+        """Return the bytes before the messages, or their number, of a request that was sent without an error."""
+        return bytes(payload[: _head_size(payload)])
+
+    def get_route(self, head: bytes) -> Route | None:
+        """Return the route of requests with this head, if it is known and valid."""
+        return self._routes.get(head)
+
+    def append_requests(
+        self,
+        partition: Partition,
+        source: NDArray[np.uint8],
+        spans: Sequence[tuple[int, int]],
+        head_end: int,
+        now_us: int,
+        who: object,
+    ) -> Append:
+        """Append the messages of several requests, each in a span of ``source``, as if they came one after the other.
+
+        ``head_end`` is the place after the head in each. If it raises Refusal or MalformedMessage, nothing is appended.
+        """
+        messages_of = [self._locate(source, start + head_end, end) for start, end in spans]
+        time_us = partition.log.append_time_us(now_us)
+
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+            begun, offset, longest = at, base_offset, 0
+            for located in messages_of:
+                code, count, size_bytes = self._restamp(source, located, array, at, offset, time_us)
+                if code:
+                    raise MalformedMessage(f"message {count} of a request is refused", reason=REASON_OF[code])
+                at, offset, longest = at + size_bytes, offset + count, max(longest, count)
+            return WriteResult(at - begun, offset - base_offset, time_us, time_us + longest - 1)
+
+        room_bytes = sum(map(self._measure_room, messages_of))
+        append = self._broker.appender.append(partition, self._dialect, 0, room_bytes, write, who)
+        self._messages_in[self._labels] += append.count
+        return append
+
+    def _locate(self, source: NDArray[np.uint8], head_end: int, end: int) -> LocatedMessages:
+        """Return the place of the messages of a request. Raises MalformedMessage if it has none."""
+        return LocatedMessages(head_end, head_end, end, 0)
+
+    def _measure_room(self, located: LocatedMessages) -> int:
+        """Return how many bytes ``_restamp`` may need for the messages of a request."""
+        return messages.room(located.end - located.first_at)
+
+    def _restamp(
+        self,
+        source: NDArray[np.uint8],
+        located: LocatedMessages,
+        target: NDArray[np.uint8],
+        to: int,
+        base_offset: int,
+        time_us: int,
+    ) -> tuple[int, int, int]:
+        """Store the messages of a request: (code or 0, messages, bytes written)."""
+        return messages.restamp(source, located.first_at, located.end, target, to, base_offset, time_us, self._random)
+
     def _find_route(self, head: bytes, payload: memoryview) -> Route:
         """Return topic and partition choice of a head that was not met before. Raises Refusal if the topic does not
         exist.
         """
-        command: Any = self._release.commands.parse_request(SEND, payload)
+        command: Any = self.release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
         self._require(command.stream, command.topic, Right.WRITE)
         topic = self._broker.topology.topic(command.stream, command.topic)
-        route = topic, choice_of(command.partitioning, self._release)
+        route = topic, choice_of(command.partitioning, self.release)
         self._routes.add(head, route)
         return route
 

@@ -29,7 +29,8 @@ from ..base.peer import is_kafka_request, is_tls_hello, name_other_protocol
 from ..base.responses import Parts, Slot
 from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ReceiveResult
-from .answers import Answer
+from ..io.lent_lines import LEND_AFTER, LEND_AFTER_MAX
+from .answers import Answer, encode_refusal
 from .client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession, is_long_command
 from .clients import Client, clients_of
 from .current.session import CurrentSession
@@ -55,6 +56,8 @@ FRAMING: Final = -1
 """The command in metrics and statuses for a frame without one."""
 
 _HEAD_BYTES: Final = 4
+_FIRST_PAYLOAD_AT: Final = 2 * _HEAD_BYTES
+"""The payload of a request at the front of the inbox: after length and command."""
 _U32 = struct.Struct("<I")
 _POLLED_HEAD = struct.Struct("<III")
 _LATER_POLLED_HEAD = struct.Struct("<IIIQI")
@@ -74,6 +77,11 @@ class IggySession(ClientSession):
         self._name = handlers.name
         self._sent_labels = (handlers.name, ROW_BY_CODE[SEND].name, "0")
         self._polled_labels = (handlers.name, ROW_BY_CODE[POLL].name, "0")
+        self._lent = handlers.lent
+        self._lend_after = self.lend_in = LEND_AFTER
+        """Number of further sends, each alone, before the socket may be lent."""
+        self._sent_head = b""
+        """The head of the last send that was alone, when the socket is to be lent."""
 
     # -- what the connection calls
 
@@ -253,6 +261,23 @@ class IggySession(ClientSession):
             append.add_done_callback(partial(self._acknowledge, self.responses.slot()))
         if self._broker.appender.congested:
             self.connection.wait_for_disk()
+        if source is not None and start == _FIRST_PAYLOAD_AT and self._lent is not None:
+            self.lend_in -= 1
+            if self.lend_in <= 0:
+                self.lend_in, self._lend_after = self._lend_after, min(2 * self._lend_after, LEND_AFTER_MAX)
+                self._sent_head = self._handling.sender.find_head(payload)
+                self.connection.lend_soon(self)
+
+    def find_line(self) -> int | None:
+        client = self._client
+        is_metered = client is not None and client.principal is not None and client.principal.meter is not None
+        if self._lent is None or is_metered:
+            return None
+        return self._lent.add(self._sent_head, self._handling.sender)
+
+    def add_lent(self, requests_count: int, heard_us: int) -> None:
+        self.requests_count += requests_count
+        self._lend_after = LEND_AFTER
 
     def _acknowledge(self, slot: Slot, append: Append) -> None:
         if self.is_lost:
@@ -291,11 +316,9 @@ class IggySession(ClientSession):
         return (ok_frame(body),)
 
     def _to_refusal(self, code: int, error: LadingError) -> Parts:
-        release = self._release
-        row = release.commands.row_by_code.get(code)
-        if row is not None and release.is_missing(row.request, error):
-            return self._to_frame(code, b"")
-        return self._to_error(code, release.code_of(error), str(error))
+        status, encoded = encode_refusal(self._release, code, error)
+        self._count(code, status)
+        return (encoded,)
 
     def _to_error(self, code: int, status: int, text: str = "") -> Parts:
         self._count(code, status)

@@ -23,7 +23,7 @@ from ...model.scan_request import ScanRequest
 from ..base.carrying import Fit
 from .answers import UNBOUNDED, Answer, PolledPlace
 from .poll import Poller
-from .send import Sender
+from .send import LocatedMessages, Route, Sender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,7 @@ class ZeroCopySender(Sender):
     """
 
     form: ClassVar[WireForm] = FORM_0_9
+    _dialect = codes.IGGY_ZERO_COPY
 
     def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int) -> Append:
         if len(payload) < _U32.size:
@@ -74,6 +75,38 @@ class ZeroCopySender(Sender):
         append = self._broker.appender.append(partition, codes.IGGY_ZERO_COPY, 0, room_bytes, write, who)
         self._messages_in[self._labels] += append.count
         return append
+
+    def find_head(self, payload: memoryview) -> bytes:
+        return bytes(payload[: _U32.unpack_from(payload)[0]])
+
+    def get_route(self, head: bytes) -> Route | None:
+        # routes are known without the length, which comes first
+        return super().get_route(head[_U32.size :])
+
+    def _locate(self, source: NDArray[np.uint8], head_end: int, end: int) -> LocatedMessages:
+        index = head_end + _U32.size
+        if index > end:
+            raise MalformedMessage("the request ends inside its head", at=end)
+        (count,) = _U32.unpack_from(source.data, head_end)
+        first = index + INDEX_BYTES * count
+        if not count or first > end:
+            raise MalformedMessage("a send holds no message, or ends inside the index", reason=Reason.INVALID_COUNT)
+        return LocatedMessages(index, first, end, count)
+
+    def _measure_room(self, located: LocatedMessages) -> int:
+        return messages.room(located.end - located.first_at, located.messages_count, self.form)
+
+    def _restamp(
+        self,
+        source: NDArray[np.uint8],
+        located: LocatedMessages,
+        target: NDArray[np.uint8],
+        to: int,
+        base_offset: int,
+        time_us: int,
+    ) -> tuple[int, int, int]:
+        index, first, end, _ = located
+        return messages.restamp(source, index, first, end, self.form, target, to, base_offset, time_us, self._random)
 
 
 class ZeroCopySender08(ZeroCopySender):

@@ -113,7 +113,7 @@ class LentRequests:
         self.scratch: Bytes = source.scratch
         self._is_whole = isinstance(chosen, slice)
         self.left: LentRequests | None = None
-        """Those that ``keep`` has left out."""
+        """The requests that ``keep`` has left out."""
 
     def keep(self, places: Sequence[int]) -> None:
         """Have only these requests begin: the connections handle the others themselves."""

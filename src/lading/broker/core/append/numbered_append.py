@@ -74,7 +74,7 @@ class NumberedAppender:
     def find_next(self, partition: Partition, batches: Sequence[NumberedBatch]) -> list[int]:
         """Return the places of those of ``batches`` that are new, and have the next number of their producer.
 
-        They may be appended together. Of several batches of a producer only the first is among them.
+        They may be appended together. Only the first of several batches of a producer is among them.
         """
         writers, seen, places = self._memory.of(partition), set[bytes](), []
         for place, batch in enumerate(batches):
