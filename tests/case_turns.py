@@ -2,7 +2,8 @@
 
 Each day has another part of them, so that all have run after n days; one case of each test runs every day. Tests that
 pass the same code in different ways take turns with each other: ``@pytest.mark.turns(n, part=k)`` runs all cases of one
-on the days of part k, from 0 to n - 1. A test that goes through many cases by itself asks ``choose_part``. Which part
+on the days of part k, from 0 to n - 1. A test that goes through many cases by itself asks ``choose_part``. Tests
+without a mark that ``slow_tests.txt`` lists have four turns: those of one case by their places in the list. Which part
 runs follows from the day alone; ``LADING_TEST_DAY`` repeats it. ``make test-full`` runs all, and so does pytest if it
 is given files or directories.
 """
@@ -11,16 +12,20 @@ from __future__ import annotations
 
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import pytest
 
+from tests import slow_tests
+
 Case = TypeVar("Case")
 DAY: Final = "LADING_TEST_DAY"
 """Environment variable with the number of a day: cases take turns in this run."""
+SLOW_TURNS: Final = 4
+"""A run of all that the list names takes six minutes longer on two cores."""
 REASON: Final = "its turn is on another day; LADING_TEST_FULL=1 runs all"
 
 
@@ -55,13 +60,23 @@ def skip_others(items: Sequence[pytest.Item]) -> None:
     if day is None:
         return
     cases: defaultdict[str, list[tuple[pytest.Item, int]]] = defaultdict(list)
+    slow = {function: number for number, function in enumerate(slow_tests.read_list())}
+    case_counts = Counter(slow_tests.name_function(item.nodeid) for item in items)
     for item in items:
+        function = slow_tests.name_function(item.nodeid)
         marker = item.get_closest_marker("turns")
-        if marker is None:
+        part = None
+        if marker is not None:
+            turns, part = marker.args[0], marker.kwargs.get("part")
+        elif function in slow:
+            turns = SLOW_TURNS
+            if case_counts[function] == 1:
+                # the list goes from the slowest down, so that each day has as much work as the others
+                part = slow[function] % turns
+        else:
             continue
-        turns, part = marker.args[0], marker.kwargs.get("part")
         if part is None:
-            cases[item.nodeid.partition("[")[0]].append((item, turns))
+            cases[function].append((item, turns))
         elif day % turns != part:
             item.add_marker(pytest.mark.skip(reason=REASON))
     for name, of_test in cases.items():
