@@ -58,7 +58,8 @@ def test_nothing_goes_unless_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "stays"), [("compact", True), ("compact,delete", False), (None, False), ("none", True)]
+    ("policy", "stays"),
+    [("compact", True), ("compact,delete", False), ("delete,compact", False), (None, False), ("none", True)],
 )
 def test_nothing_goes_where_the_last_message_of_a_key_is_to_stay(
     tmp_path: Path, policy: str | None, stays: bool

@@ -99,9 +99,9 @@ class TopicSettings:
     timestamp_after_max_us: int | None = None
     """Bounds on a producer's own times, before and after the broker's clock, if a protocol has such bounds."""
     cleanup_policy: str | None = None
-    """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key stays, earlier ones are
-    removed; retention applies to the second only. ``none`` is Kafka's empty list: nothing is deleted nor compacted.
-    None is ``delete``."""
+    """``compact``, ``compact,delete`` or ``delete,compact``, as Kafka calls them: the last message of each key stays,
+    earlier ones are removed; retention does not apply to the first. ``none`` is Kafka's empty list: nothing is deleted
+    nor compacted. None is ``delete``."""
     segment_bytes: int | None = None
     """A segment is closed before it becomes larger; only closed ones are compacted. None is the broker's setting."""
     segment_age_us: int | None = None
@@ -232,7 +232,7 @@ _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "count": (lambda value: type(value) is int and 0 <= value < 1 << 63, "a whole number from 0"),
     "flag": (lambda value: type(value) is bool, "true or false"),
     "policy": (
-        lambda value: value in (COMPACT, "compact,delete", NO_CLEANUP),
+        lambda value: value in (COMPACT, "compact,delete", "delete,compact", NO_CLEANUP),
         f"compact, compact,delete or {NO_CLEANUP}",
     ),
     "texts": (lambda value: _is_short_texts(value), f"texts by name, {INERT_CONFIGS_LENGTH_MAX} characters at most"),

@@ -131,12 +131,13 @@ def to_time_bound_us(bound_ms: int | None) -> int:
 def _parse_policy(text: str) -> str | None:
     """Return the setting for a list of policies, None for the default.
 
-    Kafka 4 also accepts the empty list: nothing is deleted or compacted.
+    The order stays, which tools compare with what they have set. Kafka 4 also accepts the empty list: nothing is
+    deleted or compacted.
     """
-    names = {name.strip() for name in text.split(",")} if text.strip() else set()
-    if not names <= {DELETE, COMPACT}:
+    names = list(dict.fromkeys(split_list(text)))
+    if not {*names} <= {DELETE, COMPACT}:
         raise ValueError(f"it takes {DELETE}, {COMPACT}, both or neither")
-    return None if names == {DELETE} else ",".join(sorted(names)) or NO_CLEANUP
+    return None if names == [DELETE] else ",".join(names) or NO_CLEANUP
 
 
 def _show_policy(policy: str) -> str:
