@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lading.endpoints.base.admission import Places
-from lading.endpoints.base.deadlines import DeadlineWatch, Stage
+from lading.endpoints.base.deadlines import CONNECTIONS_AT_ONCE, DeadlineWatch, Stage
 
 
 @dataclass(eq=False)
@@ -69,6 +69,48 @@ def make_watch(**timeouts_s: float) -> tuple[DeadlineWatch, Clock]:
     clock = Clock()
     timeouts = {Stage[name.upper()]: seconds for name, seconds in timeouts_s.items()}
     return DeadlineWatch(timeouts, clock_s=clock.time, call_later=clock.call_later), clock
+
+
+def test_many_connections_are_looked_at_in_turns() -> None:
+    watch, clock = make_watch(first=10)
+    peers = [Peer() for _ in range(4 * CONNECTIONS_AT_ONCE + 1)]
+    for peer in peers:
+        watch.add(peer)
+    # periods of 2.5 s: the fourth look expires
+    clock.advance(9.9)
+    clock.now_s = 10.0
+    counts: list[int] = []
+    while not counts or counts[-1] < len(peers):
+        (_, callback) = clock.timers.pop()
+        assert not clock.timers
+        callback()
+        counts.append(sum(len(peer.expired) for peer in peers))
+    assert counts == [CONNECTIONS_AT_ONCE * step for step in range(1, 5)] + [len(peers)]
+    assert not clock.timers
+
+
+def test_a_connection_that_changes_or_leaves_between_two_turns() -> None:
+    watch, clock = make_watch(first=10)
+    peers = [Peer() for _ in range(CONNECTIONS_AT_ONCE + 3)]
+    for peer in peers:
+        watch.add(peer)
+    clock.advance(9.9)
+    clock.now_s = 10.0
+    clock.timers.pop()[1]()
+    gone, heard, silent = peers[-3:]
+    watch.remove(gone)
+    # the loop stands still before the second turn: only what was heard by its beginning can count
+    clock.now_s = 100.0
+    heard.requests_count = 1
+    clock.timers.pop()[1]()
+    assert (gone.expired, heard.expired, silent.expired) == ([], [], [Stage.FIRST])
+    clock.advance(9)
+    assert not heard.expired
+    clock.advance(4)
+    assert heard.expired == [Stage.FIRST]
+    newcomer = Peer()
+    watch.add(newcomer)
+    assert len(clock.timers) == 1
 
 
 def test_each_stage_has_its_own_deadline() -> None:

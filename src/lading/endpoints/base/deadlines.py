@@ -9,8 +9,9 @@ yet. Threads: event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 LOOKS_PER_DEADLINE: Final = 4
 PERIOD_S_MIN: Final = 0.02
 PERIOD_S_MAX: Final = 5.0
+CONNECTIONS_AT_ONCE: Final = 256
+"""Connections that are looked at before others have their turn: one takes 4 us."""
+
+
+_OVER: Final = object()
 
 
 class Stage(Enum):
@@ -91,20 +97,30 @@ class DeadlineWatch:
             return 0.0
         return self._now_s() - since_s
 
-    def look(self) -> None:
-        """Expire each connection that has been in its stage for too long."""
-        now_s = self._now_s()
-        busy_since_s = now_s
-        for connection, (stage, progress, since_s) in list(self._seen.items()):
-            stage_now, progress_now = connection.stage(), connection.progress()
-            if stage_now is not stage or progress_now != progress:
-                self._seen[connection] = (stage_now, progress_now, now_s)
-            elif stage is Stage.BUSY:
-                busy_since_s = min(busy_since_s, since_s)
-            elif now_s - since_s >= self._timeouts_s.get(stage, float("inf")):
-                self.remove(connection)
-                connection.expire(stage)
-        self._longest_busy_s = now_s - busy_since_s
+    def _look(self) -> Iterator[None]:
+        """Expire each connection that has been in its stage for too long; a step for ``CONNECTIONS_AT_ONCE`` of them.
+
+        4,000 connections at once kept the event loop for 15 ms.
+        """
+        # deadlines are those of the beginning: what came since then may be unread yet
+        begun_s = now_s = self._now_s()
+        busy_since_s = begun_s
+        for number, connection in enumerate(list(self._seen), 1):
+            seen = self._seen.get(connection)
+            if seen is not None:
+                stage, progress, since_s = seen
+                stage_now, progress_now = connection.stage(), connection.progress()
+                if stage_now is not stage or progress_now != progress:
+                    self._seen[connection] = (stage_now, progress_now, now_s)
+                elif stage is Stage.BUSY:
+                    busy_since_s = min(busy_since_s, since_s)
+                elif begun_s - since_s >= self._timeouts_s.get(stage, float("inf")):
+                    self.remove(connection)
+                    connection.expire(stage)
+            if not number % CONNECTIONS_AT_ONCE:
+                yield
+                now_s = self._now_s()
+        self._longest_busy_s = begun_s - busy_since_s
 
     @property
     def longest_busy_s(self) -> float:
@@ -120,19 +136,30 @@ class DeadlineWatch:
         if self._due_s is not None:
             return
         self._due_s = self._now_s() + self._period_s
+        self._call_at(self._period_s, self._on_period)
+
+    def _call_at(self, delay_s: float, callback: Callable[[], None]) -> None:
         if self._call_later is None:
             self._call_later = asyncio.get_running_loop().call_later
-        self._call_later(self._period_s, self._on_period)
+        self._call_later(delay_s, callback)
 
     def _on_period(self) -> None:
-        due_s, self._due_s = self._due_s, None
+        if self._due_s is not None:
+            self._excuse(self._now_s() - self._due_s)
+        self._continue_look(self._look())
+
+    def _continue_look(self, look: Iterator[None]) -> None:
+        """Take a step of a look; the next one when others had their turn, or after a period when it is over."""
+        is_over = True
         try:
-            if due_s is not None:
-                self._excuse(self._now_s() - due_s)
-            self.look()
+            is_over = next(look, _OVER) is _OVER
         finally:
-            if self._seen:
-                self._wind()
+            if not is_over:
+                self._call_at(0, partial(self._continue_look, look))
+            else:
+                self._due_s = None
+                if self._seen:
+                    self._wind()
 
     def _excuse(self, late_s: float) -> None:
         """Put off all deadlines by the time that this look is late: timers run before sockets are read."""
