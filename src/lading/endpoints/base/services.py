@@ -31,6 +31,11 @@ from .turn_queue import TurnQueue
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.injected_faults import InjectedFaults
+    from ...broker.core.settings import TopicSettings
+    from ...broker.core.topology import Topic
+
+    CreationKey = tuple[str, int, TopicSettings | None]
+    """Name, number of partitions, and settings of a topic."""
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -78,6 +83,8 @@ class Services:
     stopping: bool = False
     faults: InjectedFaults | None = None
     """Faults that tests inject into this broker."""
+    creations: dict[CreationKey, asyncio.Future[Topic]] = field(default_factory=dict)
+    """Topics that are being created because clients use them, for all that wait; see ``topic_creation``."""
     shared: dict[type, Any] = field(default_factory=dict)
     """Parts that the endpoints of one protocol share, by type."""
     limits_callbacks: list[Callable[[Settings], None]] = field(default_factory=list)
