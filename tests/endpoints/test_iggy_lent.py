@@ -239,13 +239,28 @@ def test_where_messages_go(tmp_path: Path, release: str) -> None:
         for _ in range(5):
             assert await keyed.ask(send(release, b"x", topic="two", to=by_key(b"a key"))) == OK
         assert [iggy.log("two", number).next_offset for number in range(2)] == [end + 5 if end else 0 for end in ends]
-        # a topic with one partition has no turns
         await iggy.lend(release, to=BALANCED)
         assert iggy.count_lent() == 2
-        with pytest.raises(AssertionError, match="not lent"):
-            await iggy.lend(release, topic="two", to=BALANCED)
 
     serve(tmp_path, scenario, "os")
+
+
+@releases
+@both
+def test_partitions_in_turn(tmp_path: Path, durability: str, release: str) -> None:
+    async def scenario(iggy: Iggy) -> None:
+        clients = [await iggy.lend(release, topic="two", to=BALANCED) for _ in range(3)]
+        assert abs(iggy.log("two", 0).next_offset - iggy.log("two", 1).next_offset) <= 1
+        for turn in range(20):
+            # one alone, and several in one pass
+            for client in clients[: 1 + turn % 3]:
+                await client.send(send(release, b"x", topic="two", to=BALANCED))
+            for client in clients[: 1 + turn % 3]:
+                assert await client.answer() == OK
+            assert abs(iggy.log("two", 0).next_offset - iggy.log("two", 1).next_offset) <= 1
+        assert iggy.count_lent() == 3
+
+    serve(tmp_path, scenario, durability)
 
 
 def test_clients_of_two_releases_in_one_topic(tmp_path: Path) -> None:
@@ -368,10 +383,11 @@ def test_a_disk_without_room(tmp_path: Path, durability: str, release: str) -> N
 def _choose_stream(chance: random.Random, release: str, topic: str) -> list[bytes]:
     """Writes of one client: single sends mostly, and whatever else a client may send."""
     writes: list[bytes] = []
+    to = chance.choice((None, BALANCED, by_key(b"key")))
     for number in range(chance.randrange(15, 40)):
         payloads = [chance.randbytes(chance.choice((1, 100, 2000, 20_000))) for _ in range(chance.choice((1, 1, 2)))]
         name = "missing" if chance.random() < 0.05 else topic
-        data = send(release, *payloads, topic=name, damage=chance.choice((0,) * 12 + (1, 3, 70)))
+        data = send(release, *payloads, topic=name, to=to, damage=chance.choice((0,) * 12 + (1, 3, 70)))
         kind = chance.randrange(12)
         if kind == 0:
             writes.append(data + send(release, b"second %d" % number, topic=topic))
@@ -438,7 +454,9 @@ def _compare(directory: Path, durability: str, seed: int) -> None:
                 for (release, _), stream, wait in zip(chosen, streams, waits, strict=True)
             ]
             answers[is_fast] = list(await asyncio.gather(*talks))
-            kept[is_fast] = [iggy.log(topic).next_offset for topic in TOPICS]
+            kept[is_fast] = [
+                iggy.log(topic, number).next_offset for topic, count in TOPICS.items() for number in range(count)
+            ]
             # some were lent, or the comparison would show nothing
             assert bool(lent) is is_fast
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from ...broker.core.append.append import Balanced, choose_partition
 from ...broker.core.pending_append import Append
 from ...dialects.iggy.classic import single_send
@@ -12,7 +14,7 @@ from ...dialects.iggy.classic.command_table import ok_frame
 from ...kernels import engine
 from ...kernels.arrays import Longs
 from ...kernels.lent_layout import LINE
-from ...model.errors import LadingError
+from ...model.errors import LadingError, Reason, Refusal
 from ...runtime.metrics import Labels
 from ..base.responses import ResponsePlace
 from ..io.lent_lines import LentLines
@@ -21,6 +23,8 @@ from .answers import encode_refusal
 from .send import SEND, Route, Sender
 
 _OK: Final = ok_frame()
+_PARTITION_BITS: Final = 32
+"""A kind is the number of a line, and then as many bits for the partition that is its turn."""
 
 
 class LentSendHead(NamedTuple):
@@ -31,6 +35,8 @@ class LentSendHead(NamedTuple):
     version: int
     head_end: int
     """The place after the head in each request."""
+    is_in_turn: bool
+    """Whether requests go to the partitions of the topic in turn, and it has several."""
 
 
 class PendingSends:
@@ -80,15 +86,14 @@ class LentSends:
         return True
 
     def add(self, head: bytes, sender: Sender) -> int | None:
-        """Return the number of the line of sends with this head for one more socket, None if it cannot be lent.
-
-        Requests that go to the partitions of a topic in turn are not lent.
-        """
+        """Return the number of the line of sends with this head for one more socket, None if it cannot be lent."""
         route = sender.get_route(head)
-        if route is None or (isinstance(route[1], Balanced) and len(route[0].partitions) != 1):
+        if route is None:
             return None
+        topic, choice = route
+        is_in_turn = isinstance(choice, Balanced) and len(topic.partitions) > 1
         line = single_send.encode_line(SEND, head)
-        meaning = LentSendHead(sender, route, sender.topology.version, single_send.HEAD_AT + len(head))
+        meaning = LentSendHead(sender, route, sender.topology.version, single_send.HEAD_AT + len(head), is_in_turn)
         return self._lines.add((head, sender), line, meaning)
 
     def release(self, line: int) -> None:
@@ -105,27 +110,49 @@ class LentSends:
         taken, rest, size_bytes, line = self._judge(
             scratch, count, files, spans, rest, rows, lines.text, lines.sizes, others, now_us
         )
-        return taken, rest, size_bytes, line, ready
+        kind = -1
+        if line >= 0:
+            lent = self._lines.find(line)
+            if lent is not None and not lent.is_in_turn:
+                kind = line << _PARTITION_BITS
+        return taken, rest, size_bytes, kind, ready
 
     def list_kinds(self, buffers: PassBuffers, count: int) -> Longs:
-        """Return the lines of the first ``count`` requests."""
-        lines: Longs = buffers.rows[buffers.files[:count], LINE]
-        return lines
+        """Return the lines of the first ``count`` requests, and the partitions whose turn it is."""
+        lines = buffers.rows[buffers.files[:count], LINE]
+        kinds: Longs = lines << _PARTITION_BITS
+        for line in np.unique(lines).tolist():
+            lent = self._lines.find(line)
+            if lent is not None and lent.is_in_turn:
+                topic, places = lent.route[0], np.flatnonzero(lines == line)
+                turns = topic.next_balanced + np.arange(len(places) + 1)
+                kinds[places] += turns[:-1] % len(topic.partitions)
+                topic.next_balanced = int(turns[-1]) % len(topic.partitions)
+        return kinds
 
     def begin(self, kind: int, requests: LentRequests, now_us: int) -> PendingSends | None:
         """Append the messages of requests with one line; return None if that is refused.
 
         Then nothing was appended: each client's own session receives its request, and finds the refusal.
         """
-        lent = self._lines.find(kind)
-        # since then the topic may have been deleted or created again, or the right to write to it revoked
-        if lent is None or lent.version != lent.sender.topology.version:
+        lent = self._lines.find(kind >> _PARTITION_BITS)
+        if lent is None:
             return None
+        topic, choice = lent.route
+        spans = requests.spans.tolist()
         try:
-            partition = choose_partition(*lent.route)
-            spans = requests.spans.tolist()
+            if lent.version != lent.sender.topology.version:
+                # the topic may have been deleted or created again, or the right to write to it revoked
+                raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, "the meaning of a line may have changed; find it again")
+            if lent.is_in_turn:
+                partition = topic.partition(kind & (1 << _PARTITION_BITS) - 1)
+            else:
+                partition = choose_partition(topic, choice)
             append = lent.sender.append_requests(partition, requests.scratch, spans, lent.head_end, now_us, self)
         except LadingError:
+            if lent.is_in_turn and topic.partitions:
+                # their sessions take the same turns again
+                topic.next_balanced = (topic.next_balanced - len(spans)) % len(topic.partitions)
             return None
         pending = PendingSends(lent.sender, len(spans), self._name, self._requests)
         append.add_done_callback(pending.settle)
