@@ -142,6 +142,22 @@ def test_a_whole_request_begins_the_deadline_anew_and_part_of_one_does_not() -> 
     assert honest.expired == [Stage.PARTIAL]
 
 
+def test_work_on_part_of_a_request_does_not_begin_its_deadline_anew() -> None:
+    """600 clients with a byte a second each were kept for ever: their bytes waited for a turn at some of the looks."""
+    watch, clock = make_watch(first=10, partial=10, idle=10)
+    drip, honest = Peer(Stage.PARTIAL), Peer(Stage.PARTIAL)
+    watch.add(drip)
+    watch.add(honest)
+    for _ in range(8):
+        for stage in (Stage.BUSY, Stage.PARTIAL):
+            clock.advance(2.5)
+            drip.at = honest.at = stage
+        # its requests get whole meanwhile
+        honest.requests_count += 1
+    assert drip.expired == [Stage.PARTIAL]
+    assert not honest.expired
+
+
 def test_time_in_which_the_loop_stood_still_counts_for_no_client() -> None:
     watch, clock = make_watch(first=10, partial=10)
     waiting, busy = Peer(), Peer(Stage.BUSY)

@@ -72,6 +72,8 @@ class DeadlineWatch:
         self._clock_s = clock_s
         self._call_later = call_later
         self._seen: dict[WatchedConnection, tuple[Stage, int, float]] = {}
+        self._interrupted: dict[WatchedConnection, tuple[Stage, int, float]] = {}
+        """The stage of a connection before the broker was busy with it, and for how long it had been there."""
         self._due_s: float | None = None
         self._longest_busy_s = 0.0
 
@@ -89,6 +91,7 @@ class DeadlineWatch:
     def remove(self, connection: WatchedConnection) -> None:
         """Forget a connection that is closed."""
         self._seen.pop(connection, None)
+        self._interrupted.pop(connection, None)
 
     def measure_unchanged_s(self, connection: WatchedConnection) -> float:
         """Return for how long a connection has not changed its stage, as far as the checks have seen."""
@@ -111,16 +114,30 @@ class DeadlineWatch:
                 stage, progress, since_s = seen
                 stage_now, progress_now = connection.stage(), connection.progress()
                 if stage_now is not stage or progress_now != progress:
-                    self._seen[connection] = (stage_now, progress_now, now_s)
+                    since_s = now_s - self._interrupt(connection, stage_now, progress_now, now_s)
+                    self._seen[connection] = (stage_now, progress_now, since_s)
                 elif stage is Stage.BUSY:
                     busy_since_s = min(busy_since_s, since_s)
-                elif begun_s - since_s >= self._timeouts_s.get(stage, float("inf")):
+                if stage_now is not Stage.BUSY and begun_s - since_s >= self._timeouts_s.get(stage_now, float("inf")):
                     self.remove(connection)
-                    connection.expire(stage)
+                    connection.expire(stage_now)
             if not number % CONNECTIONS_AT_ONCE:
                 yield
                 now_s = self._now_s()
         self._longest_busy_s = begun_s - busy_since_s
+
+    def _interrupt(self, connection: WatchedConnection, stage: Stage, progress: int, now_s: float) -> float:
+        """Return for how long a connection was at a stage before the broker was busy with it, and nothing was whole.
+
+        A byte now and then is work for the broker too, which waits for its turn if many connections send some: each
+        look that saw that began the deadline of the request anew.
+        """
+        stage_before, progress_before, since_s = self._seen[connection]
+        if stage is Stage.BUSY:
+            self._interrupted[connection] = (stage_before, progress_before, now_s - since_s)
+            return 0.0
+        known = self._interrupted.pop(connection, None)
+        return known[2] if known is not None and known[:2] == (stage, progress) else 0.0
 
     @property
     def longest_busy_s(self) -> float:
