@@ -16,7 +16,10 @@ import pytest
 
 from lading.broker.core.access.rights import Right
 from lading.broker.core.change import complete
+from lading.broker.native.transactions import ABORTED_AT_ONCE
+from lading.log.partition import DiskPartitionLog
 from lading.model.state import State
+from tests.broker.room import append_block, block
 from tests.endpoints.http_parts import encode_request
 from tests.endpoints.identity import rule
 from tests.endpoints.nsq_client import sized
@@ -29,6 +32,7 @@ MARKED: Final = 20_000
 TOPICS: Final = 100
 SEEN_TOPICS: Final = 10_000
 RULES: Final = 20_000
+TRANSACTIONS: Final = 250
 GET_STATES: Final = 0x4C41_4401
 _STATES: Final = "/topics/default/flights/0/states"
 _NAMES: Final = b"".join(struct.pack("<BB", 2, len(name)) + name for name in (b"default", b"flights"))
@@ -169,3 +173,43 @@ def test_no_pass_of_the_loop_goes_through_all_of_them(
         if passes_s[-1] < PASS_S_MAX:
             return
     raise AssertionError(passes_s)
+
+
+def test_aborted_transactions_share_syncs_and_have_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had a sync of its own, on the loop: 1,000 took 21 ms and 1,000 syncs, on a file system in memory."""
+    syncs = [0]
+    sync_states = DiskPartitionLog.sync_states
+
+    def count(log: DiskPartitionLog) -> None:
+        syncs[0] += 1
+        sync_states(log)
+
+    monkeypatch.setattr(DiskPartitionLog, "sync_states", count)
+    with opened_world(tmp_path) as world:
+        world.create_topic("flights")
+        broker = world.broker
+        partition = broker.topology.topic("default", "flights").partition(0)
+        log = partition.log
+
+        def begin() -> list[int]:
+            begun = [broker.native_transactions.begin(now_us=1) for _ in range(TRANSACTIONS)]
+            for ident in begun:
+                writer = ident.to_bytes(16, "big")
+                append_block(broker, partition, block(b"x", writer=writer, transaction=ident))
+            world.loop.turn()
+            syncs[0] = 0
+            return begun
+
+        body = json.dumps({"transactions": begin()}).encode()
+        ask_http(world, "admin", "POST", "/transactions/abort", body)
+        portions = -(-TRANSACTIONS // ABORTED_AT_ONCE)
+        assert (syncs[0], log.last_stable_offset) == (portions, TRANSACTIONS)
+        assert log.aborted_ranges(0, TRANSACTIONS) == [(0, TRANSACTIONS)]
+        begin()
+        for portion in range(1, portions + 1):
+            # late for each of them
+            broker.native_transactions.tick(1 << 60)
+            assert (syncs[0], broker.counters.transactions_open) == (
+                portion, max(0, TRANSACTIONS - portion * ABORTED_AT_ONCE)
+            )  # fmt: skip
+        assert log.last_stable_offset == 2 * TRANSACTIONS

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog
@@ -20,6 +21,8 @@ from ..core.counters import Counters
 from ..core.topology import Partition, Topic
 
 LOG: Final = logging.getLogger("lading.broker")
+ABORTED_AT_ONCE: Final = 100
+"""Transactions that are aborted before others have their turn: some milliseconds, and a sync for each partition."""
 
 
 class CommitResult(NamedTuple):
@@ -169,7 +172,9 @@ class NativeTransactions(Component):
         for partition, transaction_id in list(self._unsettled):
             self._settle(partition, transaction_id, False)
             self._hold(partition)
-        self._decide(None, (), {one.id for one in self._open.values() if one.deadline_us <= now_us}, now_us)
+        late = (one.id for one in self._open.values() if one.deadline_us <= now_us)
+        # the next tick aborts the others
+        self._decide(None, (), set(islice(late, ABORTED_AT_ONCE)), now_us)
 
     def forget_before(self, before_us: int) -> None:
         """Delete transactions and commit keys that were settled before this time and that no partition still needs."""
@@ -202,30 +207,45 @@ class NativeTransactions(Component):
             return
         self._catalog.settle(key, committed, aborted, now_us)
         touched: set[Partition] = set()
-        for ids, shown in ((committed, True), (aborted, False)):
-            for one in ids:
-                for partition in self._open.pop(one).partitions:
-                    self._settle(partition, one, shown)
-                    touched.add(partition)
+        hidden: dict[Partition, list[int]] = {}
+        for one in committed:
+            for partition in self._open.pop(one).partitions:
+                self._show(partition, one)
+                touched.add(partition)
+        for one in aborted:
+            for partition in self._open.pop(one).partitions:
+                hidden.setdefault(partition, []).append(one)
+        for partition, ids in hidden.items():
+            self._hide(partition, ids)
         self._counters.transactions_open = len(self._open)
-        for partition in touched:
+        for partition in touched | hidden.keys():
             self._hold(partition)
 
     def _settle(self, partition: Partition, transaction_id: int, shown: bool) -> None:
         """Let readers of a partition pass a decided transaction, unless the overlay cannot be written at present."""
-        log = partition.log
-        ranges = _ranges(partition)
-        if not shown:
-            try:
-                for first, end in ranges[transaction_id]:
+        if shown:
+            self._show(partition, transaction_id)
+        else:
+            self._hide(partition, [transaction_id])
+
+    def _show(self, partition: Partition, transaction_id: int) -> None:
+        _ranges(partition).pop(transaction_id)
+        self._unsettled.discard((partition, transaction_id))
+
+    def _hide(self, partition: Partition, ids: Sequence[int]) -> None:
+        """Mark the blocks of aborted transactions on disk, with one sync for all of them."""
+        log, ranges = partition.log, _ranges(partition)
+        try:
+            for one in ids:
+                for first, end in ranges[one]:
                     if log.aborted_ranges(first, end) != [(first, end)]:
                         log.add_aborted(first, end)
-                log.sync_states()
-            except Refusal:
-                self._unsettled.add((partition, transaction_id))
-                return
-        ranges.pop(transaction_id)
-        self._unsettled.discard((partition, transaction_id))
+            log.sync_states()
+        except Refusal:
+            self._unsettled.update((partition, one) for one in ids)
+            return
+        for one in ids:
+            self._show(partition, one)
 
     def _hold(self, partition: Partition) -> None:
         update_last_stable_offset(partition)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -13,6 +15,7 @@ from ...broker.core.access.rights import Right, flat_topic_resource
 from ...broker.group_changes import GroupPosition
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
+from ...broker.native.transactions import ABORTED_AT_ONCE
 from ...model.errors import Reason, Refusal
 from ...runtime.metrics import Gauge, GaugeRow
 from ...runtime.turns import Turn, finish_in_turns, map_in_turns
@@ -216,7 +219,10 @@ class AdminGroups:
 
     async def _abort(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(AbortTransactions, request, self._services.receive)
-        self._broker.native_transactions.abort(wanted.transactions, now_us=now_us())
+        rest = iter(wanted.transactions)
+        while some := list(islice(rest, ABORTED_AT_ONCE)):
+            self._broker.native_transactions.abort(some, now_us=now_us())
+            await asyncio.sleep(0)
         return json_response({})
 
 
