@@ -6,11 +6,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from ..core.component import NEVER_US
+from ..core.component import NEVER_US, SOON_US
 
 LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000
 """How long after a failure the time-outs of a group are tried again."""
+
+GROUPS_AT_ONCE: Final = 1_000
+"""Groups that are looked at in one tick: some milliseconds."""
 
 SHOWN_MAX: Final = 3
 SILENT: Final = "sent no heartbeat within their session time-out"
@@ -32,14 +35,20 @@ class GroupTimeOuts:
 
     def __init__(self, on_due: Callable[[], None]) -> None:
         """``on_due`` is called when ``due_us`` comes nearer."""
-        self.due_us = NEVER_US
-        """The next time-out."""
+        self._due_us = NEVER_US
+        self._left: list[str] = []
+        """The groups that the present walk has not looked at yet."""
         self._on_due = on_due
+
+    @property
+    def due_us(self) -> int:
+        """The next time-out; at once while a walk is not at its end."""
+        return SOON_US if self._left else self._due_us
 
     def watch(self, deadline_us: int) -> None:
         """Have ``expire`` called at that time at the latest."""
-        if deadline_us < self.due_us:
-            self.due_us = deadline_us
+        if deadline_us < self._due_us:
+            self._due_us = deadline_us
             self._on_due()
 
     def expire(
@@ -47,12 +56,18 @@ class GroupTimeOuts:
     ) -> None:
         """If one is due, call ``expire`` for each group of the kind; it watches what is left of the group.
 
-        A group whose time-outs fail is tried again, and holds up no other.
+        Of many groups it is called for some; the next ticks continue. A group whose time-outs fail is tried again, and
+        holds up no other.
         """
         if now_us < self.due_us:
             return
-        self.due_us = NEVER_US
-        for name, group in list(groups.items()):
+        if not self._left:
+            self._due_us = NEVER_US
+            self._left = list(groups)
+        # from the end, which is fastest; a group that is new since is watched from its beginning
+        some, self._left = self._left[-GROUPS_AT_ONCE:], self._left[:-GROUPS_AT_ONCE]
+        for name in some:
+            group = groups.get(name)
             if not isinstance(group, kind):
                 continue
             try:

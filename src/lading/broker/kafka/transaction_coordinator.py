@@ -15,6 +15,7 @@ from typing import Final
 from ...log.catalog_rows import PositionRow
 from ...log.producer_table import ProducerRow, ProducerTable
 from ...model.errors import Reason, Refusal
+from ...runtime.turns import Turn
 from ..core.append.append import Write
 from ..core.component import NEVER_US, SOON_US, Component, partitions_of
 from ..core.pending_append import Append
@@ -39,6 +40,8 @@ from .transactional_producer import (
 
 EPOCH_MAX: Final = (1 << 15) - 2
 """The highest epoch that producers get; the one above it shuts out a producer whose time is over."""
+ABORTING_S: Final = 0.008
+"""How long one tick aborts transactions that are late: some twenty or more."""
 IDS_AT_ONCE: Final = 1000
 IDS_PER_SECOND: Final = 1 << 20
 ID_MAX: Final = 1 << 62
@@ -341,10 +344,12 @@ class TransactionCoordinator(Component):
     def tick(self, now_us: int) -> None:
         """Abort what is open for too long and shut its producer out; write the control records that are missing."""
         refused = self._orphans.mark_all(self._is_committed, now_us)
+        turn = Turn(ABORTING_S)
         for producer in list(self._busy):
             if producer.state in ENDED:
                 refused += self._mark(producer, now_us)
-            elif producer.row.deadline_us <= now_us and not producer.ending:
+            elif producer.row.deadline_us <= now_us and not producer.ending and not turn.is_over():
+                # the next tick aborts the others
                 try:
                     self._decide(producer, False, now_us, fence=True)
                 except Refusal as refusal:
