@@ -14,6 +14,7 @@ from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
+from ...runtime.turns import Turn
 from ..core.component import NEVER_US, SOON_US, Component
 from ..core.pending_result import PendingResult
 from ..core.position import PositionKey, StoredPosition
@@ -21,6 +22,9 @@ from ..core.positions import Positions
 from ..core.topology import Partition, Topic
 
 NATIVE: Final = native_row.PROTOCOL.name
+CHANGING_S: Final = 0.005
+"""How long one tick gives groups their next generation."""
+CHANGED_AT_ONCE: Final = 20
 
 
 class Assignment(NamedTuple):
@@ -181,11 +185,17 @@ class NativeGroups(Component):
     def tick(self, now_us: int) -> None:
         """Members that were not seen for too long leave, and groups whose topics changed get their generation."""
         limit_us = now_us - self._session_timeout_us
-        changed = {}
-        for group in self._groups.values():
+        changed, turn = {}, Turn(CHANGING_S)
+        for group in list(self._groups.values()):
             gone = [name for name, member in group.members.items() if member.seen_us <= limit_us]
             if gone or group.is_stale:
                 changed[group] = gone
+            if len(changed) >= CHANGED_AT_ONCE:
+                self._drop_all(changed)
+                changed = {}
+                if turn.is_over():
+                    # the next tick finds the others
+                    break
         self._drop_all(changed)
 
     def _drop_all(self, members: Mapping[_Group, Sequence[str]]) -> None:
