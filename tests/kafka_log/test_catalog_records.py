@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from dataclasses import replace
 
@@ -174,3 +175,13 @@ def test_a_record_that_another_program_wrote_is_left_out(
     assert "and is left out" in caplog.text
     assert records.streams == {"air": StreamRecord("air", 3, 4)} and set(records.topics) == {"air.legs"}
     assert not records.groups and not records.gateways and not records.queues and records.access is None
+
+
+def test_a_clock_that_is_ahead_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    records = CatalogRecords()
+    now_us = time.time_ns() // 1000
+    address = SiblingAddress("h", "10.0.0.7", 4150, 4151)
+    for ahead_s in (0, -60, 60, 61):
+        apply(records, GatewayRecord("a", address, now_us + ahead_s * 1_000_000))
+    (record,) = caplog.records
+    assert re.search(r"gateway at 10\.0\.0\.7:4150 is (59|60) s ahead of this one's", record.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,12 +13,14 @@ from lading.broker.core.counters import Counters
 from lading.broker.core.pending_append import Append
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
+from lading.dialects.kafka import errors
 from lading.kafka_log.appender import ClusterAppender
 from lading.kafka_log.log import ClusterLog
 from lading.kafka_log.producers import OutgoingMessages, ProduceOutcome, Producers
 from lading.log.group_commit import WriteOnly
 from lading.log.interface import InPlace, WriteResult
 from lading.model.errors import LadingError, LimitExceeded, Reason, Refusal
+from lading.transports.kafka.cluster import kafka_error
 
 
 class NotedProducers:
@@ -140,6 +143,33 @@ def test_after_a_failure_nothing_of_the_partition_passes_it(
     assert producers.sent[-1].first == again.base_offset == 4
     producers.outcome.acknowledge(4, 5, 30)
     assert (again.base_offset, again.error) == (30, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (
+            errors.TOPIC_AUTHORIZATION_FAILED,
+            r"cluster refused \(a send: .*lacks a right.*\); mend that before you send again$",
+        ),
+        (errors.LEADER_NOT_AVAILABLE, r"did not acknowledge \(a send: LEADER_NOT_AVAILABLE.*\); send again$"),
+    ],
+)
+def test_only_what_may_pass_is_to_be_sent_again(
+    appender: ClusterAppender,
+    producers: NotedProducers,
+    partition: Partition,
+    code: int,
+    sentence: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waiting = append(appender, partition, 1)
+    appender.flush()
+    for _ in range(2):
+        producers.outcome.fail(0, kafka_error("a send", code))
+    assert re.search(sentence, str(waiting.error)), str(waiting.error)
+    # clients of Iggy get a code alone
+    assert [record.message for record in caplog.records] == [str(waiting.error)]
 
 
 def test_a_repeated_block_gets_the_offset_of_the_first(

@@ -90,9 +90,14 @@ def test_a_load_without_a_leader_holds_up_no_other(
 
 
 @pytest.mark.parametrize("loader", [0.1], indirect=True)
-def test_a_load_that_stays_without_a_leader_fails(loader: Loader, posted: SimpleQueue[Callable[[], None]]) -> None:
+def test_a_load_that_stays_without_a_leader_fails_with_a_line_of_the_log(
+    loader: Loader, posted: SimpleQueue[Callable[[], None]], caplog: pytest.LogCaptureFixture
+) -> None:
     calls: list[tuple[int, LadingError | None]] = []
-    find(loader, LEADERLESS, calls)
+    log = find(loader, LEADERLESS, calls)
     posted.get(timeout=WAIT_S)()
+    loader.find_time(log, 6)(lambda error: None)
+    posted.get(timeout=WAIT_S)()
+    assert [record.message for record in caplog.records] == [str(calls[0][1])]
     ((_, error),) = calls
     assert isinstance(error, Refusal) and error.reason is Reason.STOPPING and "no leader" in str(error)

@@ -7,6 +7,7 @@ append is completed.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -15,8 +16,10 @@ import numpy as np
 
 from ..broker.core.append.append import Appender
 from ..broker.core.pending_append import Append
+from ..dialects.kafka.errors import RETRIABLE
 from ..log.interface import Commit, InPlace, Write
 from ..model.errors import LadingError, Reason, Refusal
+from ..transports.fitting import MessageRefused, MessageTooLarge
 from .producers import OutgoingMessages
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from .log import ClusterLog
     from .producers import Producers
 
+LOG: Final = logging.getLogger("lading.store")
 PLACES_MAX: Final = 1 << 14
 """Acknowledged batches of a partition whose offsets are remembered, for writers that repeat a block."""
 
@@ -128,16 +132,21 @@ class ClusterAppender(Appender):
 
     def refuse(self, line: _Line, first: int, end: int, error: LadingError) -> None:
         """Fail the appends of a range that the cluster refuses."""
+        refusal = _to_refusal(line, error)
+        if not isinstance(error, MessageTooLarge):
+            line.report(refusal)
         # writers send later blocks again: these must not be taken for stored ones
         self.on_lost(line.partition, first)
         lost = [one for one in line.partition.pending if first < one.end_offset and one.base_offset < end]
-        self._fail_appends(line.partition, lost, _to_refusal(line, error))
+        self._fail_appends(line.partition, lost, refusal)
         line.acknowledged = max(line.acknowledged, end)
         self.acknowledge(line, line.acknowledged)
 
     def fail(self, line: _Line, first: int, error: LadingError) -> None:
         """Fail all appends from a number on: later ones were not sent, so that the order is kept."""
-        self._fail_from(line.partition, first, _to_refusal(line, error))
+        refusal = _to_refusal(line, error)
+        line.report(refusal)
+        self._fail_from(line.partition, first, refusal)
         line.outgoing = []
         line.acknowledged = line.next
         self._producers.resume(line.log.place, line)
@@ -154,6 +163,7 @@ class _Line:
         """Everything before it was acknowledged, or has failed."""
         self.outgoing: list[OutgoingMessages] = []
         self._appender = appender
+        self._has_failed = False
         self._numbers: deque[int] = deque(maxlen=PLACES_MAX)
         self._offsets: deque[int] = deque(maxlen=PLACES_MAX)
 
@@ -168,11 +178,18 @@ class _Line:
         """Complete the appends that the cluster has stored."""
         self._numbers.append(first)
         self._offsets.append(base_offset)
+        self._has_failed = False
         self.acknowledged = max(self.acknowledged, end)
         if base_offset >= 0:
             # the leader has it on all replicas in sync: readers need not wait for the next check of the ends
             self.log.advance(base_offset + end - first)
         self._appender.acknowledge(self, end)
+
+    def report(self, refusal: Refusal) -> None:
+        """Log the first refusal since the cluster took messages: Iggy's clients get a code alone."""
+        if not self._has_failed:
+            LOG.warning("%s", refusal)
+        self._has_failed = True
 
     def refuse(self, first: int, end: int, error: LadingError) -> None:
         """Fail the appends that the cluster has refused."""
@@ -187,6 +204,13 @@ def _to_refusal(line: _Line, error: LadingError) -> Refusal:
     if isinstance(error, Refusal):
         return error
     topic, partition = line.log.place
+    code = getattr(error, "code", None)
+    if isinstance(error, MessageRefused) or (code is not None and code not in RETRIABLE):
+        return Refusal(
+            Reason.READ_ONLY,
+            f"topic {topic!r}, partition {partition}: the Kafka cluster refused ({error}); "
+            "mend that before you send again",
+        )
     return Refusal(
         Reason.READ_ONLY,
         f"topic {topic!r}, partition {partition}: the Kafka cluster did not acknowledge ({error}); send again",

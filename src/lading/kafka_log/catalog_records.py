@@ -35,6 +35,8 @@ ACCESS: Final = "access"
 ID_MAX: Final = 0xFFFF_FFFF
 PORT_MAX: Final = 0xFFFF
 NUMBER_MAX: Final = (1 << 63) - 1
+CLOCK_S: Final = 5.0
+"""Clocks of gateways that are further apart are reported."""
 GATEWAY_S: Final = 30.0
 """A gateway whose last record is older than this counts as ended."""
 
@@ -220,6 +222,8 @@ class CatalogRecords:
     """Keys whose records are of a later version: gateways of this one must not replace them."""
     gateways: dict[str, tuple[SiblingAddress, float]] = field(default_factory=dict)
     """Gateways by id, with this machine's time at which the last record of each was read."""
+    _ahead: set[str] = field(default_factory=set)
+    """Gateways whose clocks were reported as ahead."""
     _stream_of_id: dict[int, str] = field(default_factory=dict)
     _topics_of_stream: dict[str, dict[int, str]] = field(default_factory=dict)
     """Flat names by stream and id."""
@@ -389,6 +393,14 @@ class CatalogRecords:
         is_old = time.time() - _read_number(document, "written_us") / 1e6 > GATEWAY_S
         # clocks may differ: the first record read of a gateway may look expired, later ones are read as they are
         # written
+        ahead_s = _read_number(document, "written_us") / 1e6 - time.time()
+        if ahead_s > CLOCK_S and ident not in self._ahead:
+            # the gateway with the earlier clock sees this, however late it reads
+            self._ahead.add(ident)
+            LOG.warning(
+                "the clock of the gateway at %s:%d is %.0f s ahead of this one's: delayed messages come early or late; "
+                "set both clocks", address.host, address.tcp_port, ahead_s,
+            )  # fmt: skip
         read_s = -math.inf if is_old and ident not in self.gateways else time.monotonic()
         self.gateways[ident] = address, read_s
 

@@ -158,7 +158,9 @@ class Gateway:
         watching = self._open_transport()
         watching.limit_patience(SILENCE_S, SILENCE_S)
         self._ends = EndsWatcher(watching, self._list_places, awaited, self._take_ends, self._post)
-        self.broker.find_store_problem = lambda: self._ends.problem
+        self._problem: str | None = None
+        """Why the last look at the topics failed, or None."""
+        self.broker.find_store_problem = lambda: self._ends.problem or self._problem
         self._id = str(uuid4())
         self._beat_at_s = 0.0
         self.broker.siblings.list_others = lambda: changes.records.list_gateways(self._id)
@@ -224,17 +226,16 @@ class Gateway:
             raise Refusal(Reason.STOPPING, "the gateway did not take the change over in time; look whether it was made")
 
     def _look_on(self) -> None:
-        problem: str | None = None
         while not self._stopped.wait(LOOK_S):
             try:
                 self._beat()
                 self._look_and_wait()
-                problem = None
+                self._problem = None
             except Exception as error:
-                if problem is None:
+                if self._problem is None:
                     fault = None if isinstance(error, LadingError) else error
                     LOG.warning("the topics of the cluster cannot be looked at: %s", error, exc_info=fault)
-                problem = str(error)
+                self._problem = f"the topics of the Kafka cluster cannot be looked at: {error}"
 
     def _open_members_transport(self) -> KafkaTransport:
         transport = self._open_transport()

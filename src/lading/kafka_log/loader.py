@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -68,6 +69,8 @@ class Loader:
         self._loads: deque[_Load] = deque()
         self._stalled: list[_Load] = []
         self._is_ending = False
+        self._failing: WeakSet[ClusterLog] = WeakSet()
+        """Partitions whose last load failed, each logged once: Iggy's clients get a code alone."""
         self._waiting: dict[Key, list[Loaded]] = {}
         self._threads = [Thread(target=self._run, name="lading-load", daemon=True) for _ in range(threads_count)]
         for thread in self._threads:
@@ -125,8 +128,13 @@ class Loader:
                         self._stalled.append(load)
                         self._changed.notify()
                 else:
-                    self._post(partial(self._finish, load.key, _nothing, to_refusal(load.key[0], error)))
+                    refusal = to_refusal(load.key[0], error)
+                    if load.key[0] not in self._failing:
+                        LOG.warning("%s", refusal)
+                    self._failing.add(load.key[0])
+                    self._post(partial(self._finish, load.key, _nothing, refusal))
             else:
+                self._failing.discard(load.key[0])
                 self._post(partial(self._finish, load.key, take, None))
         transport.close()
 
