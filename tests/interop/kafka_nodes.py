@@ -1,9 +1,9 @@
-"""A real Kafka cluster of three small nodes, of which two may be killed and started again."""
+"""A real Kafka cluster of small nodes, which may be killed and started again."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ REPLICATED = ("offsets.topic", "transaction.state.log")
 
 @dataclass
 class Node:
-    """One node; the first is the controller too and is not to be killed."""
+    """One node; the only controller, of several nodes, is not to be killed."""
 
     directory: Path
     port: int
@@ -61,18 +61,24 @@ class Nodes:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[Nodes]:
-    """Three nodes with their data under ``directory``; they are ended with the block."""
+def running(directory: Path, count: int = NODES, controllers: int = 1) -> Iterator[Nodes]:
+    """Three nodes with their data under ``directory``; they are ended with the block.
+
+    The first ``controllers`` are controllers too.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     cluster = Nodes(kafka_broker.certificate(directory))
     holder = PortHolder()
     try:
-        controller, *ports = (int(holder.hold().rpartition(":")[2]) for _ in range(2 * NODES + 1))
+        ports = [int(holder.hold().rpartition(":")[2]) for _ in range(2 * count)]
+        voters = {number: int(holder.hold().rpartition(":")[2]) for number in range(1, controllers + 1)}
         for number, (port, secure) in enumerate(zip(ports[::2], ports[1::2], strict=True), 1):
             home = directory / str(number)
             home.mkdir()
             secured = kafka_broker.secure_settings(directory)
-            kafka_broker.write_settings(home, secured | _settings(home, number, (port, secure), controller))
+            kafka_broker.write_settings(
+                home, secured | _settings(home, number, (port, secure), voters, min(count, NODES))
+            )
             cluster.nodes[number] = Node(home, port, secure)
             cluster.nodes[number].child = kafka_broker.start(home, HEAP)
         for node in cluster.nodes.values():
@@ -87,14 +93,16 @@ def running(directory: Path) -> Iterator[Nodes]:
         holder.close()
 
 
-def _settings(directory: Path, number: int, ports: tuple[int, int], controller: int) -> dict[str, str]:
-    leads = number == 1
+def _settings(
+    directory: Path, number: int, ports: tuple[int, int], voters: Mapping[int, int], copies: int
+) -> dict[str, str]:
+    is_controller = number in voters
     advertised = f"PLAINTEXT://127.0.0.1:{ports[0]},SECURE://127.0.0.1:{ports[1]}"
-    listeners = advertised + (f",CONTROLLER://127.0.0.1:{controller}" if leads else "")
+    listeners = advertised + (f",CONTROLLER://127.0.0.1:{voters[number]}" if is_controller else "")
     return {
-        "process.roles": "broker,controller" if leads else "broker",
+        "process.roles": "broker,controller" if is_controller else "broker",
         "node.id": str(number),
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "controller.quorum.voters": ",".join(f"{one}@127.0.0.1:{port}" for one, port in voters.items()),
         "listeners": listeners,
         "advertised.listeners": advertised,
         "inter.broker.listener.name": "PLAINTEXT",
@@ -104,11 +112,15 @@ def _settings(directory: Path, number: int, ports: tuple[int, int], controller: 
         "broker.session.timeout.ms": "2000",
         "broker.heartbeat.interval.ms": "300",
         "replica.lag.time.max.ms": "3000",
-        "min.insync.replicas": "2",
-        "default.replication.factor": "3",
+        "min.insync.replicas": str(min(copies, 2)),
+        "default.replication.factor": str(copies),
         "group.initial.rebalance.delay.ms": "0",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        **{f"{name}.replication.factor": "3" for name in REPLICATED},
+        "group.consumer.min.session.timeout.ms": "10000",
+        "group.consumer.session.timeout.ms": "10000",
+        # channels outlive the node that has their states
+        "share.coordinator.state.topic.replication.factor": str(copies),
+        "share.coordinator.state.topic.min.isr": str(min(copies, 2)),
+        "share.coordinator.state.topic.num.partitions": "1",
+        **{f"{name}.replication.factor": str(copies) for name in REPLICATED},
         **{f"{name}.num.partitions": "1" for name in REPLICATED},
     }
