@@ -23,7 +23,7 @@ import pytest
 
 from lading import testing
 from lading.testing import BrokerProcess
-from tests.interop import store_gateways
+from tests.interop import go_programs, store_gateways
 from tests.interop.kafka_broker import RunningKafka
 from tests.interop.shared_kafka import PROCESS
 
@@ -96,16 +96,45 @@ def test_any_lookup_lists_all_gateways(gateways: list[BrokerProcess], kafka: Run
     client.close()
     ports = {int(one.endpoints["nsqd_tcp"].rpartition(":")[2]) for one in gateways}
 
-    def look_up(gateway: BrokerProcess) -> set[int]:
-        url = f"http://{gateway.endpoints['nsqlookupd_http']}/lookup?topic={name}"
-        found = httpx.get(url, timeout=10)
-        return {one["tcp_port"] for one in found.json()["producers"]} if found.status_code == 200 else set()
-
-    wait_until(lambda: all(ports <= look_up(gateway) for gateway in gateways))
+    wait_until(lambda: all(ports <= look_up(gateway, name) for gateway in gateways))
     with testing.broker(settings={"store": kafka.url}) as third:
-        wait_until(lambda: int(third.endpoints["nsqd_tcp"].rpartition(":")[2]) in look_up(gateways[1]))
+        wait_until(lambda: int(third.endpoints["nsqd_tcp"].rpartition(":")[2]) in look_up(gateways[1], name))
         ended = int(third.endpoints["nsqd_tcp"].rpartition(":")[2])
-    wait_until(lambda: ended not in look_up(gateways[1]))
+    wait_until(lambda: ended not in look_up(gateways[1], name))
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_go_nsq_publishes_at_both_gateways_and_finds_them_by_a_lookup(
+    gateways: list[BrokerProcess], asked: int
+) -> None:
+    """Upstream's client, unmodified: it asks one gateway's nsqlookupd and reads from both."""
+    try:
+        client = go_programs.Conversation(go_programs.client("upstream"))
+    except go_programs.Unavailable as reason:
+        pytest.skip(str(reason))
+    name, bodies = next(_names), [b"%d" % number for number in range(20)]
+    try:
+        for gateway, part in zip(gateways, (bodies[:10], bodies[10:]), strict=True):
+            published = client.ask(
+                op="publish",
+                address=gateway.endpoints["nsqd_tcp"],
+                topic=name,
+                bodies=part,
+                multi=gateway is gateways[0],
+            )
+            assert published["error"] == ""
+        ports = {int(one.endpoints["nsqd_tcp"].rpartition(":")[2]) for one in gateways}
+        wait_until(lambda: ports <= look_up(gateways[asked], name))
+        seen = client.ask(
+            op="consume", lookupd=gateways[asked].endpoints["nsqlookupd_http"], topic=name, channel="ch", count=20,
+            in_flight=4, refuse=1, timeout_ms=60_000,
+        )  # fmt: skip
+    finally:
+        client.close()
+    assert seen["error"] == ""
+    assert sorted(one["body"] for one in seen["messages"]) == sorted(bodies)
+    # one was refused once
+    assert sorted(one["attempts"] for one in seen["messages"]) == [1] * 19 + [2]
 
 
 @pytest.mark.turns(2)
@@ -220,6 +249,13 @@ def test_a_delayed_message_comes_at_its_time_and_outlives_its_gateway(
     assert time.monotonic() - began_s >= delay_s
     for client in (one, other):
         client.close()
+
+
+def look_up(gateway: BrokerProcess, topic: str) -> set[int]:
+    """Return the ports at which nsqd serves a topic, by a gateway's nsqlookupd."""
+    url = f"http://{gateway.endpoints['nsqlookupd_http']}/lookup?topic={topic}"
+    found = httpx.get(url, timeout=10)
+    return {one["tcp_port"] for one in found.json()["producers"]} if found.status_code == 200 else set()
 
 
 def change(gateway: BrokerProcess, what: str) -> int:
