@@ -242,6 +242,23 @@ def test_an_administrator_aborts_a_transaction(kafka: KafkaFrames, topic: str, v
 
 
 BROKER_RESOURCE, GROUP_RESOURCE = 4, 32
+
+
+def test_a_topic_has_the_insync_replicas_of_its_cluster(kafka: KafkaFrames) -> None:
+    """As Apache Kafka 4.3.1 describes a new topic: 3 is DYNAMIC_DEFAULT_BROKER_CONFIG, 5 DEFAULT_CONFIG."""
+    asked = {"name": "insync", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    kafka.ask("CreateTopics", 7, topics=[asked], timeout_ms=1000, validate_only=False)
+    wanted = {"resource_type": 2, "resource_name": "insync", "configuration_keys": ["min.insync.replicas"]}
+    [told] = kafka.ask(
+        "DescribeConfigs", 4, resources=[wanted], include_synonyms=True, include_documentation=False
+    ).results
+    [row] = told.configs
+    assert (row.value, row.config_source) == ("1", 3)
+    assert [(one.name, one.value, one.source) for one in row.synonyms] == [
+        ("min.insync.replicas", "1", 3), ("min.insync.replicas", "1", 5),
+    ]  # fmt: skip
+
+
 SET, REMOVE, APPEND, SUBTRACT = range(4)
 NO_ERROR, INVALID_CONFIG, INVALID_REQUEST = 0, 40, 42
 # resource, its changes, and the error that Apache Kafka 4.3.1 returned for it

@@ -43,6 +43,7 @@ from .dynamic_configs import (
     INT,
     LIST,
     LONG,
+    OF_ALL_BROKERS,
     OF_TOPIC,
     SET_OP,
     STATIC,
@@ -193,10 +194,13 @@ class Fixed(NamedTuple):
     value: str
     kind: int
     why: str
+    is_of_cluster: bool = False
+    """Whether a cluster of Apache Kafka has it as a config of all brokers, which hides the default."""
 
 
 FIXED: Final[Mapping[str, Fixed]] = {
-    "min.insync.replicas": Fixed("1", INT, "there is one broker"),
+    # written by the controller at its first start, for eligible leader replicas (KIP-966, Kafka 4.1)
+    "min.insync.replicas": Fixed("1", INT, "there is one broker", is_of_cluster=True),
     "unclean.leader.election.enable": Fixed("false", BOOLEAN, "there is one broker"),
 }
 """Configs that never change; setting them to their value is accepted."""
@@ -525,8 +529,10 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
         elif name in _INERT_DEFAULTS:
             default = _INERT_DEFAULTS[name]
             rows.append(make_row(name, default, DEFAULT, inert.kind, [(name, default, DEFAULT)]))
-    for name, (value, kind, _) in FIXED.items():
-        rows.append(make_row(name, value, DEFAULT, kind, [(name, value, DEFAULT)], read_only=True))
+    for name, (value, kind, _, is_of_cluster) in FIXED.items():
+        sources = (OF_ALL_BROKERS, DEFAULT) if is_of_cluster else (DEFAULT,)
+        levels = [(name, value, source) for source in sources]
+        rows.append(make_row(name, value, sources[0], kind, levels, read_only=True))
     return rows
 
 
