@@ -29,6 +29,7 @@ PORTS: Final = {"nsqd": (4150, 4151), "nsqlookupd": (4160, 4161)}
 OTHERS: Final = ("iggy_tcp", "iggy_quic", "iggy_websocket", "iggy_http", "kafka", "schema_registry")
 WITHOUT_VALUE: Final = ("verbose", "snappy", "deflate", "version", "tls-required")
 READY_S: Final = 60
+PING_S: Final = 15
 PR_SET_PDEATHSIG: Final = 1
 
 
@@ -82,7 +83,8 @@ def make_command(name: str, options: Mapping[str, str], addresses: list[Address]
     settings = {f"endpoints.{other}.enabled": "false" for other in OTHERS}
     for kind, endpoints in ENDPOINTS.items():
         settings |= {f"endpoints.{endpoint}.enabled": "false" for endpoint in endpoints if kind != name}
-    settings["endpoints.admin.address"] = "127.0.0.1:0"
+    # the suites are for upstream's servers, of which the fork's lookup shows one for each partition
+    settings |= {"endpoints.admin.address": "127.0.0.1:0", "nsq.compat": "upstream"}
     for endpoint, (host, port) in zip(ENDPOINTS[name], addresses, strict=True):
         settings[f"endpoints.{endpoint}.address"] = f"{host}:{port}"
     if "tls-cert" in options:
@@ -135,7 +137,12 @@ def register(lookup: Address, addresses: list[Address]) -> None:
         }  # fmt: skip
         send("IDENTIFY", json.dumps(node).encode())
         known: set[str] = set()
+        pinged_s = time.monotonic()
         while True:
+            # as often as nsqd: a node that is silent for five minutes is listed no more
+            if time.monotonic() - pinged_s > PING_S:
+                send("PING")
+                pinged_s = time.monotonic()
             found = list_registrations(addresses[1])
             for line in sorted(found - known):
                 send(f"REGISTER {line}")

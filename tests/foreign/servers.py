@@ -48,18 +48,22 @@ def serve_lading(more: Mapping[str, object] = NONE, user: tuple[str, str] | None
     return serve
 
 
-@contextmanager
-def serve_lading_with_rights(directory: Path, source: Path) -> Iterator[Mapping[str, str]]:
+def serve_lading_with_rights(more: Mapping[str, object]) -> Serve:
     """Lading with users and rights; clients without a name may do all, as with Kafka's super user ANONYMOUS."""
-    settings = {
-        **KAFKA_OF_FOUR, "broker.member_session_min_ms": 1000, "broker.rebalance_delay_ms": 0,
-        "endpoints.kafka.allow_unauthenticated": "true", "endpoints.admin.token": TOKEN,
-    }  # fmt: skip
-    with serve_lading(settings, ("root", "root-secret"))(directory, source) as environment:
-        for kind in ("topic", "group", "transaction", "user", "cluster"):
-            pattern = [] if kind == "cluster" else ["*"]
-            _run_lading("acl", "add", "ANONYMOUS", "all", *pattern, "--kind", kind, LADING_TOKEN=TOKEN)
-        yield environment
+
+    @contextmanager
+    def serve(directory: Path, source: Path) -> Iterator[Mapping[str, str]]:
+        settings = {
+            **KAFKA_OF_FOUR, "broker.rebalance_delay_ms": 0, "endpoints.kafka.allow_unauthenticated": "true",
+            "endpoints.admin.token": TOKEN, **more,
+        }  # fmt: skip
+        with serve_lading(settings, ("root", "root-secret"))(directory, source) as environment:
+            for kind in ("topic", "group", "transaction", "user", "cluster"):
+                pattern = [] if kind == "cluster" else ["*"]
+                _run_lading("acl", "add", "ANONYMOUS", "all", *pattern, "--kind", kind, LADING_TOKEN=TOKEN)
+            yield environment
+
+    return serve
 
 
 def _add_administrator(directory: Path, name: str, password: str) -> None:
@@ -181,13 +185,26 @@ RIGHTS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
-    "group.min.session.timeout.ms": "1000",
+}
+SHORT_SESSIONS: Final = {"group.min.session.timeout.ms": "1000"}
+BY_NAME: Final = {
+    # make_settings has a second for tests of our own
+    "group.min.session.timeout.ms": "6000",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,SECURE://127.0.0.1:9093",
 }
 TOKEN: Final = "token-of-a-suite"
 SERVERS: Final[Mapping[str, Server]] = {
     "kafka": Server(serve_lading({"endpoints.kafka.partitions": 1}), serve_kafka()),
     "kafka-4": Server(serve_lading(KAFKA_OF_FOUR), serve_kafka(FOUR_PARTITIONS)),
-    "kafka-rights": Server(serve_lading_with_rights, serve_kafka(FOUR_PARTITIONS | RIGHTS)),
+    "kafka-rights": Server(
+        serve_lading_with_rights({"broker.member_session_min_ms": 1000}),
+        serve_kafka(FOUR_PARTITIONS | RIGHTS | SHORT_SESSIONS),
+    ),
+    # a suite that expects the name localhost, and Kafka's least session
+    "kafka-by-name": Server(
+        serve_lading_with_rights({"endpoints.kafka.advertised": "localhost:9092"}),
+        serve_kafka(FOUR_PARTITIONS | RIGHTS | BY_NAME),
+    ),
     "nsq": Server(serve_lading({**OWN_NSQ_TLS, "nsq.compat": "upstream"}), serve_nsqd),
     "nsqd-in-path": Server(put_lading_in_path, put_nsqd_in_path),
     # the fork's server is in no registry

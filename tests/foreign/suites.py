@@ -87,7 +87,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         },
     ),
     GoSuite(
-        "kafka-go", "github.com/segmentio/kafka-go", "v0.4.51", "kafka-4", environment={"KAFKA_VERSION": "4.3.1"},
+        "kafka-go", "github.com/segmentio/kafka-go", "v0.4.51", "kafka-by-name", environment={"KAFKA_VERSION": "4.3.1"},
         timeout_s=1_200,
     ),
     LibrdkafkaSuite("librdkafka", "rdkafka-sys", "4.10.0", "2.12.1", "kafka-4"),

@@ -99,7 +99,7 @@ def test_options_of_nsqd_become_settings(monkeypatch: pytest.MonkeyPatch) -> Non
     assert command[:6] == ["python", "-m", "lading", "serve", "--data", "/d/lading"]
     assert {
         "endpoints.nsqd_http.address=127.0.0.1:2", "endpoints.nsqlookupd_tcp.enabled=false",
-        "endpoints.nsqd_tcp.tls.key=k",
+        "endpoints.nsqd_tcp.tls.key=k", "nsq.compat=upstream",
     } <= {*command}  # fmt: skip
 
 
