@@ -26,8 +26,8 @@ from lading.dialects.iggy.classic import single_send
 from lading.dialects.iggy.zero_copy import messages as zero_copy_messages
 from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.base.services import Services, now_us
-from lading.endpoints.iggy import session as iggy_session
 from lading.endpoints.iggy.endpoint import create_tcp
+from lading.endpoints.io import lent_lines
 from lading.endpoints.io.fast_connection import LendingServer
 from lading.endpoints.io.lent_lines import LEND_AFTER
 from lading.endpoints.io.lent_sockets import SOCKET_KERNELS
@@ -424,7 +424,7 @@ def test_clients_get_the_same_with_the_pass_and_without(
 ) -> None:
     # lend again after each request that comes alone
     for name in ("LEND_AFTER", "LEND_AFTER_MAX"):
-        monkeypatch.setattr(iggy_session, name, 1)
+        monkeypatch.setattr(lent_lines, name, 1)
     seeds = range(100) if full else [random.randrange(1 << 30)]
     for seed in seeds:
         _compare(tmp_path / str(seed), durability, seed)

@@ -22,6 +22,8 @@ from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.kafka import single_produce, validation
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, LOG_APPEND_TIME
+from lading.dialects.kafka.requests import prepare_codec
+from lading.dialects.kafka.versions import API_VERSIONS
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.io import lent_lines
 from lading.endpoints.io.fast_connection import FastConnection
@@ -49,6 +51,8 @@ VERSIONS: Final = (3, 8, 9)
 def loaded() -> None:
     for home in (validation.KERNEL_MODULE, single_produce.KERNEL_MODULE, SOCKET_KERNELS):
         engine.load(home)
+    # the first of a process is decoded by a worker, and a client that half-closes meanwhile ends the session
+    prepare_codec(API_VERSIONS, 0)
 
 
 def encode(data: bytes, correlation: int = 1, *, version: int = 9, topic: str = "t", **fields: Any) -> bytes:

@@ -164,7 +164,7 @@ def validate_batch(
     keyless: BatchRejected | None = None
     if needs_keys and reason == layout.FINE and facts.codec == NONE:
         keyless = _find_keyless(source, start + BATCH_HEADER_BYTES, end, facts)
-    if reason == layout.FINE and facts.codec != NONE:
+    if reason == layout.FINE and facts.attributes & CODEC_BITS != NONE:
         data = source.data[start + BATCH_HEADER_BYTES : end]
         bytes_max = min(plain_bytes_max, compression.plain_bytes_max(len(data)))
         try:

@@ -29,7 +29,7 @@ from ..base.peer import is_kafka_request, is_tls_hello, name_other_protocol
 from ..base.responses import Parts, Slot
 from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ReceiveResult
-from ..io.lent_lines import LEND_AFTER, LEND_AFTER_MAX
+from ..io.lent_lines import LoanCountdown
 from .answers import Answer, encode_refusal
 from .client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession, is_long_command
 from .clients import Client, clients_of
@@ -78,8 +78,7 @@ class IggySession(ClientSession):
         self._sent_labels = (handlers.name, ROW_BY_CODE[SEND].name, "0")
         self._polled_labels = (handlers.name, ROW_BY_CODE[POLL].name, "0")
         self._lent = handlers.lent
-        self._lend_after = self.lend_in = LEND_AFTER
-        """Number of further sends, each alone, before the socket may be lent."""
+        self.loan = LoanCountdown()
         self._sent_head = b""
         """The head of the last send that was alone, when the socket is to be lent."""
 
@@ -262,9 +261,9 @@ class IggySession(ClientSession):
         if self._broker.appender.congested:
             self.connection.wait_for_disk()
         if source is not None and start == _FIRST_PAYLOAD_AT and self._lent is not None:
-            self.lend_in -= 1
-            if self.lend_in <= 0:
-                self.lend_in, self._lend_after = self._lend_after, min(2 * self._lend_after, LEND_AFTER_MAX)
+            self.loan.requests_left -= 1
+            if self.loan.requests_left <= 0:
+                self.loan.restart()
                 self._sent_head = self._handling.sender.find_head(payload)
                 self.connection.lend_soon(self)
 
@@ -277,7 +276,7 @@ class IggySession(ClientSession):
 
     def add_lent(self, requests_count: int, heard_us: int) -> None:
         self.requests_count += requests_count
-        self._lend_after = LEND_AFTER
+        self.loan.note_used()
 
     def _acknowledge(self, slot: Slot, append: Append) -> None:
         if self.is_lost:

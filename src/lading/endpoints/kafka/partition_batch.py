@@ -77,7 +77,9 @@ def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bo
         if facts is None:
             continue
         codec = facts.codec
-        if _takes_long(facts.size_bytes, codec) or (batch.needs_schemas and facts.records > INLINE_FRAMES):
+        # a small batch takes long in no case; most are small, and each call counts there
+        is_long = facts.size_bytes > INLINE_FALLBACK_BYTES and _takes_long(facts.size_bytes, codec)
+        if is_long or (batch.needs_schemas and facts.records > INLINE_FRAMES):
             return False
         at = start + batch.start
         try:
