@@ -54,7 +54,7 @@ def test_each_kind_is_written_at_its_level(
     catalog: Catalog, kind: CatalogRecordKind, write: Callable[[Catalog], object]
 ) -> None:
     other = Level.NORMAL if SYNC_LEVEL[kind] is Level.FULL else Level.FULL
-    with catalog._transaction(other):
+    with catalog._open_transaction(other):
         pass
     write(catalog)
     # SQLite's own numbers: 1 NORMAL, 2 FULL

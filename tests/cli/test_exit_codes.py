@@ -131,8 +131,8 @@ def test_0_a_machine_where_the_broker_runs(
     assert doctor._find_broker(int(broker.endpoints["admin"].rsplit(":", 1)[1])) == "ok"
     assert doctor._find_broker(int(broker.endpoints["kafka"].rsplit(":", 1)[1])) is None
     taken = int(broker.endpoints["kafka"].rsplit(":", 1)[1])
-    assert doctor._port("kafka", taken, socket.SOCK_STREAM, "ok")().well
-    assert not doctor._port("kafka", taken, socket.SOCK_STREAM, None)().well
+    assert doctor._check_port("kafka", taken, socket.SOCK_STREAM, "ok")().well
+    assert not doctor._check_port("kafka", taken, socket.SOCK_STREAM, None)().well
     monkeypatch.setitem(sys.modules, "lading.spark.session", None)
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "--data", str(tmp_path)])

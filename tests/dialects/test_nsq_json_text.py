@@ -50,7 +50,7 @@ def test_what_is_passed_over_at_once_ends_where_it_ends(full: bool, monkeypatch:
     at_once = [read(text) for text in texts]
     monkeypatch.setattr(json_text, "_FLAT_OBJECT", _Nothing())
     monkeypatch.setattr(json_text, "_FLAT_MEMBER", _Nothing())
-    monkeypatch.setattr(json_text._Reader, "_proper", lambda reader: False)
+    monkeypatch.setattr(json_text._Reader, "_skip_proper", lambda reader: False)
     assert [read(text) for text in texts] == at_once
     monkeypatch.setattr(json_text, "_FLAT_NESTED", _Nothing())
     assert [read(text) for text in texts] == at_once

@@ -19,7 +19,7 @@ import pytest
 from lading import Consumer, Producer, testing
 from lading.model.address import Address
 from lading.model.errors import LocalError
-from lading.serve.serve import _listeners, running_workers
+from lading.serve.serve import _bind_listeners, running_workers
 from lading.settings.endpoints import SchemaRegistrySettings
 from lading.settings.settings import EndpointSettings, Settings
 from tests import forked_command
@@ -224,7 +224,7 @@ def test_a_second_broker_runs_without_a_registry_that_no_setting_names(
         registry = SchemaRegistrySettings.model_construct(_fields_set=named, address=address)
         changed = endpoints.model_copy(update={"schema_registry": registry})
         names = set()
-        for name, listener in _listeners(Settings(data=tmp_path).model_copy(update={"endpoints": changed})):
+        for name, listener in _bind_listeners(Settings(data=tmp_path).model_copy(update={"endpoints": changed})):
             names.add(name)
             listener.close()
         return names

@@ -85,7 +85,7 @@ def _recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, list[C
     disk = Disk(log=[])
     commits: list[Commit] = []
     answers: list[Answer] = []
-    transaction = Catalog._transaction
+    transaction = Catalog._open_transaction
 
     @contextlib.contextmanager
     def noted(self: Catalog, level: Level) -> Iterator[Any]:
@@ -94,12 +94,12 @@ def _recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, list[C
         assert disk.log is not None
         commits.append(Commit(len(disk.log), level is Level.FULL, self._db.serialize()))
 
-    monkeypatch.setattr(Catalog, "_transaction", noted)
+    monkeypatch.setattr(Catalog, "_open_transaction", noted)
     broker = marking.begin(home, disk)
     broker.stop()
-    monkeypatch.setattr(Catalog, "_transaction", transaction)
+    monkeypatch.setattr(Catalog, "_open_transaction", transaction)
     shutil.copytree(home, home.with_name("empty"), ignore=shutil.ignore_patterns(f"{FILE_NAME}*"))
-    monkeypatch.setattr(Catalog, "_transaction", noted)
+    monkeypatch.setattr(Catalog, "_open_transaction", noted)
     broker = marking.opened(home, disk)
     assert disk.log is not None
     # no cut lies in what the beginning did
@@ -108,7 +108,7 @@ def _recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, list[C
         step(broker)
         answers.append(Answer(len(disk.log), sum(commit.firm for commit in commits)))
     broker.catalog.close()
-    monkeypatch.setattr(Catalog, "_transaction", transaction)
+    monkeypatch.setattr(Catalog, "_open_transaction", transaction)
     return disk, commits, answers
 
 

@@ -39,10 +39,10 @@ class Talk:
         """The decoded answer."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            request = requests._container(requests._message(api, "Request"), version, fields)
+            request = requests._build_container(requests._message_class(api, "Request"), version, fields)
             request.with_header(correlation_id=7, client_id="talk")
             self._socket.sendall(bytes(request.encode(header=True, framed=True)))
-            return requests._message(api, "Response").decode(self._frame(), version=version, header=True)
+            return requests._message_class(api, "Response").decode(self._frame(), version=version, header=True)
 
     def _frame(self) -> bytes:
         (size,) = struct.unpack(">i", self._take(4))

@@ -245,7 +245,7 @@ def test_an_origin_time_that_no_message_can_have_counts_as_absent(place: DeadLet
 
 def test_a_step_that_an_earlier_release_left_open_is_given_up(place: DeadLetterPlace) -> None:
     letters = place.letters()
-    ledger = letters._ledger(create=True)
+    ledger = letters._open_ledger(create=True)
     assert ledger is not None
     with ledger.lock():
         ledger.begin(place.url, "", [(place.topic, 0, 0, 0)])

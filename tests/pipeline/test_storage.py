@@ -19,7 +19,7 @@ from lading.model.errors import LocalError, RemoteError, SettingError
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
-from lading.spark.tasks import _staging
+from lading.spark.tasks import _make_stage
 from lading.tables.commit.table_commit import StagedRange
 from lading.tables.executor import Executor, Stage
 from lading.tables.local import LocalExecutor
@@ -52,7 +52,7 @@ class NotingExecutor(LocalExecutor):
         self.tasks: list[bytes] = []
 
     def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
-        self.tasks += [pickle.dumps(stage), cloudpickle.dumps(_staging(stage))]  # type: ignore[no-untyped-call]
+        self.tasks += [pickle.dumps(stage), cloudpickle.dumps(_make_stage(stage))]  # type: ignore[no-untyped-call]
         return super().write(stage, ranges)
 
 

@@ -231,9 +231,9 @@ def test_a_batch_that_was_staged_by_a_version_without_places_stops(
 ) -> None:
     """Its messages do not tell where they were read, so that they wait for the limit to be raised."""
     bounded = BoundedTopic(place, served.endpoints["kafka"], LATER)
-    whole = staged_messages._whole
+    whole = staged_messages._to_messages
     monkeypatch.setattr(staged_messages, "MESSAGE_SCHEMA", COPY_SCHEMA)
-    monkeypatch.setattr(staged_messages, "_whole", lambda *given: whole(*given).select(COPY_SCHEMA.names))
+    monkeypatch.setattr(staged_messages, "_to_messages", lambda *given: whole(*given).select(COPY_SCHEMA.names))
     monkeypatch.setattr(staged_messages, "ORIGIN", ())
     with pytest.raises(LimitExceeded, match=r"max\.message\.bytes\); nothing is lost: raise that limit"):
         Driver(bounded.file, lambda phase: bounded.limit(10_000) if phase == "errands" else None).run()

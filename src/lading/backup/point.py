@@ -69,7 +69,7 @@ def list_points(store: BackupStore) -> list[str]:
 def write_point(store: BackupStore, point: BackupPoint) -> None:
     """Write the document of a backup, which finishes it."""
     content = {key: value for key, value in asdict(point).items() if key != "name"}
-    document = {"version": BACKUP.written, "crc32c": _crc(content), "point": content}
+    document = {"version": BACKUP.written, "crc32c": _compute_crc(content), "point": content}
     with store.create(f"{POINTS}/{point.name}{DOCUMENT_SUFFIX}") as file:
         file.write(json.dumps(document).encode())
 
@@ -94,7 +94,7 @@ def read_point(store: BackupStore, name: str | None = None) -> BackupPoint:
     try:
         document = GATE.parse_known_document(BACKUP, data, Path(path))
         content: dict[str, Any] = document["point"]
-        if document["version"] not in BACKUP.reads or document["crc32c"] != _crc(content):
+        if document["version"] not in BACKUP.reads or document["crc32c"] != _compute_crc(content):
             raise CorruptLog(f"backup {path}: damaged: its checksum does not match; use another one with --point")
         files = [StoredFile(**file) for file in content.pop("files")]
         return BackupPoint(name=name, files=files, **content)
@@ -102,6 +102,6 @@ def read_point(store: BackupStore, name: str | None = None) -> BackupPoint:
         raise CorruptLog(f"backup {path}: damaged: {error!r}; use another one with --point") from None
 
 
-def _crc(content: dict[str, Any]) -> int:
+def _compute_crc(content: dict[str, Any]) -> int:
     crc: int = google_crc32c.value(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return crc

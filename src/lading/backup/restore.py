@@ -234,13 +234,13 @@ def _begin_epochs(data: Path, point: BackupPoint) -> None:
 
 
 def _make_durable(root: Path) -> None:
-    RealDisk().sync_paths(list(_everything(root)))
+    RealDisk().sync_paths(list(_walk_bottom_up(root)))
 
 
-def _everything(directory: Path) -> Iterator[Path]:
+def _walk_bottom_up(directory: Path) -> Iterator[Path]:
     for path in directory.iterdir():
         if path.is_dir():
-            yield from _everything(path)
+            yield from _walk_bottom_up(path)
         else:
             yield path
     yield directory

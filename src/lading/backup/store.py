@@ -140,7 +140,7 @@ class ObjectStore:
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
         """See BackupStore."""
-        path = self._path(name)
+        path = self._path_of(name)
         self._system.create_dir(path.rpartition("/")[0], recursive=True)
         try:
             with self._system.open_output_stream(path) as file:
@@ -152,16 +152,16 @@ class ObjectStore:
 
     def open(self, name: str) -> BinaryIO:
         """See BackupStore."""
-        return self._system.open_input_stream(self._path(name))  # type: ignore[return-value]
+        return self._system.open_input_stream(self._path_of(name))  # type: ignore[return-value]
 
     def size_bytes(self, name: str) -> int | None:
         """See BackupStore."""
-        size: int | None = self._system.get_file_info(self._path(name)).size
+        size: int | None = self._system.get_file_info(self._path_of(name)).size
         return size
 
     def mtime_us(self, name: str) -> int:
         """See BackupStore."""
-        written_ns: int | None = self._system.get_file_info(self._path(name)).mtime_ns
+        written_ns: int | None = self._system.get_file_info(self._path_of(name)).mtime_ns
         if written_ns is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
         return written_ns // 1_000
@@ -170,15 +170,15 @@ class ObjectStore:
         """See BackupStore."""
         from pyarrow.fs import FileSelector
 
-        found = self._system.get_file_info(FileSelector(self._path(directory), allow_not_found=True))
+        found = self._system.get_file_info(FileSelector(self._path_of(directory), allow_not_found=True))
         return sorted(one.base_name for one in found)
 
     def remove(self, name: str) -> None:
         """See BackupStore."""
         with suppress(FileNotFoundError):
-            self._system.delete_file(self._path(name))
+            self._system.delete_file(self._path_of(name))
 
-    def _path(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
 

@@ -52,7 +52,7 @@ class OverlayRecord:
 
 def pack(record: OverlayRecord) -> bytes:
     """Encode one framed record of ``RECORD_BYTES``. Raises LimitExceeded for values that a record cannot hold."""
-    if not _sound(record.kind, record.state, record.first, record.end, record.timestamp_us):
+    if not _is_sound(record.kind, record.state, record.first, record.end, record.timestamp_us):
         raise LimitExceeded(f"the overlay cannot hold {record}")
     body = _RECORD.pack(VERSION, record.kind, record.state, 0, record.first, record.end, record.timestamp_us)
     return _FRAME.pack(len(body), google_crc32c.value(body)) + body
@@ -71,13 +71,13 @@ def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[OverlayRecord
         if length != _RECORD.size or google_crc32c.value(body) != crc:
             break
         version, kind, state, reserved, first, end, timestamp_us = _RECORD.unpack(body)
-        if version != VERSION or reserved or not _sound(kind, state, first, end, timestamp_us):
+        if version != VERSION or reserved or not _is_sound(kind, state, first, end, timestamp_us):
             break
         ranges.append(OverlayRecord(RangeKind(kind), state, first, end, timestamp_us))
         at += RECORD_BYTES
     return ranges, at
 
 
-def _sound(kind: int, state: int, first: int, end: int, timestamp_us: int) -> bool:
+def _is_sound(kind: int, state: int, first: int, end: int, timestamp_us: int) -> bool:
     known = state in _STATES.get(kind, ())  # type: ignore[call-overload]
     return bool(known) and 0 <= first < end <= _POSITION_MAX and 0 <= timestamp_us <= _POSITION_MAX

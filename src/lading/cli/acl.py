@@ -74,7 +74,7 @@ def add(
     from .connection import admin
     from .user import print_unknown_user
 
-    rule = _rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
+    rule = _build_rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
     with admin(server) as transport:
         transport.change_rules(add=[rule])
         print_unknown_user(transport, user)
@@ -100,7 +100,7 @@ def delete(
     from ..model.errors import LocalError
     from .connection import admin
 
-    rule = _rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
+    rule = _build_rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
     with admin(server) as transport:
         if rule not in ({name: row[name] for name in rule} for row in transport.rules()):
             raise LocalError("this rule does not exist; list all with lading acl list")
@@ -108,7 +108,7 @@ def delete(
     print_note(f"deleted the rule of [bold]{user}[/]: {operation} on {kind} {_format_rule_name(rule)}")
 
 
-def _rule(user: str, operation: str, name: str, kind: str, *, in_stream: bool, deny: bool) -> dict[str, Any]:
+def _build_rule(user: str, operation: str, name: str, kind: str, *, in_stream: bool, deny: bool) -> dict[str, Any]:
     from ..model.errors import LocalError
 
     if kind == "cluster":

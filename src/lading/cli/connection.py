@@ -135,7 +135,7 @@ def absent_headers(
 
     condition = parse(where)
     keys = condition.unquoted if found else condition.header_keys
-    yield from _absent(from_, topic, keys, condition.unquoted, states)
+    yield from _find_absent(from_, topic, keys, condition.unquoted, states)
     if reads_json and not found and any(isinstance(node, PayloadRef) for node in operands(condition.tree)):
         yield from _describe_payloads(from_, topic, states)
 
@@ -170,10 +170,10 @@ def absent_columns(from_: str, topic: str | Sequence[str], columns: str, states:
     """Yield a message for each header that becomes a column and that no message has."""
     from ..columns.contract import parse_columns
 
-    yield from _absent(from_, topic, parse_columns(columns).header_keys, (), states)
+    yield from _find_absent(from_, topic, parse_columns(columns).header_keys, (), states)
 
 
-def _absent(
+def _find_absent(
     from_: str, topic: str | Sequence[str], keys: Sequence[str], unquoted: Sequence[str], states: States
 ) -> Iterator[str]:
     from ..columns.seen_headers import unseen_sentence

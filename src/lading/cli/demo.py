@@ -72,17 +72,17 @@ def demo(
         spark = False
     begun = time.monotonic()
     with testing.broker(data_dir=directory / "log") as broker:
-        _title("1  The broker")
+        _print_title("1  The broker")
         width = max(map(len, broker.endpoints))
         for name, address in broker.endpoints.items():
             print_note(f"   {name:<{width}} {address}")
         print_note(f"   [dim]one process, data in {directory / 'log'}, every acknowledged message is synced to disk[/]")
         sent = _send(flights.slice(0, limit) if limit else flights, broker.endpoints)
-        _title("3  What the messages carry")
+        _print_title("3  What the messages carry")
         _header_table(broker.url, sent)
         print_note(f"   [dim]first screen after {time.monotonic() - begun:.1f} s[/]")
         if spark:
-            _spark(broker.url, directory, sent)
+            _run_spark(broker.url, directory, sent)
     _next_steps(directory, spark)
 
 
@@ -104,7 +104,7 @@ def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
     from . import demo_kafka
     from .flights import batches
 
-    _title("2  Messages with typed headers")
+    _print_title("2  Messages with typed headers")
     half, few = flights.num_rows // 2, demo_kafka.share(flights.num_rows)
     iggy, native, kafka = (
         flights.slice(0, half),
@@ -115,7 +115,7 @@ def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
         admin.transport.create_topic(f"airlines.{TOPIC}", 4)
     routes = (
         ("Iggy TCP", _through_producer(f"iggy://{endpoints['iggy_tcp']}", batches(iggy)), half),
-        ("native", _through_producer(f"lading://{endpoints['admin']}", _careless(native)), native.num_rows),
+        ("native", _through_producer(f"lading://{endpoints['admin']}", _send_carelessly(native)), native.num_rows),
         ("Kafka", _through_kafka(endpoints["kafka"], batches(kafka)), few),
     )
     for label, sending, count in routes:
@@ -152,7 +152,7 @@ def _through_kafka(address: str, parts: Iterable[pa.RecordBatch]) -> Iterator[in
         yield batch.num_rows
 
 
-def _careless(flights: pa.Table) -> Iterator[pa.RecordBatch]:
+def _send_carelessly(flights: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yield the flights as a careless sender would: some payloads damaged, some delays written as words."""
     from .demo_faults import with_faults
     from .flights import batches
@@ -180,30 +180,30 @@ def _adds_up(what: str, found: int, expected: int) -> None:
 
 
 @contextmanager
-def _step(label: str) -> Iterator[None]:
+def _show_step(label: str) -> Iterator[None]:
     from rich.console import Console
 
     with Console(stderr=True).status(f"   {label}"):
         yield
 
 
-def _spark(url: str, directory: Path, sent: int) -> None:
+def _run_spark(url: str, directory: Path, sent: int) -> None:
     from ..pipeline.run import SESSION
     from . import demo_pipeline
 
-    _title("4  The same messages in Spark")
+    _print_title("4  The same messages in Spark")
     begun = time.monotonic()
     options = {"spark.driver.extraJavaOptions": QUICK_COMPILER, **SESSION}
     with (
         Interruption().install() as interruption,
         interruption.spark("lading demo", starts=lambda: None, **options) as session,
     ):
-        with _step("starting Spark …"):
+        with _show_step("starting Spark …"):
             spark = session()
         print_note(f"   session up after {time.monotonic() - begun:.1f} s [dim](Spark's own start, once)[/]")
         print_note(f'   spark.read.format("lading").schema("{SCHEMA}").option("{MEMBER[0]}", "{MEMBER[1]}")')
         begun = time.monotonic()
-        with _step("aggregating …"):
+        with _show_step("aggregating …"):
             rows = interruption.run_interruptibly(lambda: _by_carrier(spark, url))
         took = time.monotonic() - begun
         _aggregate(rows[:6])
@@ -245,14 +245,14 @@ def _aggregate(rows: list[dict[str, Any]]) -> None:
     print_table(rows, columns, output=Output.TEXT)
 
 
-def _title(text: str) -> None:
+def _print_title(text: str) -> None:
     print_note(f"\n[bold]{text}[/]")
 
 
 def _next_steps(directory: Path, spark: bool) -> None:
     from . import demo_pipeline
 
-    _title("Try next")
+    _print_title("Try next")
     log = directory / "log"
     for command, what in (
         (

@@ -87,7 +87,7 @@ def pipeline(
     )
     adds_up(f"{_sum(first)} poisoned {poisoned:,}", sum(first.values()) + poisoned, sent)
     file.write_text(TOML.format(url=url, topic=topic, tail=MENDED, max_rows=max_rows))
-    _redrive(spark, file, first, adds_up, stopped)
+    _redrive_flights(spark, file, first, adds_up, stopped)
     file.write_text(TOML.format(url=LATER, topic=topic, tail=MENDED, max_rows=max_rows))
 
 
@@ -100,7 +100,7 @@ def choose_batch_rows(sent: int) -> int:
     return sent // BATCHES + sent // 50 + 1
 
 
-def _redrive(
+def _redrive_flights(
     spark: SparkSession,
     file: Path,
     first: Counts,
@@ -112,9 +112,9 @@ def _redrive(
     from ..pipeline.state import existing
 
     print_note("[bold]\n6  Corrected, and redriven[/]")
-    _why(file)
+    _print_reasons(file)
     print_note(f'   cancelled flights have no tail number, so the contract now says [bold]tail = "{MENDED}"[/]')
-    again = Quarantine(_settings(file)).redrive(reasons=[REPAIRABLE]).sent
+    again = Quarantine(_load_settings(file)).redrive(reasons=[REPAIRABLE]).sent
     print_note(f"   lading quarantine redrive {file} --reason {REPAIRABLE}: {again:,} sent again, each once")
     _run(spark, file, stopped)
     after = _count_tables(file)
@@ -125,16 +125,16 @@ def _redrive(
     )
     adds_up(_sum(after).removesuffix(" +"), sum(after.values()), sum(first.values()))
     page = file.with_name(REPORT)
-    settings = _settings(file)
+    settings = _load_settings(file)
     page.write_text(report(existing(settings), settings.id))
     print_note(f"   [dim]rates, delays and reasons of both runs: {page}[/]")
 
 
-def _why(file: Path) -> None:
+def _print_reasons(file: Path) -> None:
     from ..pipeline.quarantine import Quarantine
 
     columns = {"reason": "why in quarantine", "header": "header", "messages": "messages"}
-    print_table(Quarantine(_settings(file)).histogram(), columns, output=Output.TEXT)
+    print_table(Quarantine(_load_settings(file)).histogram(), columns, output=Output.TEXT)
 
 
 def _kill_a_run(file: Path, stopped: Callable[[], bool]) -> None:
@@ -174,7 +174,7 @@ def _count_tables(file: Path) -> Counts:
         if DeltaTable.is_deltatable(str(flights))
         else 0,
         "late": ds.dataset(late, format="parquet").count_rows() if late.is_dir() else 0,
-        "quarantine": sum(row["waiting"] for row in Quarantine(_settings(file)).histogram()),
+        "quarantine": sum(row["waiting"] for row in Quarantine(_load_settings(file)).histogram()),
     }
 
 
@@ -185,14 +185,14 @@ def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> None:
     with meter("   pipeline", None) as progress:
         done = run(
             lambda: spark,
-            _settings(file),
+            _load_settings(file),
             on_progress=lambda now: progress.reach(now.read, now.read + now.lag),
             stopped=stopped,
         )
     print_note(f"   [bold]{done['read']:,}[/] messages validated, routed and published in {done.seconds:.1f} s")
 
 
-def _settings(file: Path) -> PipelineSettings:
+def _load_settings(file: Path) -> PipelineSettings:
     from ..pipeline.settings import PipelineSettings
 
     return PipelineSettings.load(file)

@@ -35,11 +35,11 @@ class Finding(NamedTuple):
     is_needed: bool = True
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     return Finding(sys.version_info >= (3, 11), "Python", platform.python_version(), "Lading needs 3.11 or newer")
 
 
-def _kernels() -> Finding:
+def _check_kernels() -> Finding:
     try:
         from ..kernels import engine
 
@@ -55,7 +55,7 @@ def _kernels() -> Finding:
     return Finding(True, "kernels", f"loaded in {time.monotonic() - begun:.1f} s")
 
 
-def _cache() -> Finding:
+def _check_cache() -> Finding:
     from ..kernels import engine
     from ..model.cache_directory import find_cache_directory
 
@@ -76,7 +76,7 @@ def _cache() -> Finding:
     )  # fmt: skip
 
 
-def _java() -> Finding:
+def _check_java() -> Finding:
     try:
         from ..spark.session import find_java
     except ImportError:
@@ -110,7 +110,7 @@ def _find_broker(port: int) -> str | None:
     return str(status)
 
 
-def _port(name: str, port: int, kind: socket.SocketKind, broker: str | None) -> Callable[[], Finding]:
+def _check_port(name: str, port: int, kind: socket.SocketKind, broker: str | None) -> Callable[[], Finding]:
     def check() -> Finding:
         with socket.socket(type=kind) as probe:
             if kind is socket.SOCK_STREAM:
@@ -127,7 +127,7 @@ def _port(name: str, port: int, kind: socket.SocketKind, broker: str | None) -> 
     return check
 
 
-def _disk(data: Path) -> Finding:
+def _check_disk(data: Path) -> Finding:
     place = next(parent for parent in (data.absolute(), *data.absolute().parents) if parent.exists())
     free = shutil.disk_usage(place).free
     return Finding(
@@ -174,9 +174,9 @@ def doctor(
     endpoints = EndpointSettings()
     broker = _find_broker(endpoints.admin.address.port)
     checks: list[Callable[[], Finding]] = [
-        _python, _cache, _kernels, _java,
-        *(_port(name, section.address.port, ENDPOINTS[name].socket_kind, broker) for name, section in endpoints),
-        lambda: _disk(data), lambda: _sync(data),
+        _check_python, _check_cache, _check_kernels, _check_java,
+        *(_check_port(name, section.address.port, ENDPOINTS[name].socket_kind, broker) for name, section in endpoints),
+        lambda: _check_disk(data), lambda: _sync(data),
     ]  # fmt: skip
     findings = [check() for check in checks]
     if broker is not None:

@@ -49,31 +49,31 @@ def batches(flights: pa.Table, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
     A flight that never left has a null ``dep_delay``; one that never arrived has no ``arr_delay`` at all.
     """
     for start in range(0, flights.num_rows, rows):
-        yield _batch(flights.slice(start, rows).combine_chunks())
+        yield _build_batch(flights.slice(start, rows).combine_chunks())
 
 
-def _batch(part: pa.Table) -> pa.RecordBatch:
+def _build_batch(part: pa.Table) -> pa.RecordBatch:
     return pa.record_batch(
-        [_headers(part), pc.cast(_bodies(part), pa.binary())],
+        [_build_headers(part), pc.cast(_build_bodies(part), pa.binary())],
         schema=pa.schema([SCHEMA.field("headers"), SCHEMA.field("payload")]),
     )
 
 
-def _headers(part: pa.Table) -> Column:
+def _build_headers(part: pa.Table) -> Column:
     count = part.num_rows
     everywhere = np.ones(count, bool)
     arrived = pc.is_valid(part["arr_delay"]).to_numpy().astype(bool)
     has_tail = pc.is_valid(part["tailnum"]).to_numpy().astype(bool)
     # key, kind, values, rows that have the header
     columns: list[tuple[str, Kind, Column, NDArray[np.bool_]]] = [
-        ("carrier", Kind.STRING, _text(part, "carrier"), everywhere),
+        ("carrier", Kind.STRING, _to_text(part, "carrier"), everywhere),
         ("flight", Kind.UINT16, _little_endian(part, "flight", np.uint16), everywhere),
-        ("origin", Kind.STRING, _text(part, "origin"), everywhere),
-        ("dest", Kind.STRING, _text(part, "dest"), everywhere),
+        ("origin", Kind.STRING, _to_text(part, "origin"), everywhere),
+        ("dest", Kind.STRING, _to_text(part, "dest"), everywhere),
         ("dep_delay", Kind.INT16, _little_endian(part, "dep_delay", np.int16), everywhere),
         ("arr_delay", Kind.INT16, _little_endian(part, "arr_delay", np.int16), arrived),
         ("scheduled", Kind.STRING, _to_scheduled_time(part), everywhere),
-        ("tail", Kind.STRING, _text(part, "tailnum"), has_tail),
+        ("tail", Kind.STRING, _to_text(part, "tailnum"), has_tail),
     ]
     present = np.stack([where for *_, where in columns], axis=1)
     order = np.arange(count * len(columns)).reshape(len(columns), count).T[present]
@@ -87,7 +87,7 @@ def _headers(part: pa.Table) -> Column:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=HEADERS_TYPE)
 
 
-def _text(part: pa.Table, name: str) -> Column:
+def _to_text(part: pa.Table, name: str) -> Column:
     return pc.cast(part[name].combine_chunks(), pa.binary())
 
 
@@ -103,7 +103,7 @@ def _little_endian(part: pa.Table, name: str, dtype: type[np.generic]) -> Column
     return pc.if_else(pc.is_valid(column), fixed.cast(pa.binary()), pa.scalar(None, pa.binary()))
 
 
-def _bodies(part: pa.Table) -> Column:
+def _build_bodies(part: pa.Table) -> Column:
     """Return a JSON object per flight, concatenated column by column."""
     pieces: list[Column | str] = []
     for number, name in enumerate(BODY_FIELDS):

@@ -25,7 +25,7 @@ GIVEN_UP_WAIT_S = 2.0
 SHOW_CURSOR = "\x1b[?25h"
 
 
-def _say() -> None:
+def _say_starting() -> None:
     print_note("[dim]starting Spark …[/]")
 
 
@@ -87,7 +87,7 @@ class Interruption:
 
     @contextmanager
     def spark(
-        self, name: str, starts: Callable[[], None] = _say, remote: str | None = None, **conf: Any
+        self, name: str, starts: Callable[[], None] = _say_starting, remote: str | None = None, **conf: Any
     ) -> Iterator[Callable[[], SparkSession]]:
         """Give a function that creates the Spark session, which takes seconds; the session is stopped at the end.
 

@@ -136,7 +136,7 @@ def send(
     for sentence in describe_colons(header or []):
         print_note(sentence)
     message_id = None if id is None else _parse_id(id)
-    encode = _encoder(schema, registry, topic, schema_message or "", subject_strategy)
+    encode = _make_encoder(schema, registry, topic, schema_message or "", subject_strategy)
     sent = 0
     # random, since each command is a new producer: beginning with partition 0 would put all single messages there
     made = Producer(server, first_turn=randrange(FIRST_TURNS))
@@ -164,7 +164,7 @@ def send(
         print_invisible(server, meta.name, len(meta.partitions))
 
 
-def _encoder(
+def _make_encoder(
     schema: str | None, registry: str | None, topic: str, message: str, strategy: str | None
 ) -> Callable[[bytes | None], bytes | None]:
     """Return the function that encodes a payload from its text, by a schema or unchanged; None without a payload."""
@@ -205,10 +205,10 @@ def _to_send(
 ) -> Iterator[bytes | None] | Iterator[MessageToSend]:
     if sum((payload is not None, file is not None, lines, json)) > 1:
         raise LocalError("give the payload once: as an argument, as --file, or as --lines or --json from stdin")
-    return parse_lines(sys.stdin.buffer) if json else _payloads(payload, file, lines)
+    return parse_lines(sys.stdin.buffer) if json else _read_payloads(payload, file, lines)
 
 
-def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes | None]:
+def _read_payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes | None]:
     if lines:
         for text in sys.stdin.buffer:
             yield text.rstrip(b"\r\n")
@@ -262,12 +262,12 @@ def poll(
     """
     found = 0
     payload = gather_payload(payload_format, payload_schema, payload_message, registry)
-    print_message = _printer(output, form, headers_only, payload)
+    print_message = _make_printer(output, form, headers_only, payload)
     from ..transports.open import is_queue
 
     # messages of a log are there at once; a queue delivers them after it has noticed the reader
     wait_s = QUEUE_WAIT_S if is_queue(from_) else 0
-    for message in _messages(topic, from_, offset, partition, where, states, group, payload, timeout_s=wait_s):
+    for message in _read_messages(topic, from_, offset, partition, where, states, group, payload, timeout_s=wait_s):
         print_message(message)
         found += 1
         if found >= count:
@@ -328,12 +328,12 @@ def tail(
         lading message tail flights --where "delay > 60"
     """
     payload = gather_payload(payload_format, payload_schema, payload_message, registry)
-    print_message = _printer(output, form, headers_only, payload)
-    for message in _messages(topic, from_, offset, partition, where, states, None, payload, timeout_s=None):
+    print_message = _make_printer(output, form, headers_only, payload)
+    for message in _read_messages(topic, from_, offset, partition, where, states, None, payload, timeout_s=None):
         print_message(message)
 
 
-def _messages(
+def _read_messages(
     topic: str, from_: str, offset: str, partition: int | None, where: str | None, states: States, group: str | None,
     payload: Mapping[str, str] | None, *, timeout_s: float | None,
 ) -> Iterator[Message]:  # fmt: skip
@@ -347,7 +347,7 @@ def _messages(
         yield from consumer
 
 
-def _printer(
+def _make_printer(
     output: Output, form: str | None, headers_only: bool, payload: Mapping[str, str] | None
 ) -> Callable[[Message], None]:
     """Return the function that prints a message: as ``--format`` says, or as text or JSON, shortened by
@@ -391,12 +391,12 @@ def show(
     moment = format_time(message.timestamp_us)
     place = f"[bold]{literal(message.topic)}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
     state = "" if message.state == 1 else f"  [red]{message.state.word}[/]"
-    key = "" if message.key is None else f"  key={literal(_text(message.key))}"
+    key = "" if message.key is None else f"  key={literal(_shorten_text(message.key))}"
     console = Console(highlight=False, soft_wrap=True)
     console.print(place + state + key)
     for name, kind, value in message.headers:
         word, _, text = format_value(kind, value).partition(": ")
-        console.print(f"  {literal(name)} = [dim]{word}:[/] {literal(_text(text))}")
+        console.print(f"  {literal(name)} = [dim]{word}:[/] {literal(_shorten_text(text))}")
     if headers_only:
         return
     if message.payload is None:
@@ -409,11 +409,11 @@ def show(
         console.print(f"  [dim]{literal(note)}[/]")
     indented = indent_json(payload, JSON_LINES) if len(payload) > JSON_LINE_BYTES else None
     if indented is None:
-        console.print(f"  {literal(_text(payload))}")
+        console.print(f"  {literal(_shorten_text(payload))}")
         return
     lines, count = indented
     for line in lines:
-        console.print(f"  {literal(_text(line))}")
+        console.print(f"  {literal(_shorten_text(line))}")
     if count > JSON_LINES:
         console.print(f"  [dim]… ({count:,} lines; --output json shows all)[/]")
 
@@ -452,7 +452,7 @@ class _PayloadDecoder:
         return found.text.encode(), f"{found.kind} by schema {found.schema}"
 
 
-def _text(value: Any, most: int = 500) -> str:
+def _shorten_text(value: Any, most: int = 500) -> str:
     if isinstance(value, bytes):
         try:
             value = value.decode()

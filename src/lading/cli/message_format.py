@@ -22,7 +22,7 @@ PLACES: Final[dict[str, Callable[[Message], Any]]] = {
     "T": lambda message: message.timestamp_us // 1_000,
     "a": lambda message: message.state.word,
     "i": lambda message: message.id,
-    "h": lambda message: ",".join(f"{header.key}={_text(_read_typed(header))}" for header in message.headers),
+    "h": lambda message: ",".join(f"{header.key}={_to_text(_read_typed(header))}" for header in message.headers),
     "%": lambda message: "%",
 }
 MEANINGS: Final = (
@@ -46,9 +46,9 @@ def compile_format(text: str, form: PayloadForm = JSON_FORM) -> Callable[[Messag
         parts.append(text[end : found.start()])
         end = found.end()
         if found["part"] == "h":
-            parts.append(_header(found["name"]))
+            parts.append(_make_header_reader(found["name"]))
         elif found["part"] == "p":
-            parts.append(_member(text, found["name"], form))
+            parts.append(_make_member_reader(text, found["name"], form))
         elif found["escape"] is not None:
             parts.append(ESCAPES[found["escape"]])
         elif found["letter"] in PLACES:
@@ -57,18 +57,18 @@ def compile_format(text: str, form: PayloadForm = JSON_FORM) -> Callable[[Messag
             raise LocalError(f"--format {text!r}: {found[0]!r} at {found.start()} is unknown; there are {MEANINGS}")
     parts.append(text[end:])
     return lambda message: "".join(
-        part if isinstance(part, str) else escape_unseen(_text(part(message))) for part in parts
+        part if isinstance(part, str) else escape_unseen(_to_text(part(message))) for part in parts
     )
 
 
-def _header(key: str) -> Callable[[Message], Any]:
+def _make_header_reader(key: str) -> Callable[[Message], Any]:
     def first_value(message: Message) -> Any:
         return next((_read_typed(header) for header in message.headers if header.key == key), None)
 
     return first_value
 
 
-def _member(text: str, name: str, form: PayloadForm) -> Callable[[Message], Any]:
+def _make_member_reader(text: str, name: str, form: PayloadForm) -> Callable[[Message], Any]:
     path = parse_path(f"{PAYLOAD}.{name}")
     if path is None:
         raise LocalError(f'--format {text!r}: %p{{{name}}} is no path; write %p{{order.amount}}, or %p{{"unit price"}}')
@@ -128,7 +128,7 @@ def _read_typed(header: Any) -> Any:
         return header.value
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     match value:
         case None:
             return ""

@@ -80,7 +80,7 @@ class NearestGroup(TyperGroup):
         except Exception as error:
             # the class of usage errors is in a private copy of click in some versions
             if args and hasattr(error, "message"):
-                found = list(_elsewhere(ctx, args[0]))
+                found = list(_find_in_other_groups(ctx, args[0]))
                 if found:
                     named = ", ".join(repr(one) for one in found[:SHOWN_MAX])
                     error.message = f"No such command {args[0]!r}. Did you mean {named}?"
@@ -173,20 +173,20 @@ def _find_in_neighbours(ctx: Any, option: str) -> list[str]:
     return found[:SHOWN_MAX]
 
 
-def _elsewhere(ctx: Any, word: str) -> Iterator[str]:
+def _find_in_other_groups(ctx: Any, word: str) -> Iterator[str]:
     """Yield the commands whose last word is ``word`` or a synonym, those of the group in question first."""
     own = ctx.command_path.split()
-    whole = list(_commands(NearestGroup.build_whole(), ctx.find_root().command_path))
+    whole = list(_list_commands(NearestGroup.build_whole(), ctx.find_root().command_path))
     asked = [path for path in whole if path.split()[: len(own)] == own]
     ordered = [*asked, *(path for path in whole if path not in asked)]
     for meant in (word, SYNONYMS.get(word)):
         yield from (path for path in ordered if path.split()[-1] == meant)
 
 
-def _commands(command: Any, path: str) -> Iterator[str]:
+def _list_commands(command: Any, path: str) -> Iterator[str]:
     nested = getattr(command, "commands", None)
     if nested is None:
         yield path
         return
     for name, one in nested.items():
-        yield from _commands(one, f"{path} {name}")
+        yield from _list_commands(one, f"{path} {name}")

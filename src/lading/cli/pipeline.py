@@ -147,7 +147,7 @@ def run(
                 stopped=lambda: interruption.is_requested, executor=executor,
             )  # fmt: skip
     if output is Output.JSON:
-        json_line({"event": "done", **_document(done)})
+        json_line({"event": "done", **_make_document(done)})
     else:
         _show(done)
     if report is not None:
@@ -317,7 +317,7 @@ def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:
     print_note(f"report: {to}")
 
 
-def _document(report: RunReport) -> dict[str, Any]:
+def _make_document(report: RunReport) -> dict[str, Any]:
     return {
         "read": report["read"],
         **({"passed": report["passed"]} if "passed" in report.counts else {}),

@@ -120,12 +120,12 @@ def use_transport_options(texts: Iterable[str]) -> None:
                 f"--transport {option!r}: it takes OPTION=VALUE with one of {taken}{near}; other options are given in "
                 f"the URL: lading://host:7070?{option or 'timeout_s'}=…"
             )
-        for other in _ways(option):
+        for other in _list_same_options(option):
             os.environ.pop(f"LADING_{other.upper()}", None)
         os.environ[f"LADING_{option.upper()}"] = value
 
 
-def _ways(option: str) -> list[str]:
+def _list_same_options(option: str) -> list[str]:
     """Return all options that set the same thing as this one."""
     secret = secret_of(option)
     return [option] if secret is None else [secret, *(f"{secret}{ending}" for ending in REFERENCES)]

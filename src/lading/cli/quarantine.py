@@ -40,7 +40,7 @@ def list_(
 
         lading quarantine list flights.toml --where "carrier = 'UA'" --reason bad_value
     """
-    rows = list(_quarantine(file).rows(where, reason or (), limit + 1))
+    rows = list(_open_quarantine(file).rows(where, reason or (), limit + 1))
     print_first_rows(rows, COLUMNS, limit, output=output, remedy="get others with --limit, --where or --reason")
 
 
@@ -63,7 +63,7 @@ def show(
     from ..model.values import HeaderValue
     from .message import show as show_message
 
-    for row in _quarantine(file).find(message):
+    for row in _open_quarantine(file).find(message):
         whole = Message(
             payload=row["payload"],
             headers=Headers([(one["key"], HeaderValue(one["kind"], one["value"])) for one in row["headers"]]),
@@ -88,7 +88,7 @@ def histogram(file: File, where: Where = None, output: AsOutput = Output.TEXT) -
         lading quarantine histogram flights.toml
     """
     sentence = "no message is in quarantine" if where is None else "no message in quarantine matches --where"
-    print_table(_quarantine(file).histogram(where), HISTOGRAM, output=output, empty=sentence)
+    print_table(_open_quarantine(file).histogram(where), HISTOGRAM, output=output, empty=sentence)
 
 
 @app.command()
@@ -116,7 +116,7 @@ def redrive(
     """
     from ..pipeline.quarantine import AT_LEAST_ONCE
 
-    quarantine = _quarantine(file)
+    quarantine = _open_quarantine(file)
     with meter("redrive", None) as progress:
         done = quarantine.redrive(
             where, reason or (), max_replays=max_replays, limit=limit, to=to, dry_run=dry_run,
@@ -137,7 +137,7 @@ def redrive(
         print_note(f"[red]{literal(problem)}[/]")
 
 
-def _quarantine(file: Path) -> Quarantine:
+def _open_quarantine(file: Path) -> Quarantine:
     from ..pipeline.quarantine import Quarantine
     from ..pipeline.settings import PipelineSettings
 

@@ -122,7 +122,7 @@ def serve(
 
     if with_parent:
         end_with_parent()
-    sets = [*_only(only or (), EndpointSettings.model_fields), *(settings or ())]
+    sets = [*_keep_only(only or (), EndpointSettings.model_fields), *(settings or ())]
     if data is not None:
         sets.append(f"data={data}")
     if store is not None:
@@ -166,7 +166,7 @@ def serve(
     )
 
 
-def _only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:
+def _keep_only(words: Iterable[str], endpoints: Iterable[str]) -> list[str]:
     """Return the settings that switch off all endpoints whose names begin with none of ``words``; admin stays."""
     listed = [word.strip() for one in words for word in one.split(",")]
     kept = {word: [name for name in endpoints if name.startswith(word)] for word in listed}

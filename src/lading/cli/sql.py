@@ -78,7 +78,7 @@ def sql(
 
     kept: Literal["all", "available"] = "all" if states == "all" else "available"
     payload = gather_payload(payload_format, payload_schema, payload_message, registry)
-    source = QuerySource(from_, _tables(table or []), columns, kept, memory, parse_storage(storage), payload)
+    source = QuerySource(from_, _parse_tables(table or []), columns, kept, memory, parse_storage(storage), payload)
     statement = parse_insert(query)
     if statement is not None:
         _insert(statement, source, to or from_, dry_run, output)
@@ -125,7 +125,7 @@ def _print(result: pa.RecordBatchReader, names: list[str]) -> None:
     print_first_rows(rows, {name: name for name in names}, SHOWN_ROWS, output=Output.TEXT, remedy=remedy, exact=True)
 
 
-def _tables(given: list[str]) -> dict[str, str]:
+def _parse_tables(given: list[str]) -> dict[str, str]:
     found = dict(one.partition("=")[::2] for one in given)
     for name, place in found.items():
         if not (name and place):

@@ -72,7 +72,7 @@ def set_(
 
     if sum((where is not None or range_ is not None, bool(offset))) != 1:
         raise LocalError("select the messages with --where FILTER, --offset N (repeatable), or --range A-B")
-    first, last = _range(range_) if range_ is not None else (None, None)
+    first, last = _parse_range(range_) if range_ is not None else (None, None)
     with meter("looking", None) as progress:
 
         def on_progress(done: Changed) -> None:
@@ -98,7 +98,7 @@ def set_(
     print_note(f"[bold]{format_count(done.changed, 'message')}[/] of {topic} {what} {state}{looked}{was}")
 
 
-def _range(text: str) -> tuple[int, int]:
+def _parse_range(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not (first.isdecimal() and dash and last.isdecimal() and int(first) <= int(last)):
         raise LocalError(f"--range {text!r}: write two offsets like 100-199; both are included")
@@ -135,9 +135,11 @@ def list_states(
         if not counted:
             raise LocalError(f"topic {topic!r} has no partition {partition}; list them with lading topic show")
         if not ranges:
-            rows = [_counts(row) for row in counted]
+            rows = [_make_row(row) for row in counted]
             print_table(
-                [*rows, _total(rows)] if len(rows) > 1 and output is Output.TEXT else rows, COUNT_COLUMNS, output=output
+                [*rows, _sum_rows(rows)] if len(rows) > 1 and output is Output.TEXT else rows,
+                COUNT_COLUMNS,
+                output=output,
             )
             return
         found = [
@@ -157,9 +159,9 @@ def list_states(
         print_note(f"all messages in {topic} are available")
 
 
-def _counts(row: dict[str, Any]) -> dict[str, Any]:
+def _make_row(row: dict[str, Any]) -> dict[str, Any]:
     return {"partition": row["partition"], "messages": row["next_offset"] - row["first_offset"], **row["states"]}
 
 
-def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"partition": None} | {name: sum(row[name] for row in rows) for name in COUNT_COLUMNS if name != "partition"}

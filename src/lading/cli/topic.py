@@ -293,7 +293,11 @@ def retention(
     if found["age_us"] is None and found["size_bytes"] is None:
         print_note(f"{name} keeps everything: neither retention_age_us nor retention_bytes is set")
         return
-    rows = [_going(part["partition"], one, found["now_us"]) for part in found["partitions"] for one in part["going"]]
+    rows = [
+        _describe_expiring(part["partition"], one, found["now_us"])
+        for part in found["partitions"]
+        for one in part["going"]
+    ]
     if rows:
         print_table(rows, GOING_COLUMNS, output=output)
     else:
@@ -308,7 +312,7 @@ def retention(
     )
 
 
-def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
+def _describe_expiring(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
     from ..client.units import format_duration
     from ..model.message import format_time
 

@@ -157,7 +157,7 @@ def quota(
     from .connection import admin
 
     given = dict(zip(QUOTA_COLUMNS, (send, read, requests), strict=True))
-    changes = {key: _rate(key, text) for key, text in given.items() if text is not None}
+    changes = {key: _parse_rate(key, text) for key, text in given.items() if text is not None}
     if changes and name is None:
         raise LocalError("which user's quota? Name one, or '*' for all who have none of their own")
     with admin(server) as transport:
@@ -206,7 +206,7 @@ def _format_quota(key: str, quota: float | None) -> str:
     return f"{quota:g} %" if key == "request_percentage" else f"{format_size(quota).replace('.0 ', ' ')}/s"
 
 
-def _rate(key: str, text: str) -> float | None:
+def _parse_rate(key: str, text: str) -> float | None:
     """Return a rate as users type it; None without one."""
     from ..client.units import parse_size_bytes
     from ..model.errors import SettingError

@@ -26,7 +26,7 @@ class Admin:
         it a topic over ``nsq://`` is extended if the server has such topics. Raises SettingError over other protocols.
         """
         if extended:
-            return self._extending(name).create_extended_topic(name, partitions)
+            return self._require_extending(name).create_extended_topic(name, partitions)
         return self.transport.create_topic(name, partitions)
 
     def extend_topic(self, name: str) -> None:
@@ -34,9 +34,9 @@ class Admin:
 
         Its messages stay readable. Raises SettingError over other protocols.
         """
-        self._extending(name).extend_topic(name)
+        self._require_extending(name).extend_topic(name)
 
-    def _extending(self, name: str) -> ExtendingTransport:
+    def _require_extending(self, name: str) -> ExtendingTransport:
         if not isinstance(self.transport, ExtendingTransport):
             raise SettingError(
                 f"topic {name!r} cannot be extended at {self.transport.url}: extended topics are NSQ's; use nsq:// or "

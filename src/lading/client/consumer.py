@@ -133,7 +133,7 @@ class Consumer:
         if not self._ready and not self._load(self._timeout_s):
             self._warn_of_empty_filter()
             raise StopIteration
-        return self._hand()
+        return self._hand_over()
 
     def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
         """Return up to ``max_messages`` as soon as there is one, or an empty list after ``timeout_s`` without any."""
@@ -146,7 +146,7 @@ class Consumer:
 
     def take(self, max_messages: int) -> list[Message]:
         """Return up to ``max_messages`` of those that were prefetched, without waiting."""
-        return [self._hand() for _ in range(min(max_messages, len(self._ready)))]
+        return [self._hand_over() for _ in range(min(max_messages, len(self._ready)))]
 
     def batches(self, columns: str | Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the same messages as Arrow batches, without a Python object each; ends as the iteration does.
@@ -192,7 +192,7 @@ class Consumer:
             )
         self._selects_none = False
 
-    def _hand(self) -> Message:
+    def _hand_over(self) -> Message:
         message = self._ready.popleft()
         self._selects_none = False
         assert self._at is not None
@@ -201,7 +201,7 @@ class Consumer:
 
     def _mark_delivered_done(self) -> None:
         """Mark the messages that the previous call returned as processed."""
-        self._usable()
+        self._require_usable()
         at = self._at
         if at is not None and at.handed is not None:
             at.finished = at.handed
@@ -293,7 +293,7 @@ class Consumer:
 
     def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
         """Continue at ``offset`` of a partition; ``topic`` may be omitted if there is only one."""
-        self._usable()
+        self._require_usable()
         if topic is None and len(self._names) > 1:
             raise LocalError(f"this consumer reads several topics ({', '.join(self._names)}); pass topic= to seek")
         place = (topic or self._names[0], partition)
@@ -311,7 +311,7 @@ class Consumer:
         """Store the group's positions after all messages returned so far."""
         if self._member is None:
             raise LocalError("commit() needs a consumer group; use Consumer(..., group='name')")
-        self._usable()
+        self._require_usable()
         if self._at is not None and self._at.handed is not None:
             self._at.finished = self._at.handed
         self._store()
@@ -325,7 +325,7 @@ class Consumer:
         """
         if not 0 <= delay_s < math.inf:
             raise SettingError(f"delay_s is 0 or more, not {delay_s!r}")
-        self._usable()
+        self._require_usable()
         self._require_queue("requeued").requeue(message.offset, round(delay_s * 1000))
 
     def touch(self, message: Message) -> None:
@@ -333,7 +333,7 @@ class Consumer:
 
         Raises LocalError if this consumer no longer has it, or does not read a queue.
         """
-        self._usable()
+        self._require_usable()
         self._require_queue("touched").touch(message.offset)
 
     def _require_queue(self, verb: str) -> QueueMembership:
@@ -437,7 +437,7 @@ class Consumer:
             # show the error that ended the block
             LOG.warning("positions were not stored", exc_info=True)
 
-    def _usable(self) -> None:
+    def _require_usable(self) -> None:
         if self._closed:
             raise LocalError("this consumer is closed; make a new one")
         if self._process_id != os.getpid():

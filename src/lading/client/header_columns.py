@@ -36,7 +36,7 @@ class ColumnEncoder(NamedTuple):
     binary: Callable[[Any], Any]
 
 
-def _validity(column: Any) -> pa.Buffer | None:
+def _validity_of(column: Any) -> pa.Buffer | None:
     if column.null_count == 0:
         return None
     packed: pa.Buffer | None = pc.is_valid(column).buffers()[1]
@@ -50,20 +50,20 @@ def _convert_fixed_width(width_bytes: int) -> Callable[[Any], Any]:
         rows = len(column)
         values = column.buffers()[1].slice(column.offset * width_bytes, rows * width_bytes)
         ends = pa.py_buffer((np.arange(rows + 1, dtype=np.int32) * np.int32(width_bytes)).data)
-        return pa.Array.from_buffers(pa.binary(), rows, [_validity(column), ends, values])
+        return pa.Array.from_buffers(pa.binary(), rows, [_validity_of(column), ends, values])
 
     return binary
 
 
-def _boolean(column: Any) -> Any:
+def _convert_boolean(column: Any) -> Any:
     return _convert_fixed_width(1)(column.cast(pa.uint8()))
 
 
-def _text(column: Any) -> Any:
+def _convert_text(column: Any) -> Any:
     return column.cast(pa.string()).cast(pa.binary())
 
 
-def _instant(column: Any) -> Any:
+def _convert_instant(column: Any) -> Any:
     """Return ISO 8601 with microseconds; with ``Z`` if the column has a time zone (the instant is in UTC then)."""
     zone = "Z" if column.type.tz else ""
     exact = column.cast(pa.timestamp("us", "UTC" if zone else None), safe=False)
@@ -71,7 +71,7 @@ def _instant(column: Any) -> Any:
 
 
 FORMS: dict[pa.DataType, ColumnEncoder] = {
-    pa.bool_(): ColumnEncoder(Kind.BOOL, _boolean),
+    pa.bool_(): ColumnEncoder(Kind.BOOL, _convert_boolean),
     pa.int8(): ColumnEncoder(Kind.INT8, _convert_fixed_width(1)),
     pa.int16(): ColumnEncoder(Kind.INT16, _convert_fixed_width(2)),
     pa.int32(): ColumnEncoder(Kind.INT32, _convert_fixed_width(4)),
@@ -83,16 +83,16 @@ FORMS: dict[pa.DataType, ColumnEncoder] = {
     pa.float16(): ColumnEncoder(Kind.FLOAT32, lambda column: _convert_fixed_width(4)(column.cast(pa.float32()))),
     pa.float32(): ColumnEncoder(Kind.FLOAT32, _convert_fixed_width(4)),
     pa.float64(): ColumnEncoder(Kind.FLOAT64, _convert_fixed_width(8)),
-    pa.date32(): ColumnEncoder(Kind.STRING, _text),
-    pa.date64(): ColumnEncoder(Kind.STRING, lambda column: _text(column.cast(pa.date32()))),
+    pa.date32(): ColumnEncoder(Kind.STRING, _convert_text),
+    pa.date64(): ColumnEncoder(Kind.STRING, lambda column: _convert_text(column.cast(pa.date32()))),
     pa.null(): ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary())),
 }
 """Encoders by exact type."""
 
 FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ColumnEncoder], ...] = (
-    (pa.types.is_string, ColumnEncoder(Kind.STRING, _text)),
-    (pa.types.is_large_string, ColumnEncoder(Kind.STRING, _text)),
-    (pa.types.is_string_view, ColumnEncoder(Kind.STRING, _text)),
+    (pa.types.is_string, ColumnEncoder(Kind.STRING, _convert_text)),
+    (pa.types.is_large_string, ColumnEncoder(Kind.STRING, _convert_text)),
+    (pa.types.is_string_view, ColumnEncoder(Kind.STRING, _convert_text)),
     (pa.types.is_binary, ColumnEncoder(Kind.RAW, lambda column: column)),
     (pa.types.is_large_binary, ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary()))),
     (pa.types.is_fixed_size_binary, ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary()))),
@@ -100,8 +100,8 @@ FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ColumnEncoder], ...] = (
         lambda type_: pa.types.is_decimal128(type_) and type_.scale == 0,
         ColumnEncoder(Kind.INT128, _convert_fixed_width(16)),
     ),
-    (pa.types.is_decimal, ColumnEncoder(Kind.STRING, _text)),
-    (pa.types.is_timestamp, ColumnEncoder(Kind.STRING, _instant)),
+    (pa.types.is_decimal, ColumnEncoder(Kind.STRING, _convert_text)),
+    (pa.types.is_timestamp, ColumnEncoder(Kind.STRING, _convert_instant)),
 )
 """Encoders by family of types; the first that fits is used."""
 

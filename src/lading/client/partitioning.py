@@ -99,7 +99,7 @@ class PartitionChooser:
             if not 0 <= partition < count:
                 raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
             return partition
-        return self._partitioner(key, count) if key is not None else self._turn(topic) % count
+        return self._partitioner(key, count) if key is not None else self._take_turn(topic) % count
 
     def split(
         self, topic: str, batch: pa.RecordBatch, partition: int | None, count: int
@@ -112,12 +112,12 @@ class PartitionChooser:
         chosen = partitions_of(batch.column("key"), count, self._partitioner)
         free = np.flatnonzero(chosen < 0)
         turns = -(-free.size // self._batch_count)
-        order = np.array([self._turn(topic) for _ in range(turns)], np.int64)
+        order = np.array([self._take_turn(topic) for _ in range(turns)], np.int64)
         chosen[free] = order.repeat(self._batch_count)[: free.size] % count
         numbers = np.unique(chosen).tolist()
         return [(number, batch.filter(pa.array(chosen == number))) for number in numbers]
 
-    def _turn(self, topic: str) -> int:
+    def _take_turn(self, topic: str) -> int:
         with self._lock:
             turn = self._turns.get(topic, self._first_turn)
             self._turns[topic] = turn + 1
@@ -136,7 +136,7 @@ def _murmur2_all(keys: Any) -> NDArray[np.uint32]:
     factor = np.uint32(FACTOR)
     for at in range(0, int(size.max(initial=0)), 4):
         rest = size - at
-        word = _words(data, np.where(rest > 0, start + at, 0))
+        word = _read_words(data, np.where(rest > 0, start + at, 0))
         mixed = word * factor
         mixed = (mixed ^ mixed >> np.uint32(SHIFT)) * factor
         tail = word & (np.uint32(1) << (8 * np.clip(rest, 0, 3)).astype(np.uint32)) - np.uint32(1)
@@ -145,6 +145,6 @@ def _murmur2_all(keys: Any) -> NDArray[np.uint32]:
     return np.asarray(value ^ value >> np.uint32(15), np.uint32)
 
 
-def _words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+def _read_words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
     parts = [data[at + byte].astype(np.uint32) << np.uint32(8 * byte) for byte in range(4)]
     return np.asarray(parts[0] | parts[1] | parts[2] | parts[3], np.uint32)

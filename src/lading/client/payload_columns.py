@@ -158,19 +158,19 @@ def _write_object(batch: pa.RecordBatch, tree: Mapping[str, Any], nulls: Nulls) 
         if texts.null_count and nulls == "null":
             texts = pc.fill_null(texts, _NULL)
         members.append(pc.fill_null(_join(prefix, texts), ""))
-    return _enclose("{", _join(*members), "}")
+    return _enclose_members("{", _join(*members), "}")
 
 
-def _enclose(opener: str, members: Any, closer: str) -> Any:
+def _enclose_members(opener: str, members: Any, closer: str) -> Any:
     """Return each text in brackets, without its first character, which is the comma before the first member."""
     return _join(opener, pc.utf8_slice_codeunits(members, 1), closer)
 
 
 def _join(*parts: Any) -> Any:
-    return pc.binary_join_element_wise(*(_scalar(part) if isinstance(part, str) else part for part in parts), "")
+    return pc.binary_join_element_wise(*(_text_scalar(part) if isinstance(part, str) else part for part in parts), "")
 
 
-def _scalar(text: str) -> Any:
+def _text_scalar(text: str) -> Any:
     return pa.scalar(text, pa.string())
 
 
@@ -251,7 +251,7 @@ def _join_items(opener: str, items: Any, counts: Any, closer: str) -> Any:
     np.cumsum(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), out=ends[1:])
     offsets: Any = pa.array(ends)
     rows = pa.ListArray.from_arrays(offsets, items)
-    texts = _join(opener, pc.binary_join(rows, _scalar(",")), closer)
+    texts = _join(opener, pc.binary_join(rows, _text_scalar(",")), closer)
     return pc.if_else(counts.is_valid(), texts, _scalar_null())
 
 
@@ -264,7 +264,7 @@ def _write_struct(name: str, column: Any) -> Any:
         _join(f",{json.dumps(field.name, ensure_ascii=False)}:", pc.fill_null(_write_json(name, values), _NULL))
         for field, values in zip(column.type, column.flatten(), strict=True)
     ]
-    texts = _enclose("{", _join(*members), "}") if members else pa.array(["{}"] * len(column))
+    texts = _enclose_members("{", _join(*members), "}") if members else pa.array(["{}"] * len(column))
     return pc.if_else(column.is_valid(), texts, _scalar_null())
 
 

@@ -132,7 +132,7 @@ class Producer:
         ``id`` is 16 bytes, a UUID (its bytes) or a number (little-endian, as Iggy's clients write it).
         """
         with self._lock:
-            self._usable()
+            self._require_usable()
             own = headers if isinstance(headers, Headers) and not headers.sealed else Headers(headers)
             id_bytes = None if id is None else to_message_id(id)
             message = Outgoing(topic, payload, key, own, partition, to_microseconds(timestamp), id_bytes)
@@ -173,7 +173,7 @@ class Producer:
         messages follow those that ``send`` collected; interceptors and serialisers are not called. If it raises for a
         reason that may pass, the batch is kept for ``flush``.
         """
-        self._usable()
+        self._require_usable()
         parts = normal(batch)
         count = self._partition_count(topic)
         with self._lock:
@@ -191,7 +191,7 @@ class Producer:
 
         Over ``kafka://`` several are in flight at a time. If it raises, no batch is kept, and some may have been sent.
         """
-        self._usable()
+        self._require_usable()
         count = self._partition_count(topic)
         with self._wire:
             self._drain(self._close_batches(topic))
@@ -253,7 +253,7 @@ class Producer:
             # show the error that ended the block: a second traceback on a terminal would hide it
             LOG.warning("%d messages were not sent: %s", self.unsent, unsent_error)
 
-    def _usable(self) -> None:
+    def _require_usable(self) -> None:
         self._belongs_here()
         if self._late is not None:
             late, _ = self._take_late()

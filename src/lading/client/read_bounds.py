@@ -56,10 +56,10 @@ def spans(
     for meta in metas:
         for part in meta.partitions:
             place = (meta.name, part.number)
-            begin = _of(start, place)
+            begin = _resolve_bound(start, place)
             if begin is None:
                 continue
-            until = None if end is None else _of(end, place)
+            until = None if end is None else _resolve_bound(end, place)
             offset = resolve_offset(transport, meta, part, begin)
             sure = begin not in ("earliest", "latest") and not (isinstance(begin, int) and begin < 0)
             stop = None if until is None else resolve_offset(transport, meta, part, until)
@@ -117,7 +117,7 @@ def require_order(meta: TopicMeta, part: PartitionMeta, start: int, end: int, *,
         )
 
 
-def _of(bound: Any, place: TopicPartition) -> OffsetSpec | None:
+def _resolve_bound(bound: Any, place: TopicPartition) -> OffsetSpec | None:
     found: OffsetSpec | None = bound
     if isinstance(bound, Mapping):
         found = bound.get(place, bound.get(place[1]))

@@ -176,14 +176,14 @@ class PartitionReader:
         # and a server reads payloads as JSON
         is_local |= selection.filter is not None and not selection.filter.form.reads_json
         if selection.where is not None and not is_local and isinstance(self._transport, Filtering):
-            batches = self._query(self._transport, selection)
+            batches = self._query_server(self._transport, selection)
             if batches is not None:
                 return batches
             if not wait_ms:
                 return []
             # the server filters without waiting: wait for anything new by the other way
             self._transport.fetch(self.meta.name, self.partition, self.position, max_bytes=1, wait_ms=wait_ms)
-            return self._query(self._transport, selection) or []
+            return self._query_server(self._transport, selection) or []
         return self._fetch(selection, wait_ms)
 
     def _fetch(self, selection: Selection, wait_ms: int) -> list[pa.RecordBatch]:
@@ -229,7 +229,7 @@ class PartitionReader:
         )
 
     def _look_for_loss(self, fetched: FetchResult | Queried, selection: Selection) -> None:
-        loss = self._loss(fetched)
+        loss = self._describe_loss(fetched)
         if loss and selection.on_loss == "fail":
             raise DataLoss(f"{loss}; to continue with what exists, {selection.skip_remedy}")
         if loss:
@@ -239,7 +239,7 @@ class PartitionReader:
         if fetched.damaged:
             self.damaged = merge_ranges([*self.damaged, *clip_ranges(fetched.damaged, self.position, self.end)])
 
-    def _loss(self, fetched: FetchResult | Queried) -> str:
+    def _describe_loss(self, fetched: FetchResult | Queried) -> str:
         """Return what is lost at the position, in words, or ""; after a truncation the position moves back as well."""
         where = (self.meta.name, self.partition)
         # before the first read a position that was not given is wherever the log begins
@@ -258,7 +258,7 @@ class PartitionReader:
             return describe_lost_range(*where, first, end, LostRange.DAMAGED)
         return ""
 
-    def _query(self, transport: Filtering, selection: Selection) -> list[pa.RecordBatch] | None:
+    def _query_server(self, transport: Filtering, selection: Selection) -> list[pa.RecordBatch] | None:
         """Return batches that the server filtered, or None if there is nothing new."""
         checked = selection.verify and selection.projection is None
         for attempt in (1, 2):
@@ -283,7 +283,7 @@ class PartitionReader:
             if wrong is None:
                 break
             if attempt == 2:
-                kept = [batch.filter(_below(batch, wrong)) for batch in batches]
+                kept = [batch.filter(_are_below(batch, wrong)) for batch in batches]
                 return self._stop_at(wrong, [batch for batch in kept if batch.num_rows])
         else:
             return None
@@ -373,7 +373,7 @@ def _select_columns(part: Decoded, projection: Projection | None) -> Decoded:
     return Decoded(part.count, columns, {key: part.located[key] for key in projection.header_keys})
 
 
-def _below(batch: pa.RecordBatch, offset: int) -> Any:
+def _are_below(batch: pa.RecordBatch, offset: int) -> Any:
     import pyarrow as pa
 
     return pa.array(np.asarray(batch.column("offset")) < offset)

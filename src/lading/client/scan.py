@@ -123,7 +123,7 @@ class TopicScan:
         selection = self._parse(self._columns_to_read(), self._where_to_read())
         projection = self.selection.projection
         fields = (*FIELDS, "partition") if projection is None else projection.fields
-        clip = partial(_clip, partition=self._partition, condition=limit_to_fields(self._pushed, fields))
+        clip = partial(_clip_to_condition, partition=self._partition, condition=limit_to_fields(self._pushed, fields))
         transport = open_for(scan, self.url, dict(self._options))
         batches = read_selection(
             transport, self.topics, selection, self._start, self._end, self._limit, stacklevel=2, clip=clip
@@ -188,7 +188,7 @@ class TopicScan:
         return ", ".join(kept) or "offset"
 
 
-def _clip(
+def _clip_to_condition(
     spans: Iterable[ReadBounds], *, partition: int | None, condition: ColumnCondition | None
 ) -> Iterator[ReadBounds]:
     return clip_spans((span for span in spans if partition in (None, span.partition)), condition)

@@ -96,7 +96,7 @@ def _in_topic(
     total = Changed(0, 0, 0)
     while True:
         done = transport.put_states(topic, document)
-        total = _more(total, done)
+        total = _add_counts(total, done)
         on_progress(total)
         if done["done"]:
             return total
@@ -114,7 +114,7 @@ def _in_partition(
     total = Changed(0, 0, 0)
     while True:
         done = transport.put_states(topic, document | {"first": first}, partition)
-        total = _more(total, done)
+        total = _add_counts(total, done)
         on_progress(total)
         if done["done"]:
             return total
@@ -133,10 +133,10 @@ def _of_offsets(
     total = Changed(0, 0, 0)
     rest = iter(offsets)
     while some := list(islice(rest, OFFSETS_AT_ONCE)):
-        total = _more(total, transport.put_states(topic, document | {"offsets": some}, partition))
+        total = _add_counts(total, transport.put_states(topic, document | {"offsets": some}, partition))
         on_progress(total)
     return total
 
 
-def _more(total: Changed, done: dict[str, Any]) -> Changed:
+def _add_counts(total: Changed, done: dict[str, Any]) -> Changed:
     return Changed(total.seen + done["seen"], total.matched + done["matched"], total.changed + done["changed"])

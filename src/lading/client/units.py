@@ -23,15 +23,15 @@ _NUMBER_ALONE: Final = re.compile(r"[0-9]*\.?[0-9]+")
 
 def duration_us(text: str) -> int:
     """Return a duration in microseconds. Raises SettingError for other text."""
-    return _amount(text, _MICROSECONDS, "a duration like 90s, 1h or 7d")
+    return _parse_amount(text, _MICROSECONDS, "a duration like 90s, 1h or 7d")
 
 
 def parse_size_bytes(text: str) -> int:
     """Return a size in bytes. Raises SettingError for other text."""
-    return _amount(text, _BYTES, "a size like 500MB or 1GiB")
+    return _parse_amount(text, _BYTES, "a size like 500MB or 1GiB")
 
 
-def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
+def _parse_amount(text: str, units: Mapping[str, int], wanted: str) -> int:
     parts = [(number, unit.lower()) for number, unit in _NUMBER.findall(text)]
     if not text.strip() or _NUMBER.sub("", text).strip() or any(unit not in units for _, unit in parts):
         raise SettingError(f"{text!r} is not {wanted}")
@@ -52,11 +52,11 @@ def topic_settings(given: list[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             raise SettingError(f"{word!r}: write KEY=VALUE, or KEY= to take a setting back")
-        settings[key] = _value(key, text)
+        settings[key] = _parse_value(key, text)
     return settings
 
 
-def _value(key: str, text: str) -> Any:
+def _parse_value(key: str, text: str) -> Any:
     if not text:
         return None
     if text in ("true", "false"):

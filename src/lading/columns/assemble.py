@@ -79,7 +79,7 @@ def assemble(
                 raise LocalError(
                     f"column {field!r} was requested, but the source of the messages is unknown; give its place"
                 )
-            made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
+            made[field] = _repeat_constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
             made[field] = _require_decoded(decoded.columns, field, "message field")
             unreadable: pa.BooleanArray | None = None
@@ -123,7 +123,7 @@ def to_decoded(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     return Decoded(batch.num_rows, columns, located)
 
 
-def _constant(value: str | int, type_: pa.DataType, rows: int, form: ColumnBuilders) -> pa.Array[Any]:
+def _repeat_constant(value: str | int, type_: pa.DataType, rows: int, form: ColumnBuilders) -> pa.Array[Any]:
     if isinstance(value, str):
         return form.constant(value, rows)
     # Arrow would append a number value by value

@@ -58,9 +58,11 @@ class ValueConstraint:
             _match(pa.array([""]), pattern)
         if values is not None and not values:
             raise SettingError("values is an empty list; leave it out, or name the values that are allowed")
-        allowed = None if values is None else pa.concat_arrays([_constant(one, of_one, "values") for one in values])
+        allowed = (
+            None if values is None else pa.concat_arrays([_parse_constant(one, of_one, "values") for one in values])
+        )
         low, high = (
-            None if bound is None else _constant(bound, of_one, word)[0]
+            None if bound is None else _parse_constant(bound, of_one, word)[0]
             for bound, word in ((minimum, "min"), (maximum, "max"))
         )
         if low is not None and high is not None and bool(pc.greater(low, high).as_py()):
@@ -74,7 +76,7 @@ class ValueConstraint:
         """Raise SettingError if the other rules refuse each of the allowed values."""
         kept: Any = np.ones(len(allowed), np.bool_)
         for rule in self._keep(allowed):
-            kept = kept & _mask(rule.fill_null(False))
+            kept = kept & _to_mask(rule.fill_null(False))
         if not kept.any():
             others = [asked for reason, asked in self.rules if reason != "value_not_allowed"]
             raise SettingError(
@@ -111,13 +113,13 @@ class ValueConstraint:
             if not pc.any(broken).as_py():
                 yield None
             elif pa.types.is_dictionary(held.type):
-                yield _mask(broken.take(held.indices).fill_null(False))
+                yield _to_mask(broken.take(held.indices).fill_null(False))
             elif pa.types.is_list(held.type):
                 rows = np.zeros(len(held), np.bool_)
-                rows[pc.list_parent_indices(held).to_numpy()[_mask(broken)]] = True
+                rows[pc.list_parent_indices(held).to_numpy()[_to_mask(broken)]] = True
                 yield rows
             else:
-                yield _mask(broken)
+                yield _to_mask(broken)
 
     def _keep(self, values: Any) -> Iterator[Any]:
         """Yield for each rule which values satisfy it; null for a null."""
@@ -144,7 +146,7 @@ def _match(texts: Any, pattern: str) -> Any:
         ) from None
 
 
-def _constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:
+def _parse_constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:
     """Return a constant of the file as a column of one row, by the typing rules of headers."""
     text = (
         value.isoformat()
@@ -161,6 +163,6 @@ def _constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:
     return array
 
 
-def _mask(array: Any) -> NDArray[np.bool_]:
+def _to_mask(array: Any) -> NDArray[np.bool_]:
     mask: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
     return mask

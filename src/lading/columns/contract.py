@@ -387,7 +387,7 @@ def parse_header_column(name: str, words: str) -> HeaderColumn:
 
     Without ``from`` a near miss of a message field's name is refused. Raises SettingError that names what is wrong.
     """
-    return _header_column(name, list(_tokens(words)))
+    return _header_column(name, list(_split_tokens(words)))
 
 
 def parse_columns(text: str, form: PayloadForm = JSON_FORM) -> Projection:
@@ -477,7 +477,7 @@ _TOKEN = re.compile(
 )
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _split_tokens(text: str) -> Iterator[_Token]:
     """Return words and quoted names of ``text``; a comma outside quotes is a token ``,``."""
     at, text = 0, text.rstrip()
     while match := _TOKEN.match(text, at):
@@ -511,7 +511,7 @@ def _find_type_end(text: str, at: int) -> int:
 
 def _parts(text: str) -> Iterator[list[_Token]]:
     part: list[_Token] = []
-    for token in _tokens(text):
+    for token in _split_tokens(text):
         if token.is_word(","):
             if not part:
                 raise SettingError(
@@ -553,7 +553,7 @@ def parse_payload_column(name: str, words: str) -> PayloadColumn | None:
 
     It is ``TYPE [required] from payload``, or ``from payload.PATH``. Raises SettingError that names what is wrong.
     """
-    tokens = list(_tokens(words))
+    tokens = list(_split_tokens(words))
     path = _find_path(_Token(name, True), tokens)
     return None if path is None else _payload_column(name, path, tokens)
 

@@ -31,22 +31,22 @@ def dictionary_encode(
     The dictionary's values are of ``type_``.
     """
     if type_ in (pa.string(), pa.binary()) and encoding is not Encoding.JSON and len(located.length) >= ROWS_MIN:
-        found = _dictionary(normalize_layout(located), type_)
+        found = _encode_dictionary(normalize_layout(located), type_)
         if found is not None:
             return found
     return convert_column(located, type_, encoding)
 
 
-def _constant(text: str, rows: int) -> pa.Array[Any]:
+def _repeat_constant(text: str, rows: int) -> pa.Array[Any]:
     places: Any = np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(places, pa.array([text], pa.string()))
 
 
-REPEATING: Final = ColumnBuilders(dictionary_encode, _constant)
+REPEATING: Final = ColumnBuilders(dictionary_encode, _repeat_constant)
 """The form in which tables are written."""
 
 
-def _dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa.BooleanArray | None] | None:
+def _encode_dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa.BooleanArray | None] | None:
     rows = len(located.length)
     most = rows // SHARE
     slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)

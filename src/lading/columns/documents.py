@@ -31,7 +31,7 @@ def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDAr
         data: bytes = located.data[located.start[row] : located.start[row] + length[row]].tobytes()
         if int(kind[row]) not in FIXED_SIZE_BYTES:
             try:
-                text = _text(data, whole_numbers)
+                text = _to_text(data, whole_numbers)
             except (ValueError, RecursionError):
                 wrong[row], length[row] = True, _ABSENT
                 continue
@@ -46,7 +46,7 @@ def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDAr
     return Located(np.frombuffer(b"".join(pieces), np.uint8), start, length, kind), wrong
 
 
-def _text(data: bytes, whole_numbers: bool) -> bytes | None:
+def _to_text(data: bytes, whole_numbers: bool) -> bytes | None:
     document = data.decode()
     value: Any = json.loads(document, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
     if value is None:

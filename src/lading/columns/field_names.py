@@ -26,7 +26,7 @@ def field_meant(name: str, fields: Iterable[str]) -> str | None:
     known = list(fields)
     if name in known:
         return None
-    plain = _plain(name)
+    plain = _normalize_name(name)
     if _ALIASES.get(plain) in known:
         return _ALIASES[plain]
     return next((field for field in known if plain == field or _is_one_letter_off(plain, field)), None)
@@ -44,7 +44,7 @@ def choose_column_name(key: str, taken: set[str]) -> str:
     return name
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 

@@ -202,7 +202,7 @@ class PayloadStatistics:
                 "share": 100.0 * one.present / self.objects,
                 "nulls": one.nulls,
                 "required": one.present == self.objects and not one.nulls,
-                "examples": ", ".join(map(_shorten, one.examples)),
+                "examples": ", ".join(map(_shorten_example, one.examples)),
                 "example_values": one.examples,
             }
             for path, one in self.leaves()
@@ -263,13 +263,13 @@ class PayloadStatistics:
             counts[_KIND_WORDS[kind]] += count
         texts = values.kind
         if counts["string"]:
-            strings = _texts(values.take(np.flatnonzero((texts >= JSON_PLAIN) & (texts <= JSON_ESCAPED))))
+            strings = _to_texts(values.take(np.flatnonzero((texts >= JSON_PLAIN) & (texts <= JSON_ESCAPED))))
             one.looks.update(count_looks("", Kind.STRING, strings))
             _add_examples(one, strings)
         if counts["number"]:
-            _count_numbers(one, _texts(values.take(np.flatnonzero((texts == JSON_INTEGER) | (texts == JSON_REAL)))))
+            _count_numbers(one, _to_texts(values.take(np.flatnonzero((texts == JSON_INTEGER) | (texts == JSON_REAL)))))
         if counts["boolean"]:
-            _add_examples(one, _texts(values.take(np.flatnonzero((texts == JSON_TRUE) | (texts == JSON_FALSE)))))
+            _add_examples(one, _to_texts(values.take(np.flatnonzero((texts == JSON_TRUE) | (texts == JSON_FALSE)))))
         if counts.pop("nested", 0):
             nested = values.take(np.flatnonzero(texts == JSON_NESTED))
             are_objects = nested.data[nested.start] == ord("{")
@@ -282,7 +282,7 @@ class PayloadStatistics:
                 one.items = one.items or MemberStatistics()
                 self._count(one.items, nested.take(arrays).list_items()[1], depth + 1)
             if not (one.members or one.items):
-                _add_examples(one, _texts(nested))
+                _add_examples(one, _to_texts(nested))
         else:
             one.kinds.update({word: count for word, count in counts.items() if count})
 
@@ -324,7 +324,7 @@ class PayloadStatistics:
         one.members.clear()
 
 
-def _texts(values: JsonValues) -> pa.Array[Any]:
+def _to_texts(values: JsonValues) -> pa.Array[Any]:
     """Return values as binary texts, strings without their quotes; null for one that is not a text of Unicode."""
     located, _ = values.locate(whole_numbers=False)
     texts, _ = convert_column(located, pa.binary(), Encoding.AUTO)
@@ -361,7 +361,7 @@ def _add_examples(one: MemberStatistics, values: Any) -> None:
             one.examples.append(text)
 
 
-def _shorten(text: str) -> str:
+def _shorten_example(text: str) -> str:
     shown = escape_unseen(text)
     return shown if len(shown) <= EXAMPLE_CHARACTERS else shown[: EXAMPLE_CHARACTERS - 1] + "…"
 

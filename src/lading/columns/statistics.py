@@ -177,7 +177,7 @@ class HeaderStatistics:
         ``distinct`` is an estimate if ``distinct_exact`` is false; ``type`` is the column type to declare.
         """
         ordered = sorted(self.keys.values(), key=lambda one: -one.messages)
-        return [self._row(statistics) for statistics in ordered]
+        return [self._make_row(statistics) for statistics in ordered]
 
     def suggest_columns(self) -> list[str]:
         """Return every key as a column for ``parse_columns``, in order of appearance."""
@@ -192,9 +192,9 @@ class HeaderStatistics:
         taken = {name.lower() for name in FIELD_TYPES}
         return {key: choose_column_name(key, taken) for key in self.keys}
 
-    def _row(self, one: KeyStatistics) -> dict[str, Any]:
+    def _make_row(self, one: KeyStatistics) -> dict[str, Any]:
         kinds = {_kind_word(kind): count for kind, count in one.kinds.most_common()}
-        values = [_readable(kind, data) for kind, data in one.examples]
+        values = [_to_json_value(kind, data) for kind, data in one.examples]
         return {
             "key": one.key,
             "type": one.type,
@@ -249,7 +249,7 @@ def _kind_word(kind: int) -> str:
     return Kind(kind).word if kind in set(Kind) else f"kind {kind}"
 
 
-def _readable(kind: int, data: bytes) -> Any:
+def _to_json_value(kind: int, data: bytes) -> Any:
     """Return the value in a form for JSON: text and numbers unchanged, other bytes as 0x and hexadecimal digits."""
     try:
         value = decode_value(kind, data)

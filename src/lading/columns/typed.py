@@ -52,22 +52,22 @@ class WholeTarget:
     high: int
 
 
-def _bits(size_bytes: int) -> WholeTarget:
+def _integer_target(size_bytes: int) -> WholeTarget:
     return WholeTarget(Text.NUMBER, size_bytes, -(1 << 8 * size_bytes - 1), (1 << 8 * size_bytes - 1) - 1)
 
 
 WHOLE_TARGETS = MappingProxyType(
     {
         pa.bool_(): WholeTarget(Text.BOOLEAN, 1, 0, 1),
-        pa.int8(): _bits(1),
-        pa.int16(): _bits(2),
-        pa.int32(): _bits(4),
-        pa.int64(): _bits(8),
+        pa.int8(): _integer_target(1),
+        pa.int16(): _integer_target(2),
+        pa.int32(): _integer_target(4),
+        pa.int64(): _integer_target(8),
         INTEGER_DECIMAL: WholeTarget(Text.NUMBER, ANY_WIDTH, -DECIMAL_MAX, DECIMAL_MAX),
         TIMESTAMP: WholeTarget(Text.INSTANT, 8, INSTANT_MIN_US, INSTANT_MAX_US),
     }
 )
-_INT64 = _bits(8)
+_INT64 = _integer_target(8)
 _DAY_US = 86_400_000_000
 _DAYS = WholeTarget(Text.NUMBER, 4, INSTANT_MIN_US // _DAY_US, INSTANT_MAX_US // _DAY_US)
 _DATE_CHARACTERS = len("2024-05-01")
@@ -157,7 +157,9 @@ def kernels(rows: int) -> Any:
     return engine.select(KERNEL_MODULE, fallback, rows * _ROW_BYTES)
 
 
-def _integers(located: Located, target: WholeTarget, raw: Raw) -> tuple[NDArray[np.int64], NDArray[np.uint8], int, int]:
+def _convert_integers(
+    located: Located, target: WholeTarget, raw: Raw
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], int, int]:
     rows = len(located.length)
     values, status = np.empty(rows, np.int64), np.empty(rows, np.uint8)
     low, high = max(target.low, _INT64.low), min(target.high, _INT64.high)
@@ -170,7 +172,7 @@ def _integers(located: Located, target: WholeTarget, raw: Raw) -> tuple[NDArray[
 
 def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
     target = WHOLE_TARGETS[type_]
-    values, status, good, left = _integers(located, target, raw)
+    values, status, good, left = _convert_integers(located, target, raw)
     large: dict[int, int] = {}
     if left:
         for row, data in _list_left(located, status):
@@ -181,12 +183,12 @@ def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
                 status[row], good = OK, good + 1
                 large[row] = number
     if type_ == TIMESTAMP:
-        return _array(values, status, good).cast(pa.int64()).view(TIMESTAMP), status
+        return _to_array(values, status, good).cast(pa.int64()).view(TIMESTAMP), status
     if type_ != INTEGER_DECIMAL:
         for row, number in large.items():
             values[row] = number
-        return _array(values.astype(cast("Any", type_.to_pandas_dtype()), copy=False), status, good), status
-    array = _array(values, status, good).cast(INTEGER_DECIMAL)
+        return _to_array(values.astype(cast("Any", type_.to_pandas_dtype()), copy=False), status, good), status
+    array = _to_array(values, status, good).cast(INTEGER_DECIMAL)
     return _replace_values(array, large, Decimal), status
 
 
@@ -194,17 +196,17 @@ def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.
     """Return dates: whole numbers are days since 1970, as in Kafka Connect; texts are ISO dates without a
     time of day.
     """
-    days, status = _integers(located, _DAYS, raw)[:2]
+    days, status = _convert_integers(located, _DAYS, raw)[:2]
     status[status == LEFT] = BAD
     texts = (status == BAD) & (located.length == _DATE_CHARACTERS)
     if texts.any():
         rows = np.flatnonzero(texts)
-        moments, read = _integers(normalize_layout(subset(located, rows)), WHOLE_TARGETS[TIMESTAMP], raw)[:2]
+        moments, read = _convert_integers(normalize_layout(subset(located, rows)), WHOLE_TARGETS[TIMESTAMP], raw)[:2]
         # ten characters without a dash are a number out of range
         dashed = located.data[located.start[rows] + _FIRST_DASH] == ord("-")
         days[rows] = moments // _DAY_US
         status[rows] = np.where((read == OK) & dashed, OK, BAD)
-    array = _array(days.astype(np.int32), status, int((status == OK).sum()))
+    array = _to_array(days.astype(np.int32), status, int((status == OK).sum()))
     return array.view(pa.date32()), status
 
 
@@ -254,12 +256,12 @@ def _float_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
             values[row] = 0.0 if number is None else number
             good += number is not None
     if width == 8:
-        return _array(values, status, good), status
+        return _to_array(values, status, good), status
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     too_large = np.isinf(narrow) & np.isfinite(values)
     status[too_large] = BAD
-    return _array(narrow, status, good - int(too_large.sum())), status
+    return _to_array(narrow, status, good - int(too_large.sum())), status
 
 
 def _bytes_column(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
@@ -302,8 +304,8 @@ def _boolean_texts(located: Located) -> pa.Array[Any]:
 
 
 def _integer_texts(located: Located) -> pa.Array[Any]:
-    values, status, good, left = _integers(located, _INT64, Raw.TEXT)
-    texts = _array(values, status, good).cast(pa.string())
+    values, status, good, left = _convert_integers(located, _INT64, Raw.TEXT)
+    texts = _to_array(values, status, good).cast(pa.string())
     # a number beyond int64 came from an integer kind, so that its text always exists
     large = {
         row: read_integer(int(located.kind[row]), data, Text.NUMBER, Raw.TEXT, 8)
@@ -343,7 +345,7 @@ def buffer(array: NDArray[Any]) -> pa.Buffer:
     return pa.py_buffer(array.data)
 
 
-def _array(values: NDArray[Any], status: NDArray[np.uint8], good: int) -> pa.Array[Any]:
+def _to_array(values: NDArray[Any], status: NDArray[np.uint8], good: int) -> pa.Array[Any]:
     array: pa.Array[Any] = pa.array(values) if good == len(values) else pa.array(values, mask=status != OK)
     return array
 

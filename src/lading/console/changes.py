@@ -130,7 +130,7 @@ class MessageChanges:
     def _set_state(self, document: Document) -> Document:
         """Set the state of one message, or of all that a filter selects; with ``dry_run`` only count them."""
         offset, where = field_of(document, "offset", str, None), field_of(document, "where", str, None)
-        selected: dict[str, Any] = {"where": where} if where else {"offsets": [_offset(offset)]}
+        selected: dict[str, Any] = {"where": where} if where else {"offsets": [_parse_offset(offset)]}
         with self._source.lend() as transport:
             topic = field_of(document, "topic", str)
             if where and self._source.masks:
@@ -158,7 +158,7 @@ def field_of(document: Document, name: str, type_: type, default: Any = _REQUIRE
     return value
 
 
-def _offset(text: str | None) -> int:
+def _parse_offset(text: str | None) -> int:
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
         raise LocalError("no messages are named; send an offset or a filter")
     return int(text)

@@ -47,22 +47,22 @@ def summarize(
     is_hidden = whole.payload is not None and message.payload is None
     headers = message.headers
     shown = [one for at, one in enumerate(headers) if at < LIST_HEADERS_MAX or one.key in columns]
-    return _place(message) | {
-        "key": _MASKED_TEXT if mask.has_key and whole.key is not None else _text(message.key),
-        "payload": _text(text.encode(errors="backslashreplace"))
+    return _place_of(message) | {
+        "key": _MASKED_TEXT if mask.has_key and whole.key is not None else _show_text(message.key),
+        "payload": _show_text(text.encode(errors="backslashreplace"))
         if text is not None
         else _MASKED_TEXT
         if is_hidden
-        else _text(message.payload),
+        else _show_text(message.payload),
         "decoded": None if decoded is None or text is None else f"{decoded.kind} {decoded.schema}".strip(),
         "payload_bytes": None if message.payload is None else len(message.payload),
         "headers": [
-            [_cut(key), _kind_word(kind), *(_MASKED_VALUE if key in mask.headers else _value(kind, data))]
+            [_cut(key), _kind_word(kind), *(_MASKED_VALUE if key in mask.headers else _show_value(kind, data))]
             for key, kind, data in shown
         ],
         "headers_count": len(headers),
         "paths": list_paths(message.payload),
-        "members": _members(message.payload, columns),
+        "members": _read_members(message.payload, columns),
     }
 
 
@@ -89,7 +89,7 @@ def list_paths(payload: bytes | None) -> list[str]:
     return paths
 
 
-def _members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
+def _read_members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
     """Return the values of the ``columns`` that are paths, by path; null if the payload has no such value."""
     paths = {text: path for text in columns if (path := parse_path(text)) is not None}
     if not paths:
@@ -99,7 +99,7 @@ def _members(payload: bytes | None, columns: Collection[str]) -> dict[str, Any]:
     for text, path in paths.items():
         located, _ = walked.values[path].locate(whole_numbers=False)
         start, length = int(located.start[0]), int(located.length[0])
-        values[text] = None if length < 0 else _text(bytes(located.data[start : start + length]))
+        values[text] = None if length < 0 else _show_text(bytes(located.data[start : start + length]))
     return values
 
 
@@ -110,16 +110,16 @@ def show_whole(message: Message, form: PayloadForm = JSON_FORM, mask: TopicMask 
     hides: nothing of it is in the other fields.
     """
     whole, message = message, mask.mask_message(message)
-    document = _place(message) | {
+    document = _place_of(message) | {
         "decoded": _decode(whole, form, mask),
         "id": message.id.hex() if message.id is not None else None,
         "checksum": message.checksum,
         "checksum_holds": _checksum_holds(whole),
-        "key": _base64(message.key),
-        "payload": _base64(message.payload),
+        "key": _encode_base64(message.key),
+        "payload": _encode_base64(message.payload),
         "headers": [
             {"key": key, "kind": _kind_word(kind), "kind_number": int(kind), "text": _whole_text(kind, data),
-             "value": _base64(data)} | ({"masked": True} if key in mask.headers else {})
+             "value": _encode_base64(data)} | ({"masked": True} if key in mask.headers else {})
             for key, kind, data in message.headers
         ],
         "json": to_json(message),
@@ -157,7 +157,7 @@ def _decode(message: Message, form: PayloadForm, mask: TopicMask) -> dict[str, A
     }  # fmt: skip
 
 
-def _place(message: Message) -> dict[str, Any]:
+def _place_of(message: Message) -> dict[str, Any]:
     # JavaScript has no whole numbers beyond 2**53: offsets and times are texts there
     return {
         "partition": message.partition,
@@ -177,7 +177,7 @@ def _kind_word(kind: int) -> str:
     return Kind(kind).word if kind in Kind._value2member_map_ else f"kind {kind}"
 
 
-def _base64(data: bytes | None) -> str | None:
+def _encode_base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
@@ -192,19 +192,19 @@ def _whole_text(kind: int, data: bytes | None) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _value(kind: int, data: bytes | None) -> tuple[str | None, int | None, str]:
+def _show_value(kind: int, data: bytes | None) -> tuple[str | None, int | None, str]:
     """Return text, size, and what the text is: text, hex, or null."""
     if data is None:
         return None, None, "null"
     whole = _whole_text(kind, data)
     if whole is not None:
         return whole, len(data), "text"
-    text = _text(data)
+    text = _show_text(data)
     assert text is not None
     return text["text"], len(data), text["form"]
 
 
-def _text(data: bytes | None) -> dict[str, Any] | None:
+def _show_text(data: bytes | None) -> dict[str, Any] | None:
     """Return the beginning of some bytes as text, or as hex digits if they are not UTF-8."""
     if data is None:
         return None

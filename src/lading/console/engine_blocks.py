@@ -25,7 +25,7 @@ def write_engine_blocks(catalog: str, namespace: str, table: str) -> list[Engine
     duckdb_name = ".".join(["t", *(_quote(name, '"') for name in names)])
     of_duckdb = _write_text(f"select * from {duckdb_name} limit {LIMIT}")
     attach = (
-        f"ATTACH '' AS t (TYPE iceberg, ENDPOINT '{_double(catalog)}', AUTHORIZATION_TYPE 'none', READ_ONLY)"
+        f"ATTACH '' AS t (TYPE iceberg, ENDPOINT '{_double_quotes(catalog)}', AUTHORIZATION_TYPE 'none', READ_ONLY)"
     )  # fmt: skip
     of_clickhouse = _write_text(f"SELECT * FROM t.{_quote('.'.join(names), '`')} LIMIT {LIMIT}")
     return [
@@ -61,7 +61,7 @@ def write_engine_blocks(catalog: str, namespace: str, table: str) -> list[Engine
 
 def _create_database(catalog: str) -> tuple[str, str]:
     return (
-        f"CREATE DATABASE t ENGINE = DataLakeCatalog('{_double(catalog)}/v1') ",
+        f"CREATE DATABASE t ENGINE = DataLakeCatalog('{_double_quotes(catalog)}/v1') ",
         "SETTINGS catalog_type = 'rest', warehouse = 'lading', vended_credentials = true",
     )
 
@@ -73,7 +73,7 @@ def _quote(name: str, mark: str) -> str:
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
 
-def _double(text: str) -> str:
+def _double_quotes(text: str) -> str:
     return text.replace("'", "''")
 
 

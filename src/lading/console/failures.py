@@ -67,11 +67,11 @@ class FailurePages:
         return [
             Route("/api/failures", self._list),
             Route("/api/dead-letters", self._dead_letters),
-            Route("/api/quarantine", self._quarantine),
+            Route("/api/quarantine", self._show_quarantine),
             Route("/api/quarantined", self._show_quarantined),
             Route(
                 "/api/dead-letters/redrive",
-                changing(self._redrive, is_read_only=is_read_only, is_dry_by_default=True), methods=["POST"],
+                changing(self._redrive_letters, is_read_only=is_read_only, is_dry_by_default=True), methods=["POST"],
             ),
             Route(
                 "/api/quarantine/redrive",
@@ -100,7 +100,7 @@ class FailurePages:
             bars: Counter[tuple[str, str, str]] = Counter()
             rows: list[Document] = []
             strangers = 0
-            for batch, columns in self._letters(topic).batches(where):
+            for batch, columns in self._letters_of(topic).batches(where):
                 partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
                 for at, facts in enumerate(columns.to_pylist()):
                     told = (
@@ -114,8 +114,10 @@ class FailurePages:
                             one["value"] for one in batch.column("headers")[at].as_py() if one["key"] in mask.headers
                         ]
                         told = hide_facts(told, values)
-                    bars[told["convention"], told["origin_topic"] or "", _why(told)] += 1
-                    rows.append({"partition": partitions[at], "offset": str(offsets[at]), "why": _why(told), **told})
+                    bars[told["convention"], told["origin_topic"] or "", _reason_of(told)] += 1
+                    rows.append(
+                        {"partition": partitions[at], "offset": str(offsets[at]), "why": _reason_of(told), **told}
+                    )
                 # show the newest ones: the present failures come first
                 rows = rows[-ROWS_MAX:]
                 advance(batch.num_rows)
@@ -127,14 +129,14 @@ class FailurePages:
 
         return stream_answer(lambda: run_with_progress(work))
 
-    def _redrive(self, document: Document) -> Document:
+    def _redrive_letters(self, document: Document) -> Document:
         topic, where = field_of(document, "topic", str), field_of(document, "where", str, None) or None
         mask, to = self._mask_of(topic, where), field_of(document, "to", str, None) or None
         if to is not None and not mask.is_within(self._mask_of(to)):
             raise LocalError(
                 f"topic {to!r}: fields that are masked in {topic!r} are not masked there; choose another topic"
             )
-        done = self._letters(topic).redrive(
+        done = self._letters_of(topic).redrive(
             where, limit=field_of(document, "limit", int, None),
             max_replays=field_of(document, "max_replays", int, MAX_REPLAYS),
             to=to,
@@ -162,11 +164,11 @@ class FailurePages:
             contract = settings.contract if settings.contract.typed else None
             self._source.masks.of_all().require_searchable(parse(where, contract))
 
-    def _letters(self, topic: str) -> ForeignDeadLetters:
+    def _letters_of(self, topic: str) -> ForeignDeadLetters:
         state = self._settings.state / f"redrive-{topic.replace('/', '_')}"
         return ForeignDeadLetters(self._source.url, topic, state, self._source.login)
 
-    def _quarantine(self, request: Request) -> Response:
+    def _show_quarantine(self, request: Request) -> Response:
         where = request.query_params.get("where", "").strip() or None
         quarantine = self._quarantine_of(text_of(request, "pipeline"), where)
         reasons = request.query_params.getlist("reason")
@@ -185,7 +187,7 @@ class FailurePages:
         facts = [{name: str(row[name]) for name in ("reason", "header", "detail", "replays")} for row in found]
         if mask:
             facts = [fact | {"detail": WORD} for fact in facts]
-        whole = show_whole(_message(found[0]), mask=mask)
+        whole = show_whole(_build_message(found[0]), mask=mask)
         return json_answer({"reasons": facts, "message": {"topic": found[0]["topic"]} | whole})
 
     def _redrive_quarantine(self, document: Document) -> Document:
@@ -220,7 +222,7 @@ def _topic_of(message: str) -> str:
     return message.rsplit("/", 2)[0]
 
 
-def _why(told: Document) -> str:
+def _reason_of(told: Document) -> str:
     exception, reason = told["exception"] or "", told["reason"] or ""
     # texts of exceptions contain values that differ from message to message
     return exception or reason or "no reason given"
@@ -246,7 +248,7 @@ def _own_reason(headers: Sequence[Document]) -> Document | None:
     }  # fmt: skip
 
 
-def _message(row: dict[str, Any]) -> Message:
+def _build_message(row: dict[str, Any]) -> Message:
     return Message(
         payload=row["payload"],
         headers=Headers([(one["key"], HeaderValue(one["kind"], one["value"])) for one in row["headers"]]),

@@ -59,7 +59,7 @@ class GroupPages:
     def _list(self, request: Request) -> Response:
         wanted = request.query_params.get("q", "").lower()
         with self._source.lend() as transport:
-            rows = self._rows_of(_administration(transport))
+            rows = self._rows_of(_require_administration(transport))
         found = [row for row in rows if wanted in row["group"].lower()]
         found.sort(key=lambda row: (-(row["lag"] or 0), row["group"], row["protocol"]))
         return json_answer({"groups": found[:ROWS_MAX], "found": len(found), "total": len(rows)})
@@ -77,7 +77,7 @@ class GroupPages:
     def _describe(self, request: Request) -> Response:
         protocol, name = text_of(request, "protocol"), text_of(request, "group")
         with self._source.lend() as transport:
-            group = _administration(transport).group(protocol, name)
+            group = _require_administration(transport).group(protocol, name)
         partitions = group["partitions"]
         with self._lock:
             self._lags.note((protocol, name), group["lag"] or 0)
@@ -104,7 +104,7 @@ class GroupPages:
         topics = field_of(document, "topics", list, [])
         is_dry_run = field_of(document, "dry_run", bool, True)
         with self._source.lend() as transport:
-            groups = _administration(transport)
+            groups = _require_administration(transport)
             group = groups.group(protocol, name)
             planned = plan_group_reset(transport, group, bound, shift=shift, topics=_names_of(topics))
             if not is_dry_run:
@@ -121,14 +121,14 @@ class GroupPages:
     def _delete(self, document: Document) -> Document:
         protocol, name = field_of(document, "protocol", str), field_of(document, "group", str)
         with self._source.lend() as transport:
-            _administration(transport).delete_group(protocol, name)
+            _require_administration(transport).delete_group(protocol, name)
         with self._lock:
             # the list that follows at once no longer has it
             self._rows_at_s = float("-inf")
         return {"deleted": name}
 
 
-def _administration(transport: Transport) -> GroupAdministration:
+def _require_administration(transport: Transport) -> GroupAdministration:
     if not isinstance(transport, GroupAdministration):
         raise LocalError(
             "groups are shown for a broker of Lading and for a Kafka cluster; start the console with --from lading:// "

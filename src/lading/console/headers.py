@@ -61,7 +61,11 @@ class HeaderPages:
                 document["payload"] = None
             contract = headers_section(found.statistics, topic, rows)
             shown = [row | {"looks": describe_looks(row["looks"])} for row in rows[:HEADERS_MAX]]
-            more = {"headers_count": len(rows), "contract": contract, "drift": self._drift(topic, limit, advance, mask)}
+            more = {
+                "headers_count": len(rows),
+                "contract": contract,
+                "drift": self._find_drift(topic, limit, advance, mask),
+            }
             return {"profile": document | {"headers": shown} | more}
 
         return stream_answer(lambda: run_with_progress(work))
@@ -76,7 +80,7 @@ class HeaderPages:
             mask.require_searchable(Selection.parse(None, where, "all", verify=False, on_loss="skip").filter)
         return mask
 
-    def _drift(self, topic: str, limit: int, advance: Advance, mask: TopicMask) -> list[dict[str, Any]]:
+    def _find_drift(self, topic: str, limit: int, advance: Advance, mask: TopicMask) -> list[dict[str, Any]]:
         """Return how the messages differ from the contract of each pipeline that reads the topic."""
         found: list[dict[str, Any]] = []
         for file in self._pipelines:

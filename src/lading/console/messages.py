@@ -54,15 +54,15 @@ class MessagePages:
     def routes(self) -> list[Route]:
         """Return the table for the router."""
         return [
-            Route("/api/messages", self._messages),
-            Route("/api/count", self._count),
-            Route("/api/tail", self._tail),
-            Route("/api/message", self._message),
+            Route("/api/messages", self._list_messages),
+            Route("/api/count", self._count_messages),
+            Route("/api/tail", self._tail_topic),
+            Route("/api/message", self._show_message),
         ]
 
-    def _messages(self, request: Request) -> Response:
+    def _list_messages(self, request: Request) -> Response:
         wanted = _page_request(request)
-        topic, columns = text_of(request, "topic"), _columns(request)
+        topic, columns = text_of(request, "topic"), _parse_columns(request)
         # the start of the first of several pages: one sentence reports the losses of all
         since = request.query_params.get("since", "")
 
@@ -98,15 +98,15 @@ class MessagePages:
 
         return stream_answer(page)
 
-    def _count(self, request: Request) -> Response:
-        topic, partition = text_of(request, "topic"), _partition(request)
-        selection = _selection(request, columns="offset")
+    def _count_messages(self, request: Request) -> Response:
+        topic, partition = text_of(request, "topic"), _parse_partition(request)
+        selection = _parse_selection(request, columns="offset")
 
         return stream_answer(lambda: count_matches(self._source, topic, partition, selection))
 
-    def _tail(self, request: Request) -> Response:
-        topic, partition, columns = text_of(request, "topic"), _partition(request), _columns(request)
-        where, states = _where(request), _states(request)
+    def _tail_topic(self, request: Request) -> Response:
+        topic, partition, columns = text_of(request, "topic"), _parse_partition(request), _parse_columns(request)
+        where, states = _parse_where(request), _parse_states(request)
         cursor = parse_cursor(request.query_params.get("at", ""))
         start: Bound = "latest" if cursor is None else cursor
         if cursor is None and partition is not None:
@@ -116,11 +116,11 @@ class MessagePages:
             with self._source.lend() as transport:
                 meta = transport.topic(topic)
                 mask, decode = self._source.mask_of(meta), ListDecoder(self._forms.of(meta)).decode
-                mask.require_searchable(None if where is None else _selection(request).filter)
+                mask.require_searchable(None if where is None else _parse_selection(request).filter)
             options: dict[str, Any] = {"where": where, "states": states, "start": start, "on_loss": "skip"}
             with Consumer(self._source.url, topic, verify_checksum=False, **options, **self._source.login) as consumer:
                 meta = consumer.transport.topic(topic)
-                yield {"at": _positions(consumer)}
+                yield {"at": _write_positions(consumer)}
                 budget, refill_s = TAIL_A_SECOND_MAX, time.monotonic()
                 while True:
                     messages = consumer.poll(PAGE_MAX, TAIL_WAIT_S)
@@ -131,14 +131,14 @@ class MessagePages:
                     yield {
                         "messages": [summarize(one, columns, mask, decode) for one in shown],
                         "skipped": len(messages) - len(shown),
-                        "at": _positions(consumer),
+                        "at": _write_positions(consumer),
                         "lost": self._source.met_damage.describe(meta, _damage_of(consumer)),
                     }
 
         return stream_answer(arriving)
 
-    def _message(self, request: Request) -> Response:
-        partition, offset = _partition(request), request.query_params.get("offset", "")
+    def _show_message(self, request: Request) -> Response:
+        partition, offset = _parse_partition(request), request.query_params.get("offset", "")
         if partition is None or not offset.isdecimal() or len(offset) > 20:
             raise LocalError("no message is named; send its topic, partition and offset")
         with self._source.lend() as transport:
@@ -187,7 +187,7 @@ def _damage_of(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
     return {partition: ranges for (_, partition), ranges in consumer.damage().items()}
 
 
-def _positions(consumer: Consumer) -> str:
+def _write_positions(consumer: Consumer) -> str:
     return ",".join(f"{partition}:{offset}" for (_, partition), offset in consumer.positions().items())
 
 
@@ -197,29 +197,29 @@ def _page_request(request: Request) -> PageRequest:
         at,
         is_newest_first(at, request.query_params.get("order", "new") != "old"),
         number_of(request, "count", 50, PAGE_MAX),
-        _partition(request),
-        _selection(request),
+        _parse_partition(request),
+        _parse_selection(request),
         request.query_params.get("until", ""),
     )
 
 
-def _selection(request: Request, columns: str | None = None) -> Selection:
-    return Selection.parse(columns, _where(request), _states(request), verify=False, on_loss="skip")
+def _parse_selection(request: Request, columns: str | None = None) -> Selection:
+    return Selection.parse(columns, _parse_where(request), _parse_states(request), verify=False, on_loss="skip")
 
 
-def _where(request: Request) -> str | None:
+def _parse_where(request: Request) -> str | None:
     return request.query_params.get("where", "").strip() or None
 
 
-def _states(request: Request) -> States:
+def _parse_states(request: Request) -> States:
     return "all" if request.query_params.get("states") == "all" else "available"
 
 
-def _columns(request: Request) -> frozenset[str]:
+def _parse_columns(request: Request) -> frozenset[str]:
     return frozenset(request.query_params.getlist("column"))
 
 
-def _partition(request: Request) -> int | None:
+def _parse_partition(request: Request) -> int | None:
     text = request.query_params.get("partition", "")
     if not text:
         return None

@@ -42,9 +42,9 @@ class OverviewPage:
 
     def routes(self) -> list[Route]:
         """Return the table for the router."""
-        return [Route("/api/overview", self._overview)]
+        return [Route("/api/overview", self._show_overview)]
 
-    def _overview(self, request: Request) -> Response:
+    def _show_overview(self, request: Request) -> Response:
         with self._source.lend() as transport:
             if not isinstance(transport, LadingTransport):
                 # a cluster or a directory has no such report

@@ -35,23 +35,23 @@ class RunPages:
 
     def routes(self) -> list[Route]:
         """Return the table for the router."""
-        return [Route("/api/pipelines", self._pipelines), Route("/api/mirrors", self._mirrors)]
+        return [Route("/api/pipelines", self._list_pipelines), Route("/api/mirrors", self._list_mirrors)]
 
-    def _pipelines(self, request: Request) -> Response:
+    def _list_pipelines(self, request: Request) -> Response:
         files = self._settings.pipelines if self._settings.shows_files else ()
-        return json_answer({"pipelines": [_pipeline(file) for file in files]})
+        return json_answer({"pipelines": [_describe_pipeline(file) for file in files]})
 
-    def _mirrors(self, request: Request) -> Response:
+    def _list_mirrors(self, request: Request) -> Response:
         if not self._settings.shows_files:
             return json_answer({"mirrors": []})
         services = [describe_service(url) for url in self._settings.mirror_services]
         # with services, those that this user ran by hand are shown if they are named
         shows_own = self._settings.shows_own_mirrors and not services
         paths = self._settings.mirrors or (_own_mirrors() if shows_own else ())
-        return json_answer({"mirrors": [*services, *(_mirror(path) for path in paths)]})
+        return json_answer({"mirrors": [*services, *(_describe_mirror(path) for path in paths)]})
 
 
-def _pipeline(file: Path) -> Document:
+def _describe_pipeline(file: Path) -> Document:
     found: Document = {"name": str(file), "id": file.stem}
     try:
         settings = PipelineSettings.load(file)
@@ -96,17 +96,17 @@ def _own_mirrors() -> Iterator[Path]:
     yield from (path.parent for path in databases[:BATCHES_MAX])
 
 
-def _mirror(path: Path) -> Document:
+def _describe_mirror(path: Path) -> Document:
     found: Document = {"name": str(path)}
     try:
         if path.is_dir() and not (path / DATABASE).exists():
             return found | {"error": f"{path} is not the state of a mirror: it has no {DATABASE}"}
-        return found | (_state(path) if path.is_dir() else _report(path))
+        return found | (_describe_state(path) if path.is_dir() else _report(path))
     except (LadingError, OSError, ValueError, KeyError, TypeError) as error:
         return found | {"error": f"{path} is neither the state of a mirror nor its report as JSON: {error}"}
 
 
-def _state(directory: Path) -> Document:
+def _describe_state(directory: Path) -> Document:
     state = MirrorState(directory)
     try:
         facts = state.list_facts()

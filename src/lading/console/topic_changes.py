@@ -41,7 +41,7 @@ class TopicChanges:
         settings = _read_settings(field_of(document, "settings", list, []))
         with self._source.lend() as transport:
             if settings:
-                meta = _broker(transport).create_topic(name, partitions, settings)
+                meta = _require_broker(transport).create_topic(name, partitions, settings)
             else:
                 meta = transport.create_topic(name, partitions)
         return {"topic": meta.name, "partitions": len(meta.partitions)}
@@ -49,7 +49,7 @@ class TopicChanges:
     def _set(self, document: Document) -> Document:
         name, settings = field_of(document, "topic", str), _read_settings(field_of(document, "settings", list))
         with self._source.lend() as transport:
-            return {"settings": dict(_broker(transport).alter_topic(name, settings).settings)}
+            return {"settings": dict(_require_broker(transport).alter_topic(name, settings).settings)}
 
     def _empty(self, document: Document) -> Document:
         name = field_of(document, "topic", str)
@@ -64,7 +64,7 @@ class TopicChanges:
         return {"deleted": meta.name}
 
 
-def _broker(transport: Transport) -> LadingTransport:
+def _require_broker(transport: Transport) -> LadingTransport:
     if not isinstance(transport, LadingTransport):
         raise LocalError("settings of topics are changed at a broker of Lading; use the cluster's own tools here")
     return transport

@@ -40,21 +40,21 @@ class TopicPages:
 
     def routes(self) -> list[Route]:
         """Return the table for the router."""
-        return [Route("/api/topics", self._topics), Route("/api/topic", self._topic)]
+        return [Route("/api/topics", self._list_topics), Route("/api/topic", self._show_topic)]
 
-    def _topics(self, request: Request) -> Response:
+    def _list_topics(self, request: Request) -> Response:
         with self._source.lend() as transport:
             metas = transport.topics()
             groups, health = self._groups_of(transport), _health_of(transport)
-        lags = _lags(groups)
+        lags = _find_lags(groups)
         damaged = health.get("damaged", {})
         rows = [
-            _summary(meta) | {"lag": lags.get(meta.name), "damage": self._damage_of(meta, damaged)} for meta in metas
+            _summarize(meta) | {"lag": lags.get(meta.name), "damage": self._damage_of(meta, damaged)} for meta in metas
         ]  # fmt: skip
         problems = {**health.get("refusing", {}), **health.get("problems", {})}
         return json_answer({"topics": rows, "at_s": time.time(), "problems": problems})
 
-    def _topic(self, request: Request) -> Response:
+    def _show_topic(self, request: Request) -> Response:
         name = text_of(request, "topic")
         with self._source.lend() as transport:
             meta = transport.topic(name)
@@ -74,7 +74,7 @@ class TopicPages:
             if (mine := [one for one in group["partitions"] if one["topic"] == meta.name])
         ]
         return json_answer(
-            _summary(meta)
+            _summarize(meta)
             | {
                 "partitions": partitions,
                 "settings": dict(meta.settings),
@@ -123,7 +123,7 @@ class TopicPages:
         return [f"partition {number}: {words}" for number, words in sorted(sentences.items())]
 
 
-def _summary(meta: TopicMeta) -> Document:
+def _summarize(meta: TopicMeta) -> Document:
     sizes = [part.size_bytes for part in meta.partitions if part.size_bytes is not None]
     return {
         "name": meta.name,
@@ -137,7 +137,7 @@ def _summary(meta: TopicMeta) -> Document:
     }
 
 
-def _lags(groups: Iterable[Document]) -> dict[str, int]:
+def _find_lags(groups: Iterable[Document]) -> dict[str, int]:
     """Return for each topic the lag of the group with the highest lag."""
     found: dict[str, int] = {}
     for group in groups:

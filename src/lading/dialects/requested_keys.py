@@ -50,12 +50,12 @@ class RequestedKeys:
                 found[text] = Located(data, nowhere, nowhere + _ABSENT, np.zeros(count, np.int8))
                 continue
             length = lengths[row, :count]
-            kind = _raw(length) if kinds is None else kinds[row, :count]
+            kind = _raw_kinds(length) if kinds is None else kinds[row, :count]
             found[text] = Located(data, starts[row, :count], length, kind)
         return found
 
 
-def _raw(lengths: NDArray[np.int64]) -> NDArray[np.int8]:
+def _raw_kinds(lengths: NDArray[np.int64]) -> NDArray[np.int8]:
     kind = np.full(len(lengths), int(Kind.RAW), np.int8)
     absent = lengths == _ABSENT
     if absent.any():

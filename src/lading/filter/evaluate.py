@@ -66,20 +66,20 @@ def evaluate(
     if isinstance(source, pa.RecordBatch):
         source = to_decoded(source, header_keys)
     messages = Messages(source, form=form) if isinstance(source, Decoded) else source
-    return _spread(_condition(messages, tree), messages.rows)
+    return _spread_result(_evaluate_condition(messages, tree), messages.rows)
 
 
-def _condition(messages: Messages, node: Condition) -> Values:
+def _evaluate_condition(messages: Messages, node: Condition) -> Values:
     match node:
         case And(terms):
-            return _chain(messages, terms, pc.and_kleene, decided=False)
+            return _evaluate_chain(messages, terms, pc.and_kleene, decided=False)
         case Or(terms):
-            return _chain(messages, terms, pc.or_kleene, decided=True)
+            return _evaluate_chain(messages, terms, pc.or_kleene, decided=True)
         case Not(term):
-            return pc.invert(_condition(messages, term))
+            return pc.invert(_evaluate_condition(messages, term))
         case Present():
             # among distinct values, which are typed, null and absent look the same
-            return _predicate(messages, node)
+            return _evaluate_predicate(messages, node)
         case _:
             found = {operand for operand in operands(node) if not isinstance(operand, Literal | Cast)}
             every = next((operand for operand in found if isinstance(operand, AnyHeader)), None)
@@ -88,20 +88,22 @@ def _condition(messages: Messages, node: Condition) -> Values:
             one = found.pop() if len(found) == 1 else None
             distinct = messages.distinct(one) if isinstance(one, HeaderRef) else None
             if distinct is not None:
-                return distinct.spread(_spread(_predicate(distinct, node), distinct.rows))
-            return _predicate(messages, node)
+                return distinct.spread(_spread_result(_evaluate_predicate(distinct, node), distinct.rows))
+            return _evaluate_predicate(messages, node)
 
 
-def _chain(messages: Messages, terms: Sequence[Condition], combine: Callable[..., Values], *, decided: bool) -> Values:
+def _evaluate_chain(
+    messages: Messages, terms: Sequence[Condition], combine: Callable[..., Values], *, decided: bool
+) -> Values:
     """Return AND or OR of ``terms``. Payloads are parsed only for messages that the other terms have not decided."""
     paths = [list_paths(term) for term in terms]
     if not any(paths):
-        return reduce(combine, (_condition(messages, term) for term in terms))
+        return reduce(combine, (_evaluate_condition(messages, term) for term in terms))
     plain = [term for term, read in zip(terms, paths, strict=True) if not read]
     others = [term for term, read in zip(terms, paths, strict=True) if read]
     result: Values | None = None
     if plain:
-        result = _spread(reduce(combine, (_condition(messages, term) for term in plain)), messages.rows)
+        result = _spread_result(reduce(combine, (_evaluate_condition(messages, term) for term in plain)), messages.rows)
         other: Values = pc.fill_null(pc.not_equal(result, pa.scalar(decided)), pa.scalar(True))
         undecided = other.to_numpy(zero_copy_only=False)
         if not undecided.any():
@@ -110,14 +112,14 @@ def _chain(messages: Messages, terms: Sequence[Condition], combine: Callable[...
             messages = messages.look_at(undecided)
     # terms inside of a nested AND or OR are evaluated after the headers of that one
     messages.walk_payloads(path for term in others if not isinstance(term, And | Or | Not) for path in list_paths(term))
-    found = reduce(combine, (_condition(messages, term) for term in others))
+    found = reduce(combine, (_evaluate_condition(messages, term) for term in others))
     return found if result is None else combine(result, found)
 
 
 def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:
     """Return true if the predicate is true for a value of the header, else null if it is unknown for a value."""
     entries = messages.every(header)
-    found = _spread(_predicate(entries, node), entries.rows)
+    found = _spread_result(_evaluate_predicate(entries, node), entries.rows)
     true = found.fill_null(False).to_numpy(zero_copy_only=False)
     unknown = found.is_null().to_numpy(zero_copy_only=False)
     holds, open_ = np.zeros(messages.rows, bool), np.zeros(messages.rows, bool)
@@ -126,7 +128,7 @@ def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:
     return pa.array(holds, mask=open_ & ~holds)
 
 
-def _predicate(source: Source, node: Predicate) -> Values:
+def _evaluate_predicate(source: Source, node: Predicate) -> Values:
     match node:
         case Compare(operator, left, right, Domain.NUMBER):
             return _compare_numbers(operator, numbers(source, left), numbers(source, right))
@@ -138,13 +140,13 @@ def _predicate(source: Source, node: Predicate) -> Values:
                 return _PLAIN[operator](values(source, left, domain), values(source, right, domain))
             return same if operator is Operator.EQ else pc.invert(same)
         case Compare(operator, left, right, domain):
-            return _comparison(domain)(operator, values(source, left, domain), values(source, right, domain))
+            return _choose_comparison(domain)(operator, values(source, left, domain), values(source, right, domain))
         case Between(operand, low, high, domain):
             above = Compare(Operator.GE, operand, low, domain)
             below = Compare(Operator.LE, operand, high, domain)
-            return pc.and_kleene(_predicate(source, above), _predicate(source, below))
+            return pc.and_kleene(_evaluate_predicate(source, above), _evaluate_predicate(source, below))
         case In(operand, items, domain):
-            return _in(source, operand, [item.value for item in items], domain)
+            return _evaluate_in(source, operand, [item.value for item in items], domain)
         case Like(operand, pattern):
             return match_like(values(source, operand, Domain.TEXT), pattern)
         case IsNull(operand):
@@ -155,7 +157,7 @@ def _predicate(source: Source, node: Predicate) -> Values:
             return values(source, operand, Domain.BOOLEAN)
 
 
-def _comparison(domain: Domain) -> Callable[[Operator, Values, Values], Values]:
+def _choose_comparison(domain: Domain) -> Callable[[Operator, Values, Values], Values]:
     return _compare_doubles if domain is Domain.DOUBLE else lambda operator, left, right: _PLAIN[operator](left, right)
 
 
@@ -201,18 +203,18 @@ def _has_nan(side: Values) -> bool:
     return bool(found.as_py() if isinstance(found, pa.Scalar) else pc.any(found).as_py())
 
 
-def _in(source: Source, operand: Operand, items: list[Any], domain: Domain) -> Values:
+def _evaluate_in(source: Source, operand: Operand, items: list[Any], domain: Domain) -> Values:
     if domain is Domain.NUMBER:
         held = numbers(source, operand)
         wide = any(item is not None and abs(item) > (1 << 63) - 1 for item in items)
         if wide and not pa.types.is_decimal(held.whole.type):
             held = Numbers(held.whole.cast(INTEGER_DECIMAL), held.double)
-        exact = _member(held.whole, items)
-        return exact if held.double is None else pc.coalesce(exact, _member(held.double, items))
-    return _member(values(source, operand, domain), items)
+        exact = _are_members(held.whole, items)
+        return exact if held.double is None else pc.coalesce(exact, _are_members(held.double, items))
+    return _are_members(values(source, operand, domain), items)
 
 
-def _member(held: Values, items: list[Any]) -> Values:
+def _are_members(held: Values, items: list[Any]) -> Values:
     """Return whether ``held`` equals one of ``items``. Null for a null, and if none is equal and an item is null."""
     wanted: list[Any] = [item for item in items if item is not None]
     if held.type == pa.float64():
@@ -229,7 +231,7 @@ def _array_of(items: list[Any], type_: pa.DataType) -> Values:
     return pa.array(map(Decimal, items) if pa.types.is_decimal(type_) else items, type_)
 
 
-def _spread(result: Values, rows: int) -> pa.BooleanArray:
+def _spread_result(result: Values, rows: int) -> pa.BooleanArray:
     """Return an array of ``rows`` booleans, also if the result is one constant."""
     if isinstance(result, pa.Scalar):
         constant: Any = result

@@ -48,7 +48,7 @@ def syntax(text: str) -> exp.Expr:
         raise FilterError(f"the filter has {len(text):,} characters; at most {TEXT_CHARACTERS_MAX:,} are read")
     if not text.strip():
         raise FilterError("the filter is empty; for example: carrier = 'UA' AND delay > 15", at=0)
-    tokens = list(_screen_tokens(text, _tokens(text)))
+    tokens = list(_screen_tokens(text, _split_tokens(text)))
     _check_depth(text, tokens)
     try:
         tree = Parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)[0]
@@ -85,7 +85,7 @@ def refuse_node(text: str, message: str, node: exp.Expr) -> NoReturn:
     refuse(text, message, start, end)
 
 
-def _tokens(text: str) -> list[Token]:
+def _split_tokens(text: str) -> list[Token]:
     try:
         tokens = Tokenizer().tokenize(text)
     except TokenError:

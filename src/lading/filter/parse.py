@@ -96,12 +96,12 @@ class _Reader:
         name = type(node).__name__
         if name in _OPERATORS:
             return self._compare(node, _OPERATORS[name])
-        return _CONDITIONS.get(name, _Reader._truth)(self, node)
+        return _CONDITIONS.get(name, _Reader._parse_truth)(self, node)
 
-    def _paren(self, node: exp.Expr) -> Condition:
+    def _parse_paren(self, node: exp.Expr) -> Condition:
         return self.condition(node.this)
 
-    def _chain(self, node: exp.Expr) -> Condition:
+    def _parse_chain(self, node: exp.Expr) -> Condition:
         """Convert AND and OR in a loop: the parser nests chains of any length to the left, and recursion would
         overflow."""
         kind, terms = type(node), []
@@ -113,30 +113,30 @@ class _Reader:
         chain: Condition = make(tuple(self.condition(term) for term in reversed(terms)))
         return chain
 
-    def _not(self, node: exp.Expr) -> Condition:
+    def _parse_not(self, node: exp.Expr) -> Condition:
         return Not(self.condition(node.this))
 
     def _compare(self, node: exp.Expr, operator: Operator) -> Condition:
-        sides = self._sides(node, node.this, node.expression)
+        sides = self._parse_sides(node, node.this, node.expression)
         self._note_unquoted(node.expression)
         (left, right), domain = self._type_sides(node, sides, ordered=operator in _ORDERED)
         return Compare(operator, left, right, domain)
 
-    def _between(self, node: exp.Expr) -> Condition:
-        sides = self._sides(node, node.this, node.args["low"], node.args["high"])
+    def _parse_between(self, node: exp.Expr) -> Condition:
+        sides = self._parse_sides(node, node.this, node.args["low"], node.args["high"])
         self._note_unquoted(node.args["low"], node.args["high"])
         (operand, low, high), domain = self._type_sides(node, sides, ordered=True)
         return Between(operand, low, high, domain)
 
-    def _in(self, node: exp.Expr) -> Condition:
-        sides = self._sides(node, node.this, *(node.args.get("expressions") or ()))
+    def _parse_in(self, node: exp.Expr) -> Condition:
+        sides = self._parse_sides(node, node.this, *(node.args.get("expressions") or ()))
         if len(sides) == 1 or not all(isinstance(side, Literal) for side in sides[1:]):
             self._refuse("IN takes a list of constants, such as IN ('UA', 'AA')", node)
         (operand, *items), domain = self._type_sides(node, sides, ordered=False)
         return In(operand, tuple(item for item in items if isinstance(item, Literal)), domain)
 
-    def _like(self, node: exp.Expr) -> Condition:
-        operand, pattern = self._one(node.this), self._operand(node.expression)
+    def _parse_like(self, node: exp.Expr) -> Condition:
+        operand, pattern = self._parse_single(node.this), self._parse_operand(node.expression)
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             self._refuse("LIKE takes a pattern in quotes, such as LIKE 'N14%'", node)
         if len(pattern.value) > PATTERN_CHARACTERS_MAX:
@@ -150,44 +150,44 @@ class _Reader:
             self._refuse(r"in a LIKE pattern a backslash is allowed before %, _ or another backslash only", node)
         return Like(operand, pattern.value)
 
-    def _is(self, node: exp.Expr) -> Condition:
+    def _parse_is(self, node: exp.Expr) -> Condition:
         if type(node.expression).__name__ != "Null":
             self._refuse("IS is followed by NULL or NOT NULL", node)
-        operand = self._operand(node.this)
+        operand = self._parse_operand(node.this)
         if isinstance(operand, HeaderRef) and operand.type == ARRAY:
             return Not(Present(operand))
         return IsNull(operand)
 
     def _call(self, node: exp.Expr) -> Condition:
         if node.name != "present":
-            return self._truth(node)
-        named = [self._operand(argument) for argument in node.expressions]
+            return self._parse_truth(node)
+        named = [self._parse_operand(argument) for argument in node.expressions]
         if len(named) != 1 or not isinstance(named[0], HeaderRef):
             self._refuse("present takes one header, such as present(via) or present(header('trace-id'))", node)
         return Present(named[0])
 
-    def _truth(self, node: exp.Expr) -> Condition:
-        operand = self._one(node)
+    def _parse_truth(self, node: exp.Expr) -> Condition:
+        operand = self._parse_single(node)
         if nature(operand) not in ("open", "null", Domain.BOOLEAN):
             self._refuse("not a condition; compare it, for example: delay > 15", node)
         return Truth(operand)
 
-    def _operand(self, node: exp.Expr) -> Operand:
+    def _parse_operand(self, node: exp.Expr) -> Operand:
         build = _OPERANDS.get(type(node).__name__)
         if build is None:
             known = "this cannot be compared: a filter compares headers, message fields and constants"
             self._refuse(_REASONS.get(type(node).__name__, known), node)
         return build(self, node)
 
-    def _one(self, node: exp.Expr) -> Operand:
+    def _parse_single(self, node: exp.Expr) -> Operand:
         """Return an operand that is one value."""
-        operand = self._operand(node)
+        operand = self._parse_operand(node)
         if isinstance(operand, HeaderRef) and operand.type == ARRAY:
             self._refuse(f"this is an {ARRAY_WORD}; any(…) around it compares each of its values", node)
         return operand
 
-    def _inside(self, node: exp.Expr) -> Operand:
-        return self._operand(node.this)
+    def _parse_inside(self, node: exp.Expr) -> Operand:
+        return self._parse_operand(node.this)
 
     def _name(self, node: exp.Expr) -> Operand:
         name: str = node.name
@@ -212,7 +212,7 @@ class _Reader:
     def _refer(self, node: exp.Expr, column: HeaderColumn | PayloadColumn) -> Operand:
         """Return the operand for a column of the contract."""
         if isinstance(column, HeaderColumn):
-            return _reference(column)
+            return _reference_to(column)
         if pa.types.is_nested(column.type):
             self._refuse(
                 f"{column.text} is declared as {column.word}, and a filter compares single values; compare one inside "
@@ -229,7 +229,7 @@ class _Reader:
             if is_name and node.name not in self._columns and node.name not in FIELD_DOMAINS:
                 self.unquoted.append(node.name)
 
-    def _function(self, node: exp.Expr) -> Operand:
+    def _parse_function(self, node: exp.Expr) -> Operand:
         """Return the operand for ``header('key')``: any header by its key, typed if it is declared."""
         if node.name == "present":
             self._refuse(
@@ -239,20 +239,20 @@ class _Reader:
         if len(arguments) != 1 or not _is_text(arguments[0]):
             self._refuse("header takes one header key in quotes, such as header('trace-id')", node)
         column: HeaderColumn | None = self._by_header.get(arguments[0].name)
-        return _reference(column) if column else HeaderRef(arguments[0].name)
+        return _reference_to(column) if column else HeaderRef(arguments[0].name)
 
-    def _any(self, node: exp.Expr) -> Operand:
-        named = self._operand(node.this)
+    def _parse_any(self, node: exp.Expr) -> Operand:
+        named = self._parse_operand(node.this)
         if not isinstance(named, HeaderRef):
             self._refuse("any takes one header, such as any(via) or any(header('trace-id'))", node)
         return AnyHeader(named.key, pa.string() if named.type == ARRAY else named.type, named.encoding)
 
-    def _cast(self, node: exp.Expr) -> Operand:
+    def _parse_cast(self, node: exp.Expr) -> Operand:
         with self._place_errors(node):
             type_ = parse_type(node.args["to"].sql())
             if type_ == ARRAY:
                 raise LocalError(f"a filter compares single values, and an {ARRAY_WORD} is a list; use any(name)")
-        operand = self._one(node.this)
+        operand = self._parse_single(node.this)
         if isinstance(operand, Literal):
             return self._cast_constant(node, operand, type_)
         instants = (nature(operand) is Domain.INSTANT) + (type_ == TIMESTAMP)
@@ -268,13 +268,13 @@ class _Reader:
             self._refuse(f"{literal.value!r} cannot be read as {type_word(type_)}", node)
         return Cast(Literal(value), type_)
 
-    def _negative(self, node: exp.Expr) -> Operand:
-        inner = self._operand(node.this)
+    def _parse_negative(self, node: exp.Expr) -> Operand:
+        inner = self._parse_operand(node.this)
         if not isinstance(inner, Literal) or isinstance(inner.value, bool | str | bytes) or inner.value is None:
             self._refuse("arithmetic is not supported; '-' is allowed only before a number", node)
         return Literal(-inner.value)
 
-    def _literal(self, node: exp.Expr) -> Operand:
+    def _parse_literal(self, node: exp.Expr) -> Operand:
         text: str = node.this
         if node.is_string:
             try:
@@ -292,16 +292,16 @@ class _Reader:
         except ValueError:
             self._refuse("this is not a number", node)
 
-    def _boolean(self, node: exp.Expr) -> Operand:
+    def _parse_boolean(self, node: exp.Expr) -> Operand:
         return Literal(bool(node.this))
 
-    def _null(self, node: exp.Expr) -> Operand:
+    def _parse_null(self, node: exp.Expr) -> Operand:
         return Literal(None)
 
-    def _sides(self, node: exp.Expr, *parts: exp.Expr) -> list[Operand]:
+    def _parse_sides(self, node: exp.Expr, *parts: exp.Expr) -> list[Operand]:
         """Return the operands of one predicate, of which one at most is ``any``: it means one value at a time."""
-        sides = [self._one(part) for part in parts]
-        if sum(isinstance(_innermost(side), AnyHeader) for side in sides) > 1:
+        sides = [self._parse_single(part) for part in parts]
+        if sum(isinstance(_strip_casts(side), AnyHeader) for side in sides) > 1:
             self._refuse("any(...) may appear only once per comparison", node)
         return sides
 
@@ -328,34 +328,34 @@ class _Reader:
 
 
 _CONDITIONS: Final[dict[str, Callable[[_Reader, Any], Condition]]] = {
-    "Paren": _Reader._paren,
-    "And": _Reader._chain,
-    "Or": _Reader._chain,
-    "Not": _Reader._not,
-    "Between": _Reader._between,
-    "In": _Reader._in,
-    "Like": _Reader._like,
-    "Is": _Reader._is,
+    "Paren": _Reader._parse_paren,
+    "And": _Reader._parse_chain,
+    "Or": _Reader._parse_chain,
+    "Not": _Reader._parse_not,
+    "Between": _Reader._parse_between,
+    "In": _Reader._parse_in,
+    "Like": _Reader._parse_like,
+    "Is": _Reader._parse_is,
     "Anonymous": _Reader._call,
 }
 _OPERANDS: Final[dict[str, Callable[[_Reader, Any], Operand]]] = {
-    "Paren": _Reader._inside,
+    "Paren": _Reader._parse_inside,
     "Column": _Reader._name,
-    "Anonymous": _Reader._function,
-    "Any": _Reader._any,
-    "Cast": _Reader._cast,
-    "Neg": _Reader._negative,
-    "Literal": _Reader._literal,
-    "Boolean": _Reader._boolean,
-    "Null": _Reader._null,
+    "Anonymous": _Reader._parse_function,
+    "Any": _Reader._parse_any,
+    "Cast": _Reader._parse_cast,
+    "Neg": _Reader._parse_negative,
+    "Literal": _Reader._parse_literal,
+    "Boolean": _Reader._parse_boolean,
+    "Null": _Reader._parse_null,
 }
 
 
-def _reference(column: HeaderColumn) -> HeaderRef:
+def _reference_to(column: HeaderColumn) -> HeaderRef:
     return HeaderRef(column.header, column.type, column.encoding)
 
 
-def _innermost(operand: Operand) -> Operand:
+def _strip_casts(operand: Operand) -> Operand:
     while isinstance(operand, Cast):
         operand = operand.operand
     return operand

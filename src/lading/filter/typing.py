@@ -103,7 +103,8 @@ def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
             domain = Domain.INSTANT
         case _:
             raise LocalError(
-                f"{_describe_side(sides[0])} is compared with {_describe_side(_other(sides, known))}; {_advice(sides)}"
+                f"{_describe_side(sides[0])} is compared with {_describe_side(_find_other(sides, known))}; "
+                f"{_advise(sides)}"
             )
     if ordered and domain in UNORDERED:
         raise LocalError("booleans have no order; compare with = or <>")
@@ -156,12 +157,12 @@ def _describe_side(side: Operand) -> str:
             return f"the {kind} {value!r}" if not isinstance(value, bool) else f"the {kind} {str(value).lower()}"
 
 
-def _other(sides: list[Operand], known: dict[Domain, Operand]) -> Operand:
+def _find_other(sides: list[Operand], known: dict[Domain, Operand]) -> Operand:
     own = nature(sides[0])
     return next((side for domain, side in known.items() if domain != own), sides[-1])
 
 
-def _advice(sides: list[Operand]) -> str:
+def _advise(sides: list[Operand]) -> str:
     if STATE in sides:
         return "a state is compared with its word, such as 'poisoned'"
     if Domain.INSTANT in map(nature, sides):

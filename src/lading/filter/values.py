@@ -205,15 +205,15 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
         raise AssertionError("numbers have two forms: use numbers()")
     match operand:
         case Literal():
-            return _scalar(operand, DOMAIN_TYPES[domain])
+            return _to_scalar(operand, DOMAIN_TYPES[domain])
         case Cast(Literal() as literal, type_):
-            return _into(_scalar(literal, type_), domain)
+            return _cast_to_domain(_to_scalar(literal, type_), domain)
         case PayloadRef(_, None):
             return _convert_payload(source, operand, DOMAIN_TYPES[domain])[0]
     found = _open(source, operand)
     if found is not None:
         return _convert_values(source, operand, found, DOMAIN_TYPES[domain])[0]
-    return _into(_own(source, operand), domain)
+    return _cast_to_domain(_own_values(source, operand), domain)
 
 
 def equal_bytes(source: Source, operand: Operand, literal: Literal, domain: Domain) -> pa.BooleanArray | None:
@@ -244,9 +244,9 @@ def numbers(source: Source, operand: Operand) -> Numbers:
         case Literal():
             value = operand.value
             small = not isinstance(value, int | Decimal) or abs(int(value)) <= _INT64_MAX
-            return Numbers(_scalar(operand, pa.int64() if small else INTEGER_DECIMAL), None)
+            return Numbers(_to_scalar(operand, pa.int64() if small else INTEGER_DECIMAL), None)
         case Cast(Literal() as literal, type_):
-            return Numbers(_whole(_scalar(literal, type_)), None)
+            return Numbers(_to_whole(_to_scalar(literal, type_)), None)
         case PayloadRef(_, None):
             for type_ in (pa.int64(), INTEGER_DECIMAL):
                 whole, bad = _convert_payload(source, operand, type_)
@@ -255,7 +255,7 @@ def numbers(source: Source, operand: Operand) -> Numbers:
             return Numbers(whole, _convert_payload(source, operand, pa.float64())[0])
     found = _open(source, operand)
     if found is None:
-        return Numbers(_whole(_own(source, operand)), None)
+        return Numbers(_to_whole(_own_values(source, operand)), None)
     for type_ in (pa.int64(), INTEGER_DECIMAL):
         whole, bad = _convert_values(source, operand, found, type_)
         if bad is None:
@@ -273,7 +273,7 @@ def is_null(source: Source, operand: Operand) -> Values:
     found = _open(source, operand)
     if found is not None:
         return pa.array(found.length < 0)
-    return _own(source, operand).is_null()
+    return _own_values(source, operand).is_null()
 
 
 def constant_as(literal: Literal, type_: pa.DataType) -> Any:
@@ -301,7 +301,7 @@ def _open(source: Source, operand: Operand) -> Located | None:
     return None
 
 
-def _own(source: Source, operand: Operand) -> Values:
+def _own_values(source: Source, operand: Operand) -> Values:
     """Return the rows of an operand that has a type of its own, in that type."""
     match operand:
         case HeaderRef(_, type_) | AnyHeader(_, type_) if type_ is not None:
@@ -317,7 +317,7 @@ def _own(source: Source, operand: Operand) -> Values:
             found = _open(source, inner)
             if found is not None:
                 return _convert_values(source, inner, found, type_)[0]
-            array = _own(source, inner)
+            array = _own_values(source, inner)
             return array if array.type == type_ else convert_column(to_located(array), type_)[0]
     raise AssertionError(f"{operand} has no type; compare it with something that has one")
 
@@ -371,16 +371,16 @@ _FIELDS: dict[str, Callable[[Values], Values]] = {
 }
 
 
-def _into(column: Values, domain: Domain) -> Values:
+def _cast_to_domain(column: Values, domain: Domain) -> Values:
     wanted = DOMAIN_TYPES[domain]
     return column if column.type == wanted else pc.cast(column, wanted, safe=False)
 
 
-def _whole(column: Values) -> Values:
+def _to_whole(column: Values) -> Values:
     return column.cast(INTEGER_DECIMAL) if pa.types.is_decimal(column.type) else pc.cast(column, pa.int64())
 
 
-def _scalar(literal: Literal, type_: pa.DataType) -> Values:
+def _to_scalar(literal: Literal, type_: pa.DataType) -> Values:
     value = literal.value
     if pa.types.is_decimal(type_) and value is not None:
         value = Decimal(value)  # type: ignore[arg-type]

@@ -50,14 +50,14 @@ class AccessFile:
         data = self._read_bytes()
         if data is None:
             if known:
-                raise self._refusal(
+                raise self._make_damage_error(
                     "is missing, but users were set up here: without them the broker would let everybody in"
                 )
             return None
         document = self._parse(data)
         serial = document.get("serial", 0)
         if serial < known:
-            raise self._refusal(
+            raise self._make_damage_error(
                 f"is an older copy (change {serial}, the last one was {known}): users and rights that were taken away "
                 "since would be back"
             )
@@ -153,9 +153,9 @@ class AccessFile:
 
     def damage_error(self, problem: object) -> CorruptLog:
         """Return the error for a document that is invalid."""
-        return self._refusal(f"is damaged ({problem}), so the rights of users are unknown")
+        return self._make_damage_error(f"is damaged ({problem}), so the rights of users are unknown")
 
-    def _refusal(self, problem: str) -> CorruptLog:
+    def _make_damage_error(self, problem: str) -> CorruptLog:
         data = self.path.parent
         return CorruptLog(
             f"{self.path} {problem}; take it from a backup (lading restore BACKUP OTHER, then lading user reset --data "

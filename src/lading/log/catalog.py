@@ -147,7 +147,7 @@ class Catalog:
         """Messages about lost parts of the catalog that was used last."""
         return self._opening.notes
 
-    def _reopen(self) -> None:
+    def _reconnect(self) -> None:
         """Checkpoint SQLite's log with a new connection, which replaces the old one."""
         if self._checkpoint is not None:
             self._checkpoint.join()
@@ -169,7 +169,7 @@ class Catalog:
         """Retry a catalog that could not be written, if it is time."""
         if self._stopped is None and self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
             self._repair_due_us = now_us + REPAIR_US
-            with self._transaction(Level.FULL) as db:
+            with self._open_transaction(Level.FULL) as db:
                 # the smallest possible write: the value that it already has
                 version = db.execute("PRAGMA user_version").fetchone()[0]
                 db.execute(f"PRAGMA user_version = {version}")
@@ -191,13 +191,13 @@ class Catalog:
     def _migrate(self) -> None:
         if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
             self.created = True
-            with self._transaction(Level.FULL):
+            with self._open_transaction(Level.FULL):
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {CATALOG.written}")
 
     @contextlib.contextmanager
-    def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
+    def _open_transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
         if self._stopped is not None:
             raise Refusal(Reason.READ_ONLY, self._stopped)
         if not self._disk.is_durable:
@@ -206,7 +206,7 @@ class Catalog:
             level = Level.NORMAL
         try:
             if self._is_broken:
-                self._reopen()
+                self._reconnect()
             if self._level is not level:
                 self._db.execute(f"PRAGMA synchronous = {level.value}")
                 self._level = level
@@ -222,7 +222,7 @@ class Catalog:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
-                raise self._refusal(error) from None
+                raise self._make_refusal(error) from None
             raise
 
     def _roll_back(self) -> None:
@@ -234,7 +234,7 @@ class Catalog:
             # if left open, it would make every later transaction fail
             self._is_broken = True
 
-    def _refusal(self, error: sqlite3.DatabaseError) -> Refusal:
+    def _make_refusal(self, error: sqlite3.DatabaseError) -> Refusal:
         # an error that Python itself raises, such as for a closed connection, has no code
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         self._is_broken |= code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
@@ -245,7 +245,7 @@ class Catalog:
     def write(self, *kinds: CatalogRecordKind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """Open a transaction at the most durable level of these kinds, for tables in modules of their own."""
         firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
-        return self._transaction(Level.FULL if firm else Level.NORMAL)
+        return self._open_transaction(Level.FULL if firm else Level.NORMAL)
 
     @contextlib.contextmanager
     def defer_sync(self) -> Iterator[None]:
@@ -267,7 +267,7 @@ class Catalog:
         try:
             return self._db.execute(question, values).fetchall()
         except sqlite3.DatabaseError as error:
-            raise self._refusal(error) from None
+            raise self._make_refusal(error) from None
 
     def checkpoint_when_due(self) -> None:
         """Checkpoint SQLite's log in another thread, once it is long enough.
@@ -277,7 +277,7 @@ class Catalog:
         running = self._checkpoint is not None and self._checkpoint.is_alive()
         if self._commits >= CHECKPOINT_COMMITS and not running:
             self._commits = 0
-            self._checkpoint = threading.Thread(target=_checkpoint, args=(self.path,), name="lading-checkpoint")
+            self._checkpoint = threading.Thread(target=_run_checkpoint, args=(self.path,), name="lading-checkpoint")
             self._checkpoint.start()
 
     def close(self) -> None:
@@ -471,7 +471,7 @@ class Catalog:
         try:
             row = self._db.execute("SELECT winners FROM commit_keys WHERE key = ?", (key,)).fetchone()
         except sqlite3.DatabaseError as error:
-            raise self._refusal(error) from None
+            raise self._make_refusal(error) from None
         return None if row is None else tuple(json.loads(row[0]))
 
     def settle(self, key: str | None, committed: Iterable[int], aborted: Iterable[int], now_us: int) -> None:
@@ -507,7 +507,7 @@ def _set_settings(db: sqlite3.Connection, settings: Mapping[bytes, Mapping[str, 
     db.executemany("UPDATE topics SET settings = ? WHERE uuid = ?", rows)
 
 
-def _checkpoint(path: Path) -> None:
+def _run_checkpoint(path: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path)) as db:
             # PASSIVE makes no writer wait; frames that it leaves are moved the next time

@@ -78,14 +78,14 @@ def _find_other_columns(db: sqlite3.Connection, tables: list[str]) -> str | None
         known = {name for (name,) in expected.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for name in sorted(known):
             is_there = name in tables
-            if is_there and _columns(db, name) != _columns(expected, name):
+            if is_there and _list_columns(db, name) != _list_columns(expected, name):
                 return f"table {name} has other columns"
             if not is_there and name in needed:
                 return f"table {name} is missing"
     return None
 
 
-def _columns(db: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
+def _list_columns(db: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
     return db.execute(f"PRAGMA table_info({table})").fetchall()
 
 

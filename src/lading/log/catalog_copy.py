@@ -45,7 +45,7 @@ def copy_catalog(path: Path) -> CatalogCopy:
             return CatalogCopy(
                 copy.serialize(),
                 copy.execute("SELECT uuid, partitions FROM topics ORDER BY uuid").fetchall(),
-                _decisions(copy),
+                _read_decisions(copy),
                 copy.execute("PRAGMA application_id").fetchone()[0],
             )
     except sqlite3.DatabaseError as error:
@@ -63,10 +63,10 @@ def require_known_catalog(path: Path) -> None:
 def read_decisions(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return the decisions as they are now, to be compared with those of a copy."""
     with connect_read_only(path) as db:
-        return _decisions(db)
+        return _read_decisions(db)
 
 
-def _decisions(db: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
+def _read_decisions(db: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
     there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     return {table: db.execute(question).fetchall() for table, question in _DECISIONS.items() if table in there}
 

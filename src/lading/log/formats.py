@@ -115,32 +115,32 @@ class FormatGate:
 
     def require_known_watermark(self, data: bytes, path: Path | str) -> None:
         """Check a watermark file; later versions may cover their version by the CRC of the head."""
-        if len(data) < _HEAD_BYTES or data[:4] != b"LDWM" or _u16(data, 4) in WATERMARK.reads:
+        if len(data) < _HEAD_BYTES or data[:4] != b"LDWM" or _read_u16(data, 4) in WATERMARK.reads:
             return
-        covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES : _u32(data, 8)]) == _u32(data, 12)
-        self.require_known(WATERMARK, _u16(data, 4), path, covered=covered)
+        covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES : _read_u32(data, 8)]) == _read_u32(data, 12)
+        self.require_known(WATERMARK, _read_u16(data, 4), path, covered=covered)
 
     def require_known_snapshot(self, data: bytes, path: Path | str) -> None:
         """Check a snapshot whose CRC matches."""
-        if len(data) >= 12 and data[:4] == b"LDSN" and google_crc32c.value(data[8:]) == _u32(data, 4):
-            self.require_known(SNAPSHOT, _u32(data, 8), path)
+        if len(data) >= 12 and data[:4] == b"LDSN" and google_crc32c.value(data[8:]) == _read_u32(data, 4):
+            self.require_known(SNAPSHOT, _read_u32(data, 8), path)
 
     def require_known_states(self, data: bytes | memoryview, path: Path | str) -> None:
         """Check the first record of ``states.log``, of any length, if its CRC matches."""
         if len(data) >= 9:
-            end = 8 + _u32(data, 0)
-            if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, 4):
+            end = 8 + _read_u32(data, 0)
+            if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _read_u32(data, 4):
                 self.require_known(STATES, data[8], path)
 
     def require_known_chunk(self, data: bytes | memoryview, path: Path | str) -> None:
         """Check the chunk at the start of ``data``, if its CRC matches."""
-        if len(data) <= layout.VERSION_AT or _u16(data, layout.MAGIC_AT) != layout.MAGIC:
+        if len(data) <= layout.VERSION_AT or _read_u16(data, layout.MAGIC_AT) != layout.MAGIC:
             return
         version = data[layout.VERSION_AT]
         if version in CHUNK.reads:
             return
-        end = layout.LENGTH_COUNTS_FROM + _u32(data, layout.LENGTH)
-        if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, layout.CRC):
+        end = layout.LENGTH_COUNTS_FROM + _read_u32(data, layout.LENGTH)
+        if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _read_u32(data, layout.CRC):
             self.require_known(CHUNK, version, path)
 
     def check_directory(self, data: Path, disk: Disk | None = None) -> FoundFiles:
@@ -159,9 +159,9 @@ class FormatGate:
         # text from here on: joining tens of thousands of paths takes longer than reading the files
         root = f"{data}/topics"
         found = FoundFiles()
-        for topic in _names(disk, root):
+        for topic in _list_names(disk, root):
             home = f"{root}/{topic}"
-            names = found.names[topic] = _names(disk, home)
+            names = found.names[topic] = _list_names(disk, home)
             if "topic.json" in names:
                 description = f"{home}/topic.json"
                 content = _begin(disk, description, None)
@@ -179,7 +179,7 @@ class FormatGate:
 
     def check_partition(self, path: Path | str, disk: Disk) -> LogFiles:
         """Check one partition in the same way, without its delayed messages; return its files."""
-        names = _names(disk, path)
+        names = _list_names(disk, path)
         segments = [name for name in names if name.endswith(".log") and name[:1].isdecimal()]
         content = None
         if "watermark" in names:
@@ -193,7 +193,7 @@ class FormatGate:
             if name.endswith(".snapshot"):
                 snapshot = f"{path}/{name}"
                 head = _begin(disk, snapshot, _LOOK_BYTES)
-                if len(head) >= 12 and _u32(head, 8) not in SNAPSHOT.reads:
+                if len(head) >= 12 and _read_u32(head, 8) not in SNAPSHOT.reads:
                     self.require_known_snapshot(_begin(disk, snapshot, None), snapshot)
         last = max(segments, default="")
         sizes = {name: self._check_segment(f"{path}/{name}", disk, is_last=name == last) for name in segments}
@@ -222,7 +222,7 @@ class FormatGate:
                 return 0
             head = file.read(0, _LOOK_BYTES)
             if len(head) > layout.VERSION_AT and head[layout.VERSION_AT] not in CHUNK.reads:
-                self.require_known_chunk(file.read(0, layout.LENGTH_COUNTS_FROM + _u32(head, 0)), path)
+                self.require_known_chunk(file.read(0, layout.LENGTH_COUNTS_FROM + _read_u32(head, 0)), path)
             if is_last:
                 self._check_tail(file, size_bytes, path, disk)
             return size_bytes
@@ -237,25 +237,25 @@ class FormatGate:
         if at >= size_bytes:
             return
         region = file.map(file.data_end()).data
-        while at + layout.ENVELOPE_BYTES <= len(region) and _u16(region, at + layout.MAGIC_AT) == layout.MAGIC:
+        while at + layout.ENVELOPE_BYTES <= len(region) and _read_u16(region, at + layout.MAGIC_AT) == layout.MAGIC:
             if region[at + layout.VERSION_AT] not in CHUNK.reads:
                 self.require_known_chunk(region[at:], path)
                 return
-            at += layout.LENGTH_COUNTS_FROM + _u32(region, at)
+            at += layout.LENGTH_COUNTS_FROM + _read_u32(region, at)
 
 
 GATE: Final = FormatGate()
 
 
-def _u16(data: bytes | memoryview, at: int) -> int:
+def _read_u16(data: bytes | memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + 2], "little")
 
 
-def _u32(data: bytes | memoryview, at: int) -> int:
+def _read_u32(data: bytes | memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-def _names(disk: Disk, directory: Path | str) -> list[str]:
+def _list_names(disk: Disk, directory: Path | str) -> list[str]:
     try:
         return disk.names(directory)
     except (FileNotFoundError, NotADirectoryError):

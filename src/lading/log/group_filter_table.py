@@ -34,16 +34,16 @@ class GroupFilterTable:
             self._create()
 
     def _create(self) -> None:
-        if not self._exists():
+        if not self._has_table():
             with self._catalog.write(CatalogRecordKind.GROUP_FILTER) as db:
                 db.execute(GROUP_FILTER_SCHEMA)
 
-    def _exists(self) -> bool:
+    def _has_table(self) -> bool:
         return bool(self._catalog.rows("SELECT 1 FROM sqlite_master WHERE name = 'group_filters'"))
 
     def list_all(self) -> list[tuple[GroupFilterKey, dict[str, Any]]]:
         """Return the filters of all groups."""
-        if not self._exists():
+        if not self._has_table():
             return []
         rows = self._catalog.rows("SELECT protocol, topic, name, document FROM group_filters")
         return [(GroupFilterKey(protocol, topic, name), json.loads(text)) for protocol, topic, name, text in rows]

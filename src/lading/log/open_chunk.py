@@ -47,7 +47,7 @@ class OpenChunk:
         if key != self._key or at + room_bytes > _BYTES_MAX:
             return None
         if at + room_bytes > self.buffer.size:
-            self._enlarge(at + room_bytes)
+            self._enlarge_buffer(at + room_bytes)
         return at
 
     def add(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> None:
@@ -90,7 +90,7 @@ class OpenChunk:
         """Return memory to the pool; the chunk cannot be used afterwards. Not for a chunk in other memory."""
         _POOL.give(self.buffer)
 
-    def _enlarge(self, size: int) -> None:
+    def _enlarge_buffer(self, size: int) -> None:
         old = self.buffer
         # a chunk that grows once will grow again: double its space, up to the limit of a chunk
         new = _POOL.take(max(size, min(2 * old.size, _BYTES_MAX)))

@@ -552,13 +552,13 @@ class DiskPartitionLog:
             if self._overlay.needs_rewrite:
                 self._overlay.compact(self.first_offset)
             if found is not None and not found.report.clean:
-                apply_repairs(self._disk, self.path, found.repairs, self._head())
+                apply_repairs(self._disk, self.path, found.repairs, self._encode_head())
                 self._segments.active.on_truncated()
         except OSError as error:
             raise self._refuse(error, "could not be repaired") from error
         self._found = None
 
-    def _head(self) -> bytes:
+    def _encode_head(self) -> bytes:
         return watermark.pack(self.topic_id, self.first_offset, *self._now_marked()[:3], self.epochs)
 
     def _now_marked(self) -> WatermarkSlot:
@@ -668,7 +668,7 @@ class DiskPartitionLog:
             if offset == self.next_offset and self._segments.active.written.position:
                 self._also_sync += self._segments.roll(offset)
             self.first_offset = offset
-            self._mark.begin_again(self._head(), self._now_marked())
+            self._mark.begin_again(self._encode_head(), self._now_marked())
             self.is_begun = True
         except OSError as error:
             raise self._refuse(error, "could not be shortened") from error

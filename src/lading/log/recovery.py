@@ -233,8 +233,8 @@ class _Recovery:
                     self.repairs.forget.append(continued.index_path)
         begins = segments[0].base_offset if segments else tail.base_offset if tail else next_offset
         gaps = [Damage(self.first, begins, self.directory, 0, 0)] if begins > self.first else []
-        self._ends(segments, tail.base_offset if tail else next_offset)
-        epochs, new_epoch = self._epochs(next_offset, clean)
+        self._find_ends(segments, tail.base_offset if tail else next_offset)
+        epochs, new_epoch = self._next_epochs(next_offset, clean)
         settled_end = self.mark.last_stable_offset if self.mark else 0
         # the next start would find the damage recorded, and trust these files
         wrong = snapshots.list_wrong(self.disk, self.directory, self.files.names, self.damage, settled_end)
@@ -289,7 +289,7 @@ class _Recovery:
         size_bytes = self._size_bytes(last)
         if last.base_offset == self.synced and size_bytes == 0:
             return Tail(last.base_offset, Index(), LogPosition(self.synced, 0), 0, [])
-        index = self._index(last)
+        index = self._read_index(last)
         end = index.end
         if end is None or (end.offset, end.position) != (self.synced, size_bytes):
             self.notes.append(f"{last.path} is not as it was when the log was closed; its end is read again")
@@ -330,7 +330,7 @@ class _Recovery:
 
     def _scan(self, segment: Segment) -> Scan:
         """Read the end of a segment, starting at its last plausible index entry."""
-        index = self._index(segment)
+        index = self._read_index(segment)
         hints = [index.entry(i) for i in range(len(index))]
         number = index.at_offset(self.synced - 1) if self.mark else -1
         start = index.entry(number) if number >= 0 else IndexEntry(segment.base_offset, 0, 0)
@@ -352,13 +352,13 @@ class _Recovery:
         known = self.files.size_bytes(segment.name)
         return segment.file_size() if known is None else known
 
-    def _index(self, segment: Segment) -> Index:
+    def _read_index(self, segment: Segment) -> Index:
         index, fault = segment.read_index()
         if fault:
             self.notes.append(f"{segment.index_path}: {fault}; what it lacks is read from the segment")
         return index
 
-    def _ends(self, segments: list[Segment], end_offset: int) -> None:
+    def _find_ends(self, segments: list[Segment], end_offset: int) -> None:
         """Determine the end of every closed segment; one whose index does not have it is read."""
         ends = [*[segment.base_offset for segment in segments], end_offset][1:]
         read: list[Segment] = []
@@ -373,7 +373,7 @@ class _Recovery:
         for segment in read:
             segment.save_index()
 
-    def _epochs(self, next_offset: int, clean: bool) -> tuple[list[tuple[int, int]], int | None]:
+    def _next_epochs(self, next_offset: int, clean: bool) -> tuple[list[tuple[int, int]], int | None]:
         if self.mark is None:
             # an epoch must never be used twice: seconds since 1970 are above any count
             epoch = max(self.now_us // 1_000_000, self.first_epoch)

@@ -145,7 +145,7 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[I
 
 def find_lost_end(region: Region, found: Scan, end: int, end_offset: int, path: Path) -> list[Damage]:
     """Return the damage between the end of a scan and the known end of the segment, as bad chunks if they connect."""
-    chain = _chain(region, found.end_position, found.end_offset, end, path)
+    chain = _follow_damage(region, found.end_position, found.end_offset, end, path)
     if chain and chain[-1].end == end_offset:
         return chain
     return [Damage(found.end_offset, end_offset, path, found.end_position, end)]
@@ -153,13 +153,13 @@ def find_lost_end(region: Region, found: Scan, end: int, end_offset: int, path: 
 
 def _find_bad_chunks(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
     """Return the bad chunks from ``at`` whose lengths and offsets lead to an intact chunk that agrees with them."""
-    chain = _chain(region, at, offset, end, path)
+    chain = _follow_damage(region, at, offset, end, path)
     if not chain or _base_offset(region, chain[-1].stop, end) != chain[-1].end:
         return []
     return chain
 
 
-def _chain(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
+def _follow_damage(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
     """Return adjacent bad chunks with plausible envelopes, starting at ``at``."""
     chain: list[Damage] = []
     while True:
@@ -180,7 +180,7 @@ def _search(
     budget = _SEARCH_BYTES_MAX
     hint = next((h for h in hints if h.position > at and _base_offset(region, h.position, end) == h.offset), None)
     bound = last if hint is None else hint.position
-    for position in _signs(region, at, bound):
+    for position in _find_signs(region, at, bound):
         base = _base_offset(region, position, end, verify=False)
         if base is None or base <= offset or (hint is not None and base >= hint.offset):
             continue
@@ -193,7 +193,7 @@ def _search(
     return None if hint is None or hint.offset <= offset else (hint.position, hint.offset)
 
 
-def _signs(region: Region, start: int, end: int) -> Iterator[int]:
+def _find_signs(region: Region, start: int, end: int) -> Iterator[int]:
     """Yield positions at which an envelope might start, by its magic and version."""
     for window in range(start + layout.MAGIC_AT, end, _WINDOW):
         data = region[window : min(window + _WINDOW + len(_SIGN) - 1, end)].tobytes()

@@ -78,21 +78,23 @@ class SchemaTable:
 
     def list_versions(self, subject: str) -> list[VersionRow]:
         """Return all versions of a subject, deleted ones too, ascending."""
-        return self._versions("subject = ? ORDER BY version", subject)
+        return self._select_versions("subject = ? ORDER BY version", subject)
 
     def find_version(self, subject: str, version: int) -> VersionRow | None:
         """Return a version of a subject, deleted or not."""
-        return next(iter(self._versions("subject = ? AND version = ?", subject, version)), None)
+        return next(iter(self._select_versions("subject = ? AND version = ?", subject, version)), None)
 
     def find_latest(self, subject: str, *, with_deleted: bool) -> VersionRow | None:
         """Return the newest version of a subject."""
-        found = self._versions("subject = ? AND deleted <= ? ORDER BY version DESC LIMIT 1", subject, with_deleted)
+        found = self._select_versions(
+            "subject = ? AND deleted <= ? ORDER BY version DESC LIMIT 1", subject, with_deleted
+        )
         return next(iter(found), None)
 
     def list_uses(self, schema_id: int, after: str = "", limit: int = -1) -> list[VersionRow]:
         """Return the versions that have a schema, deleted ones too, ordered by subject, from subject ``after`` on."""
         order = "schema = ? AND subject >= ? ORDER BY subject, version LIMIT ?"
-        return self._versions(order, schema_id, after, limit)
+        return self._select_versions(order, schema_id, after, limit)
 
     def has_schema(self, subject: str, schema_id: int) -> bool:
         """Return whether a version of a subject that is not deleted has this schema."""
@@ -101,9 +103,9 @@ class SchemaTable:
 
     def list_subject_rows(self, after: tuple[str, int], limit: int) -> list[VersionRow]:
         """Return versions of all subjects in their order, those that come after a subject and version."""
-        return self._versions("(subject, version) > (?, ?) ORDER BY subject, version LIMIT ?", *after, limit)
+        return self._select_versions("(subject, version) > (?, ?) ORDER BY subject, version LIMIT ?", *after, limit)
 
-    def _versions(self, condition: str, *values: int | str) -> list[VersionRow]:
+    def _select_versions(self, condition: str, *values: int | str) -> list[VersionRow]:
         rows = self._select(
             f"SELECT subject, version, schema, deleted FROM registry_versions WHERE {condition}", *values
         )

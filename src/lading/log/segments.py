@@ -76,11 +76,11 @@ class Segments:
 
     def infos(self) -> list[SegmentInfo]:
         """Return what retention knows of each segment, in order."""
-        closed = [self._info(segment, segment.end) for segment in self.closed if segment.end is not None]
+        closed = [self._describe_segment(segment, segment.end) for segment in self.closed if segment.end is not None]
         active = self.active
-        return [*closed, self._info(active, active.written)]
+        return [*closed, self._describe_segment(active, active.written)]
 
-    def _info(self, segment: Segment, end: LogPosition) -> SegmentInfo:
+    def _describe_segment(self, segment: Segment, end: LogPosition) -> SegmentInfo:
         written_us = partial(self._disk.mtime_us, segment.path)
         return SegmentInfo(segment.base_offset, end.offset, end.position, segment.max_timestamp_us, written_us)
 

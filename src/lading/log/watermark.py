@@ -127,11 +127,11 @@ def unpack(data: bytes) -> Watermark | None:
         if number > sequence and google_crc32c.value(data[at + 4 : at + _SLOT.size]) == slot_crc:
             sequence, synced, stable, clock = number, slot_synced, slot_stable, slot_clock
             clean = bool(flags & CLEAN)
-            states = _states(data, at)
+            states = _read_states(data, at)
     return Watermark(topic_id, first, synced, stable, clock, epochs, clean, length, sequence, states)
 
 
-def _states(data: bytes, at: int) -> StatesMark | None:
+def _read_states(data: bytes, at: int) -> StatesMark | None:
     """Return what the slot at ``at`` says about ``states.log``, or None if an older Lading wrote it, without that."""
     end = at + _SLOT.size
     rest = data[end + 4 : end + 4 + _STATES.size]

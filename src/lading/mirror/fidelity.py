@@ -58,7 +58,7 @@ class Fidelity:
         cannot hold.
         """
         self.messages += were.num_rows
-        self.having.update({name: int(mask.sum()) for name, mask in _having(were).items()})
+        self.having.update({name: int(mask.sum()) for name, mask in _find_facts(were).items()})
         self.changed.update(count_changes(were, plain))
         if rebuilt is not were:
             self.lost.update(count_changes(were, rebuilt))
@@ -67,7 +67,7 @@ class Fidelity:
     def add_refused(self, were: pa.RecordBatch) -> None:
         """Count messages that the target refused: all their facts are lost."""
         self.messages += were.num_rows
-        for name, mask in _having(were).items():
+        for name, mask in _find_facts(were).items():
             count = int(mask.sum())
             self.having[name] += count
             self.changed[name] += count
@@ -130,7 +130,7 @@ def _format_number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _having(batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
+def _find_facts(batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
     """Return for each fact which messages have it."""
     rows = batch.num_rows
     headers: Any = batch.column("headers")
@@ -139,13 +139,13 @@ def _having(batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
     counts = np.bincount(of_row, minlength=rows)
     payload: Any = batch.column("payload")
     value = entries.field("value")
-    sizes = _numpy(pc.fill_null(pc.binary_length(value), -1))
-    payload_sizes = _numpy(pc.fill_null(pc.binary_length(payload), -1))
+    sizes = _to_numpy(pc.fill_null(pc.binary_length(value), -1))
+    payload_sizes = _to_numpy(pc.fill_null(pc.binary_length(payload), -1))
 
     def any_header(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.asarray(np.bincount(of_row[mask], minlength=rows) > 0)
 
-    codes = _numpy(entries.field("key").dictionary_encode().indices).astype(np.int64)
+    codes = _to_numpy(entries.field("key").dictionary_encode().indices).astype(np.int64)
     cells, repeats = np.unique(of_row * (codes.max(initial=0) + 1) + codes, return_counts=True)
     repeated = np.zeros(rows, np.bool_)
     repeated[(cells // (codes.max(initial=0) + 1))[repeats > 1]] = True
@@ -154,28 +154,28 @@ def _having(batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
         "duplicates": repeated,
         "null": any_header(sizes < 0) | (payload_sizes < 0),
         "empty": any_header(sizes == 0) | (payload_sizes == 0),
-        "kind": any_header(_numpy(entries.field("kind")) != int(Kind.RAW)),
+        "kind": any_header(_to_numpy(entries.field("kind")) != int(Kind.RAW)),
         "bytes": counts > 0,
         "size": np.ones(rows, np.bool_),
-        "key": _numpy(pc.is_valid(batch.column("key"))),
-        "id": _numpy(pc.is_valid(batch.column("id"))),
+        "key": _to_numpy(pc.is_valid(batch.column("key"))),
+        "id": _to_numpy(pc.is_valid(batch.column("id"))),
         "time": np.ones(rows, np.bool_),
-        "state": _numpy(batch.column("state")) != _AVAILABLE,
+        "state": _to_numpy(batch.column("state")) != _AVAILABLE,
     }
 
 
 def count_changes(were: pa.RecordBatch, are: pa.RecordBatch) -> Counter[str]:
     """Return for each fact the number of messages that had it and are read with another value."""
-    having = _having(were)
+    having = _find_facts(were)
     found: Counter[str] = Counter()
     for name, column in (("key", "key"), ("id", "id"), ("time", "timestamp"), ("state", "state")):
-        found[name] = int((_differ(were.column(column), are.column(column)) & having[name]).sum())
-    payload = _differ(were.column("payload"), are.column("payload"))
+        found[name] = int((_find_different(were.column(column), are.column(column)) & having[name]).sum())
+    payload = _find_different(were.column("payload"), are.column("payload"))
     contents: Any = were.column("payload")
-    was_none = _numpy(pc.fill_null(pc.binary_length(contents), 0)) == 0
+    was_none = _to_numpy(pc.fill_null(pc.binary_length(contents), 0)) == 0
     # a null or empty payload that is shown as another one has rows of its own
     found["size"] = int((payload & ~was_none).sum())
-    null_payload = _numpy(pc.is_null(were.column("payload")))
+    null_payload = _to_numpy(pc.is_null(were.column("payload")))
     headers = {
         name: np.zeros(were.num_rows, np.bool_) for name in ("order", "duplicates", "null", "empty", "kind", "bytes")
     }
@@ -195,14 +195,14 @@ def _list_changed_headers(
     """Yield the rows whose headers differ, with both."""
     before: Any = were.column("headers")
     after: Any = are.column("headers")
-    counts = [_numpy(pc.list_value_length(column)) for column in (before, after)]
+    counts = [_to_numpy(pc.list_value_length(column)) for column in (before, after)]
     suspects = counts[0] != counts[1]
     same = pa.array(~suspects)
     left, right = before.filter(same), after.filter(same)
     entries, others = left.flatten(), right.flatten()
     differ = np.zeros(len(entries), np.bool_)
     for name in ("key", "kind", "value"):
-        differ |= _differ(entries.field(name), others.field(name))
+        differ |= _find_different(entries.field(name), others.field(name))
     places = np.flatnonzero(~suspects)
     suspects[places[pc.list_parent_indices(left).to_numpy()[differ]]] = True
     rows = np.flatnonzero(suspects)
@@ -231,12 +231,12 @@ def _header_changes(before: list[_Header], after: list[_Header]) -> Iterator[str
         yield "bytes"
 
 
-def _differ(one: Any, other: Any) -> NDArray[np.bool_]:
+def _find_different(one: Any, other: Any) -> NDArray[np.bool_]:
     """Return which rows of two columns differ; null equals null."""
     equal = pc.fill_null(pc.equal(one, other.cast(one.type)), False)
-    return _numpy(pc.invert(pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other)))))
+    return _to_numpy(pc.invert(pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other)))))
 
 
-def _numpy(array: Any) -> NDArray[Any]:
+def _to_numpy(array: Any) -> NDArray[Any]:
     values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values

@@ -21,7 +21,7 @@ ORIGIN: Final = "lading-origin"
 
 def drop_returned(batch: pa.RecordBatch, target: str) -> pa.RecordBatch:
     """Return the messages that did not come from ``target``."""
-    found = _marks(batch)
+    found = _find_marks(batch)
     if found is None:
         return batch
     rows, values = found
@@ -34,7 +34,7 @@ def mark_origin(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
     """Return the messages with ``source`` added to their mark, which is their last header."""
     marks = [source.encode()] * batch.num_rows
     headers: Any = batch.column("headers")
-    found = _marks(batch)
+    found = _find_marks(batch)
     if found is not None:
         for row, value in zip(*found, strict=True):
             marks[row] = value + b"," + source.encode()
@@ -43,7 +43,7 @@ def mark_origin(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), with_header(headers, ORIGIN, pa.array(marks, pa.binary())))
 
 
-def _marks(batch: pa.RecordBatch) -> tuple[list[int], list[bytes]] | None:
+def _find_marks(batch: pa.RecordBatch) -> tuple[list[int], list[bytes]] | None:
     """Return the rows that have marks, and these; None if no message has one."""
     headers: Any = batch.column("headers")
     entries = headers.flatten()

@@ -112,7 +112,9 @@ class TopicTarget:
         may_look_back = not self.is_exact and not self._is_queue
         refused: list[UnmirroredMessage] = []
         try:
-            sent = self._protocol.write(self._parts(work, stretches, is_repeated and may_look_back), Task(name, 0))
+            sent = self._protocol.write(
+                self._parts_to_send(work, stretches, is_repeated and may_look_back), Task(name, 0)
+            )
         except (LimitExceeded, Refusal) as error:
             if not refuses_message(error):
                 raise
@@ -124,14 +126,16 @@ class TopicTarget:
                 origin = stretches[0].partition if self._is_queue else partition
                 refused.append(UnmirroredMessage(origin, message.column("offset")[0].as_py(), str(error)))
 
-            parts = self._parts(work, stretches, may_look_back)
+            parts = self._parts_to_send(work, stretches, may_look_back)
             sent = self._protocol.write(parts, Task(name, 0), on_refused=leave_out)
         if refused:
             note_refused(refused)
         self._protocol.commit(name, [sent])
         return refused
 
-    def _parts(self, work: Work, stretches: Sequence[Stretch], look_back: bool) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _parts_to_send(
+        self, work: Work, stretches: Sequence[Stretch], look_back: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         parts = (
             (0 if self._is_queue else stretch.partition, batch) for stretch in stretches for batch in stretch.batches
         )

@@ -233,7 +233,7 @@ class MirrorService:
 
     def list_metrics(self) -> list[Counter | Gauge]:
         """Return the metrics of all mirrors with their present values."""
-        return [_count(self.workers, *row) for row in _COUNTERS] + [_gauge(self.workers, *row) for row in _GAUGES]
+        return [_count(self.workers, *row) for row in _COUNTERS] + [_make_metric(self.workers, *row) for row in _GAUGES]
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric in the form of Prometheus: the protocol of a collector."""
@@ -271,7 +271,7 @@ def _count(
     return counter
 
 
-def _gauge(
+def _make_metric(
     workers: Sequence[MirrorWorker], name: str, text: str, read: Callable[[MirrorWorker], float | None]
 ) -> Counter | Gauge:
     values = [(worker.name, read(worker)) for worker in workers]

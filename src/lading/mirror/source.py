@@ -109,7 +109,7 @@ class LogSource:
                     "mirror it from its beginning, name another --state"
                 )
             # reading ends at the end as it was at the start, also for messages read before
-            self._readers[span.partition] = self._reader(
+            self._readers[span.partition] = self._open_reader(
                 span.partition, position or Position(span.offset), span.end, is_sure=position is not None
             )
 
@@ -141,7 +141,7 @@ class LogSource:
 
     def reread(self, one: Range) -> Stretch:
         """Return exactly these messages once more. Raises DataLoss if they were deleted."""
-        reader = self._reader(one.partition, Position(one.first, one.epoch), one.end, is_sure=True)
+        reader = self._open_reader(one.partition, Position(one.first, one.epoch), one.end, is_sure=True)
         batches: list[pa.RecordBatch] = []
         while not reader.done:
             before = reader.position
@@ -171,7 +171,7 @@ class LogSource:
     def close(self) -> None:
         """Do nothing."""
 
-    def _reader(self, partition: int, position: Position, end: int | None, *, is_sure: bool) -> PartitionReader:
+    def _open_reader(self, partition: int, position: Position, end: int | None, *, is_sure: bool) -> PartitionReader:
         return PartitionReader(
             self._transport, self._meta, partition, position.offset, end=end, epoch=position.epoch, sure=is_sure,
             max_bytes=FETCH_BYTES,

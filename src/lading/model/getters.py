@@ -50,53 +50,53 @@ class TypedGetters:
 
     def as_i8(self) -> int:
         """Return an integer from -128 to 127."""
-        return self._integer(Kind.INT8)
+        return self._get_integer(Kind.INT8)
 
     def as_i16(self) -> int:
         """Return a signed integer of 16 bits."""
-        return self._integer(Kind.INT16)
+        return self._get_integer(Kind.INT16)
 
     def as_i32(self) -> int:
         """Return a signed integer of 32 bits."""
-        return self._integer(Kind.INT32)
+        return self._get_integer(Kind.INT32)
 
     def as_i64(self) -> int:
         """Return a signed integer of 64 bits."""
-        return self._integer(Kind.INT64)
+        return self._get_integer(Kind.INT64)
 
     def as_i128(self) -> int:
         """Return a signed integer of 128 bits."""
-        return self._integer(Kind.INT128)
+        return self._get_integer(Kind.INT128)
 
     def as_u8(self) -> int:
         """Return an integer from 0 to 255."""
-        return self._integer(Kind.UINT8)
+        return self._get_integer(Kind.UINT8)
 
     def as_u16(self) -> int:
         """Return an unsigned integer of 16 bits."""
-        return self._integer(Kind.UINT16)
+        return self._get_integer(Kind.UINT16)
 
     def as_u32(self) -> int:
         """Return an unsigned integer of 32 bits."""
-        return self._integer(Kind.UINT32)
+        return self._get_integer(Kind.UINT32)
 
     def as_u64(self) -> int:
         """Return an unsigned integer of 64 bits."""
-        return self._integer(Kind.UINT64)
+        return self._get_integer(Kind.UINT64)
 
     def as_u128(self) -> int:
         """Return an unsigned integer of 128 bits."""
-        return self._integer(Kind.UINT128)
+        return self._get_integer(Kind.UINT128)
 
     def as_f32(self) -> float:
         """Return a number rounded to float32; NaN and infinities are kept, finite numbers beyond its range refused."""
-        return self._float(Kind.FLOAT32)
+        return self._get_float(Kind.FLOAT32)
 
     def as_f64(self) -> float:
         """Return a number rounded to float64; NaN and infinities are kept."""
-        return self._float(Kind.FLOAT64)
+        return self._get_float(Kind.FLOAT64)
 
-    def _number(self, wanted: Kind) -> int | float:
+    def _get_number(self, wanted: Kind) -> int | float:
         name, kind, data = self._parts()
         if kind not in _NUMBERS or data is None:
             raise _wrong_kind_error(name, kind, data, f"a {wanted.word}")
@@ -104,19 +104,21 @@ class TypedGetters:
         assert isinstance(value, int | float)
         return value
 
-    def _integer(self, wanted: Kind) -> int:
-        value, form = self._number(wanted), INTEGERS[wanted]
+    def _get_integer(self, wanted: Kind) -> int:
+        value, form = self._get_number(wanted), INTEGERS[wanted]
         whole = int(value) if isinstance(value, int) or value.is_integer() else None
         if whole is None or not form.low <= whole <= form.high:
-            raise _misfit(self._parts(), value, f"{wanted.word} ({form.low} to {form.high})")
+            raise _misfit_error(self._parts(), value, f"{wanted.word} ({form.low} to {form.high})")
         return whole
 
-    def _float(self, wanted: Kind) -> float:
-        value, form = self._number(wanted), FLOATS[wanted]
+    def _get_float(self, wanted: Kind) -> float:
+        value, form = self._get_number(wanted), FLOATS[wanted]
         try:
             rounded: float = form.unpack(form.pack(float(value)))[0]
         except OverflowError:
-            raise _misfit(self._parts(), value, f"{wanted.word} (finite numbers up to {_FLOAT_MAX[wanted]})") from None
+            raise _misfit_error(
+                self._parts(), value, f"{wanted.word} (finite numbers up to {_FLOAT_MAX[wanted]})"
+            ) from None
         return rounded
 
 
@@ -133,6 +135,6 @@ def _wrong_kind_error(name: str, kind: int, data: bytes | None, wanted: str) -> 
     return LocalError(f"{name} is of kind {_kind_word(kind)}, not {wanted}")
 
 
-def _misfit(parts: tuple[str, int, bytes | None], value: int | float, limit: str) -> LocalError:
+def _misfit_error(parts: tuple[str, int, bytes | None], value: int | float, limit: str) -> LocalError:
     name, kind, _ = parts
     return LocalError(f"{name}, {_kind_word(kind)} {value}, does not fit {limit}; get it as another kind")

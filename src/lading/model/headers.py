@@ -67,7 +67,7 @@ class Headers:
 
     def add(self, key: str | Header, value: Scalar | HeaderValue = None) -> Headers:
         """Append one header, from a Header or from key and value; returns self so that calls chain."""
-        self._writable()
+        self._require_writable()
         if isinstance(key, Header):
             self._list.append(key)
         elif isinstance(key, str):
@@ -81,7 +81,7 @@ class Headers:
 
     def remove(self, key: str) -> Headers:
         """Remove every header with this key, if there is one; returns self."""
-        self._writable()
+        self._require_writable()
         _require_key(key)
         self._list[:] = [header for header in self._list if header.key != key]
         return self
@@ -151,7 +151,7 @@ class Headers:
 
         return headers_table(self._list)
 
-    def _writable(self) -> None:
+    def _require_writable(self) -> None:
         if self._sealed:
             raise HeadersSealed(
                 "these headers belong to a message that was sent; change a copy: Headers(message.headers)"

@@ -31,7 +31,7 @@ def message_table(
 ) -> str:
     """Return a table of a message: ``facts``, its key, its headers and the first bytes of its payload."""
     cells = [(name, escape(text)) for name, text in facts]
-    cells += [("key", _bytes(key)), ("headers", headers_table(headers)), ("payload", _bytes(payload))]
+    cells += [("key", _write_bytes(key)), ("headers", headers_table(headers)), ("payload", _write_bytes(payload))]
     rows = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells)
     return f"<table><tbody>{rows}</tbody></table>"
 
@@ -44,13 +44,13 @@ def _format_cells(kind: int, value: bytes | None) -> str:
     except CorruptError:
         typed = value
     if typed is None or isinstance(typed, bytes):
-        cell = _bytes(typed)
+        cell = _write_bytes(typed)
     else:
         cell = _shorten_text(typed) if isinstance(typed, str) else escape(str(typed))
     return f'<td><span style="{_BADGE}">{word}</span></td><td>{cell}</td>'
 
 
-def _bytes(data: bytes | None) -> str:
+def _write_bytes(data: bytes | None) -> str:
     """Return text if the bytes are printable, else hex; null and empty as grey words."""
     if data is None:
         return f'<i style="{_GREY}">null</i>'

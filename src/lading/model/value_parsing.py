@@ -27,32 +27,32 @@ from .values import (
 BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def _raw(text: str) -> HeaderValue:
+def _parse_raw(text: str) -> HeaderValue:
     return raw(bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode())
 
 
-def _boolean(text: str) -> HeaderValue:
+def _parse_boolean(text: str) -> HeaderValue:
     return boolean(BOOLS[text.lower()])
 
 
-def _number(make: Callable[[int], HeaderValue]) -> Callable[[str], HeaderValue]:
+def _number_parser(make: Callable[[int], HeaderValue]) -> Callable[[str], HeaderValue]:
     return lambda text: make(int(text, 0))
 
 
 PARSERS: dict[Kind, Callable[[str], HeaderValue]] = {
-    Kind.RAW: _raw,
+    Kind.RAW: _parse_raw,
     Kind.STRING: string,
-    Kind.BOOL: _boolean,
-    Kind.INT8: _number(i8),
-    Kind.INT16: _number(i16),
-    Kind.INT32: _number(i32),
-    Kind.INT64: _number(i64),
-    Kind.INT128: _number(i128),
-    Kind.UINT8: _number(u8),
-    Kind.UINT16: _number(u16),
-    Kind.UINT32: _number(u32),
-    Kind.UINT64: _number(u64),
-    Kind.UINT128: _number(u128),
+    Kind.BOOL: _parse_boolean,
+    Kind.INT8: _number_parser(i8),
+    Kind.INT16: _number_parser(i16),
+    Kind.INT32: _number_parser(i32),
+    Kind.INT64: _number_parser(i64),
+    Kind.INT128: _number_parser(i128),
+    Kind.UINT8: _number_parser(u8),
+    Kind.UINT16: _number_parser(u16),
+    Kind.UINT32: _number_parser(u32),
+    Kind.UINT64: _number_parser(u64),
+    Kind.UINT128: _number_parser(u128),
     Kind.FLOAT32: lambda text: f32(float(text)),
     Kind.FLOAT64: lambda text: f64(float(text)),
 }

@@ -75,7 +75,7 @@ class HeaderValue(_HeaderValue, TypedGetters):
         return f"{_PREFIXES[Kind(self.kind)]}({number})"
 
 
-def _integer(kind: Kind) -> Callable[[int], HeaderValue]:
+def _integer_maker(kind: Kind) -> Callable[[int], HeaderValue]:
     form = INTEGERS[kind]
 
     def make(value: int) -> HeaderValue:
@@ -92,11 +92,11 @@ def _integer(kind: Kind) -> Callable[[int], HeaderValue]:
     return make
 
 
-i8, i16, i32, i64, i128 = map(_integer, (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.INT128))
-u8, u16, u32, u64, u128 = map(_integer, (Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64, Kind.UINT128))
+i8, i16, i32, i64, i128 = map(_integer_maker, (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.INT128))
+u8, u16, u32, u64, u128 = map(_integer_maker, (Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64, Kind.UINT128))
 
 
-def _float(value: float, kind: Kind) -> HeaderValue:
+def _make_float(value: float, kind: Kind) -> HeaderValue:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise LocalError(f"a header of kind {kind.word} takes a float, not {type(value).__name__} {value!r}")
     try:
@@ -107,12 +107,12 @@ def _float(value: float, kind: Kind) -> HeaderValue:
 
 def f32(value: float) -> HeaderValue:
     """Return a float32; NaN and infinities are kept. Raises LocalError for finite values beyond its range."""
-    return _float(value, Kind.FLOAT32)
+    return _make_float(value, Kind.FLOAT32)
 
 
 def f64(value: float) -> HeaderValue:
     """Return a float64; NaN and infinities are kept."""
-    return _float(value, Kind.FLOAT64)
+    return _make_float(value, Kind.FLOAT64)
 
 
 def raw(value: bytes) -> HeaderValue:
@@ -176,7 +176,7 @@ def encode_value(value: Scalar | HeaderValue) -> HeaderValue:
         case int():
             for kind in PLAIN_INTEGER_ORDER:
                 if INTEGERS[kind].low <= value <= INTEGERS[kind].high:
-                    return _integer(kind)(value)
+                    return _integer_maker(kind)(value)
             raise LocalError(f"{value} needs more than 128 bits; no header kind holds it")
         case float():
             return f64(value)
@@ -196,7 +196,7 @@ def _from_numpy(value: Any) -> HeaderValue | None:
     """Return a NumPy scalar as its own kind, since NumPy's names are those of kinds; None for other values."""
     kind = KIND_BY_WORD.get(type(value).__name__.rstrip("_"))
     if kind in INTEGERS:
-        return _integer(kind)(int(value))
+        return _integer_maker(kind)(int(value))
     if kind in FLOATS:
-        return _float(float(value), kind)
+        return _make_float(float(value), kind)
     return boolean(bool(value)) if kind is Kind.BOOL else None

@@ -158,7 +158,7 @@ class _Value:
             op, leaf, type_, one, two = self._code[place]
             place += 1
             if op in (OP_STRING, OP_BYTES):
-                size = self._number()
+                size = self._read_number()
                 if size < 0:
                     raise _MalformedError(VERDICT_LENGTH, self._before)
                 at = self._take(size)
@@ -166,7 +166,7 @@ class _Value:
                     _require_utf8(self._text, at, size)
                 self._keep(leaf, at, size, type_)
             elif op in (OP_LONG, OP_INT, OP_ENUM):
-                value = self._number()
+                value = self._read_number()
                 if op == OP_INT and not -(1 << 31) <= value < 1 << 31:
                     raise _MalformedError(VERDICT_NUMBER, self._before)
                 if op == OP_ENUM and not 0 <= value < one:
@@ -174,7 +174,7 @@ class _Value:
                 self._keep(leaf, value, 8, type_)
                 self._numbers.add(leaf)
             elif op == OP_UNION:
-                value = self._number()
+                value = self._read_number()
                 if not 0 <= value < one:
                     raise _MalformedError(VERDICT_CHOICE, self._before)
                 place = two + value
@@ -193,7 +193,7 @@ class _Value:
             elif op == OP_LOST:
                 self._found.update(dict.fromkeys(range(one, two), (0, type_, 0)))
             elif op == OP_BLOCKS:
-                count, first = self._number(), self._before
+                count, first = self._read_number(), self._before
                 if count == 0:
                     place = two
                     continue
@@ -202,7 +202,7 @@ class _Value:
                     count = -count
                     if count == 1 << 63:
                         raise _MalformedError(VERDICT_LENGTH, first)
-                    size = self._number()
+                    size = self._read_number()
                     if size < 0:
                         raise _MalformedError(VERDICT_LENGTH, size_at)
                     end = self._take(size) + size
@@ -243,7 +243,7 @@ class _Value:
             self._found[leaf] = at, size, type_
             self._numbers.discard(leaf)
 
-    def _number(self) -> int:
+    def _read_number(self) -> int:
         self._before = self._at
         value, self._at = _read_varint(self._text, self._at)
         return value

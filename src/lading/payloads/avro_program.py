@@ -85,11 +85,11 @@ def is_record(type_: AvroType) -> bool:
 def is_empty(type_: AvroType) -> bool:
     """Return whether values of a type have no bytes: null, and records of such values alone."""
     if is_record(type_):
-        return all(not _contains(field.type, type_) and is_empty(field.type) for field in type_.fields)
+        return all(not _contains_type(field.type, type_) and is_empty(field.type) for field in type_.fields)
     return type_.kind == "null" or (type_.kind == "fixed" and type_.size_bytes == 0)
 
 
-def _contains(type_: AvroType, wanted: AvroType) -> bool:
+def _contains_type(type_: AvroType, wanted: AvroType) -> bool:
     """Return whether a type directly contains one of ``wanted``, so that its values would be endless."""
     seen: set[int] = set()
     left = [type_]
@@ -183,14 +183,14 @@ class _Compiler:
         self._rows.append([op, leaf, type_, one, two])
         return len(self._rows) - 1
 
-    def _type(self, type_: AvroType, reader: AvroType | None) -> int:
+    def _add_type(self, type_: AvroType, reader: AvroType | None) -> int:
         for at, known in enumerate(self._types):
             if known == (type_, reader):
                 return at
         self._types.append((type_, reader))
         return len(self._types) - 1
 
-    def _below(self, path: Path) -> tuple[int, int]:
+    def _leaves_below(self, path: Path) -> tuple[int, int]:
         """Return the leaves whose paths continue ``path``; they are adjacent, as paths are sorted."""
         below = [leaf for leaf, one in enumerate(self._leaves) if len(one) > len(path) and one[: len(path)] == path]
         return (below[0], below[-1] + 1) if below else (0, 0)
@@ -198,17 +198,17 @@ class _Compiler:
     def _write(self, type_: AvroType, reader: AvroType | None, path: Path) -> None:
         """Add the instructions that read the value at ``path``, and the values in it."""
         leaf = self._leaf_of.get(path, -1)
-        first, last = self._below(path)
+        first, last = self._leaves_below(path)
         if leaf < 0 and first == last:
             self._skip(type_)
         elif type_.kind == "union":
             self._write_union(type_, lambda branch: self._write(branch, reader, path))
         elif type_.kind == "null":
             self._add(OP_NULL, leaf)
-            self._lose(first, last, NULL)
+            self._add_lost(first, last, NULL)
         elif type_.kind in _SCALARS:
             self._add_scalar(type_, leaf, reader)
-            self._lose(first, last, BROKEN)
+            self._add_lost(first, last, BROKEN)
         else:
             if leaf >= 0:
                 self._add(OP_MARK, leaf)
@@ -216,9 +216,9 @@ class _Compiler:
                 self._write_record(type_, reader, path)
             else:
                 self._skip(type_)
-                self._lose(first, last, BROKEN)
+                self._add_lost(first, last, BROKEN)
             if leaf >= 0:
-                self._add(OP_SPAN, leaf, self._type(type_, reader))
+                self._add(OP_SPAN, leaf, self._add_type(type_, reader))
 
     def _write_record(self, type_: AvroType, reader: AvroType | None, path: Path) -> None:
         key = (type_, reader, path)
@@ -241,7 +241,7 @@ class _Compiler:
 
     def _note_defaults(self, type_: AvroType, value: Any, path: Path) -> None:
         """Note a default, and the defaults of fields in it, for the paths that lead to them."""
-        if path not in self._leaf_of and self._below(path) == (0, 0):
+        if path not in self._leaf_of and self._leaves_below(path) == (0, 0):
             return
         if type_.kind == "union":
             chosen = next((one for one in type_.branches if fits(one, value)), None)
@@ -272,9 +272,9 @@ class _Compiler:
 
     def _add_scalar(self, type_: AvroType, leaf: int, reader: AvroType | None = None) -> None:
         one = type_.size_bytes if type_.kind == "fixed" else len(type_.symbols)
-        self._add(_SCALARS[type_.kind], leaf, self._type(type_, reader) if leaf >= 0 else -1, one)
+        self._add(_SCALARS[type_.kind], leaf, self._add_type(type_, reader) if leaf >= 0 else -1, one)
 
-    def _lose(self, first: int, last: int, length: int) -> None:
+    def _add_lost(self, first: int, last: int, length: int) -> None:
         if first < last:
             self._add(OP_LOST, -1, length, first, last)
 

@@ -42,13 +42,13 @@ class IdentityValues:
     @property
     def absent(self) -> NDArray[np.bool_]:
         """See FoundValues."""
-        rows: NDArray[np.bool_] = self._array().is_null().to_numpy(zero_copy_only=False)
+        rows: NDArray[np.bool_] = self._to_array().is_null().to_numpy(zero_copy_only=False)
         return rows
 
     @property
     def null(self) -> NDArray[np.bool_]:
         """See FoundValues."""
-        return np.zeros(len(self._array()), np.bool_)
+        return np.zeros(len(self._to_array()), np.bool_)
 
     @property
     def readable(self) -> NDArray[np.bool_]:
@@ -60,7 +60,7 @@ class IdentityValues:
         """See FoundValues."""
         return self.absent
 
-    def _array(self) -> pa.Array[Any]:
+    def _to_array(self) -> pa.Array[Any]:
         if self.part:
             return self.columns[self.part]
         ids: Any = self.columns["id"].cast(pa.string())
@@ -72,7 +72,7 @@ class IdentityValues:
 
     def read_as(self, type_: pa.DataType, *, whole_numbers: bool) -> tuple[Sequence[ValuePart], NDArray[np.bool_]]:
         """See FoundValues."""
-        return (ValuePart(self._array()),), self.null
+        return (ValuePart(self._to_array()),), self.null
 
     def locate_text(self) -> Located:
         """See FoundValues: a whole schema is an object with its known parts."""

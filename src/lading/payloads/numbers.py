@@ -77,7 +77,7 @@ def cast_decimals(
     as 5.
     """
     if isinstance(target, pa.Decimal128Type) and not large:
-        made = _rescale(unscaled, valid, target.scale - scale, target)
+        made = _rescale_numbers(unscaled, valid, target.scale - scale, target)
         if made is not None:
             return made
     numbers = [
@@ -93,7 +93,7 @@ def _write_decimal(number: Decimal, whole_numbers: bool) -> str:
     return format(whole if whole == number else number, "f")
 
 
-def _rescale(
+def _rescale_numbers(
     unscaled: Longs, valid: NDArray[np.bool_], digits: int, target: pa.Decimal128Type
 ) -> tuple[pa.Array[Any], NDArray[np.bool_] | None] | None:
     """Return the numbers with ``digits`` more decimals (fewer if below 0); None if they may exceed 64 bits."""

@@ -105,20 +105,20 @@ class JsonValues:
     def list_items(self) -> tuple[NDArray[np.int32], JsonValues, NDArray[np.bool_]]:
         """See FoundValues."""
         ends, _, items = self._list("[")
-        return ends, items, self._are(b"[")
+        return ends, items, self._begin_with(b"[")
 
     def list_members(self) -> tuple[NDArray[np.int32], JsonValues, JsonValues, NDArray[np.bool_]]:
         """See FoundValues."""
         ends, names, members = self._list("{")
-        return ends, names, members, self._are(b"{")
+        return ends, names, members, self._begin_with(b"{")
 
     def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
         """See FoundValues."""
-        are_objects = self._are(b"{")
+        are_objects = self._begin_with(b"{")
         size = np.where(are_objects, self.length, NULL)
         return walk_json_spans(self.data, self.start, size, paths).values, are_objects
 
-    def _are(self, opener: bytes) -> NDArray[np.bool_]:
+    def _begin_with(self, opener: bytes) -> NDArray[np.bool_]:
         rows: NDArray[np.bool_] = (self.kind == JSON_NESTED) & (self.length > 0)
         rows[rows] = self.data[self.start[rows]] == opener[0]
         return rows

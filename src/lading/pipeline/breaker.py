@@ -49,7 +49,7 @@ def check_failure_ratio(
     raise LocalError(
         f"pipeline {job.settings.id!r} stopped before publishing: {failed:,} of {read:,} messages of this batch failed "
         f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}, in batches of "
-        f"min_messages = {quality.min_messages:,} or more): {_most(counts)}. That looks "
+        f"min_messages = {quality.min_messages:,} or more): {_describe_most_frequent(counts)}. That looks "
         f"like a fault of all messages: correct the contract or the sender and run again, or publish this batch "
         f"unchanged with {job.accept_command}"
     )
@@ -60,7 +60,7 @@ def _count_routed(counts: Mapping[str, int]) -> int:
     return sum(count for count, reason in found if reason is not None and reason[0] == BY_CHOICE)
 
 
-def _most(counts: Mapping[str, int]) -> str:
+def _describe_most_frequent(counts: Mapping[str, int]) -> str:
     found = [(count, reason) for name, count in counts.items() if (reason := reason_of(name)) is not None]
     found = [(count, reason) for count, reason in found if reason[0] != BY_CHOICE]
     shown = [

@@ -52,12 +52,12 @@ def check(settings: PipelineSettings, session: Callable[[], SparkSession]) -> li
 
         made, sentences = examine(spark, settings)
         if made is None or sentences:
-            return [*(Problem("step", sentence) for sentence in sentences), *_sources(settings, plan)]
+            return [*(Problem("step", sentence) for sentence in sentences), *_check_sources(settings, plan)]
         plan = Plan.of(settings, made)
-    return [*_sources(settings, plan), *_tables(settings, plan)]
+    return [*_check_sources(settings, plan), *_check_tables(settings, plan)]
 
 
-def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
+def _check_sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     metas = []
     for source in settings.document.source:
         try:
@@ -82,9 +82,9 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
             yield Problem(key.partition(".")[0], str(error))
 
 
-def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
+def _check_tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     directory = Path(settings.state_directory)
-    unwritable = list(_unwritable(directory, plan))
+    unwritable = list(_check_writable(directory, plan))
     yield from unwritable
     if unwritable:
         return
@@ -114,7 +114,7 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
             yield Problem("table", str(error))
 
 
-def _unwritable(state: Path, plan: Plan) -> Iterator[Problem]:
+def _check_writable(state: Path, plan: Plan) -> Iterator[Problem]:
     for part, place in (("state", state), *(("table", table) for table in plan.schemas)):
         if part == "state" and state in plan.schemas:
             continue

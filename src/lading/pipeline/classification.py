@@ -57,7 +57,7 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
         decoded = open_structured_events(decoded)
     made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
-    for at, rows in enumerate(_failing(plan, decoded, made)):
+    for at, rows in enumerate(_find_failing(plan, decoded, made)):
         if rows is not None:
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
@@ -67,7 +67,7 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
     for at, one in enumerate(plan.destinations):
         if not waiting.any():
             break
-        taken = waiting if one.filter is None else waiting & _mask(one.filter.selects(messages))
+        taken = waiting if one.filter is None else waiting & _to_mask(one.filter.selects(messages))
         destination[taken] = at
         if one.failure is not None:
             failure[taken] = one.failure
@@ -90,7 +90,7 @@ def _expect(plan: Plan, messages: Messages, failure: NDArray[np.int16]) -> tuple
     """
     passed, counts = failure < 0, []
     for one in plan.expectations:
-        violating = passed & ~_mask(one.filter.selects(messages))
+        violating = passed & ~_to_mask(one.filter.selects(messages))
         counts.append(int(np.count_nonzero(violating)))
         if one.failure is not None and counts[-1]:
             failure[violating & (failure < 0)] = one.failure
@@ -111,7 +111,7 @@ def _take_typed_headers(plan: Plan, made: Assembled) -> TypedHeaders:
     }
 
 
-def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[np.bool_] | None]:
+def _find_failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[np.bool_] | None]:
     """Yield for each failure of the plan, in order, a mask of the messages that have it; None if no message can."""
     for column in plan.contract.headers:
         if column.required:
@@ -120,16 +120,16 @@ def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[
             yield length == ABSENT if lacking else None
             yield length == NULL if lacking else None
         flags = made.bad.get(column.name)
-        yield None if flags is None else _mask(flags)
+        yield None if flags is None else _to_mask(flags)
         if column.constraint is not None:
             yield from column.constraint.find_breaches(made.batch.column(column.name))
     for name in plan.contract.texts:
         flags = made.bad.get(name)
-        yield None if flags is None else _mask(flags)
+        yield None if flags is None else _to_mask(flags)
     yield from _failing_payloads(plan, made)
     if plan.require_timestamp:
         unreadable = drop_unreadable_times(decoded.columns["timestamp"])[1]
-        yield None if unreadable is None else _mask(unreadable)
+        yield None if unreadable is None else _to_mask(unreadable)
     if plan.verify_checksum:
         wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
         if not wrong.size:
@@ -159,11 +159,11 @@ def _failing_payloads(plan: Plan, made: Assembled) -> Iterator[NDArray[np.bool_]
             yield values.absent & complete
             yield values.null & complete
         flags = made.bad.get(column.name)
-        yield None if flags is None else _mask(flags)
+        yield None if flags is None else _to_mask(flags)
         if column.constraint is not None:
             yield from column.constraint.find_breaches(made.batch.column(column.name))
 
 
-def _mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
+def _to_mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
     mask: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
     return mask

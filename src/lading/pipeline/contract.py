@@ -126,7 +126,7 @@ def headers_section(
             source = toml_text(write_header_source(row["key"]))
             value = f'{{ type = "{declared["type"]}"{encoding}, from = {source}{required} }}'
         line = f"{toml_key(name)} = {value}"
-        lines.append(f"{line:<{COMMENT_AT - 1}} # {_comment(row)}")
+        lines.append(f"{line:<{COMMENT_AT - 1}} # {_write_comment(row)}")
     if statistics.other_occurrences:
         lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only 1,000 are listed")
     if members is not None and has_members:
@@ -147,10 +147,10 @@ def _payload_lines(members: PayloadStatistics, taken: set[str]) -> Iterator[str]
 
 def drift(found: Survey, contract: Projection) -> list[Drift]:
     """Return every difference between the messages and the contract, the most frequent first."""
-    return sorted(_drifts(found, contract), key=lambda one: -one.messages)
+    return sorted(_find_drifts(found, contract), key=lambda one: -one.messages)
 
 
-def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
+def _find_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
     messages = found.statistics.messages
     yield from _payload_drifts(found, contract)
     for column in contract.headers:
@@ -164,7 +164,7 @@ def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
                 problem = words.format(
                     type=type_word(column.type), encoding=column.encoding.value, asked=asked.get(kind)
                 )
-                effect, breaks = _effect(column, kind, None if seen is None else seen.type)
+                effect, breaks = _find_effect(column, kind, None if seen is None else seen.type)
                 sentence = f"{problem} in {_share(count, messages)} of the messages"
                 yield Drift(column.header, kind, count, sentence, effect, breaks)
     declared = {column.header for column in contract.headers}
@@ -199,7 +199,7 @@ def _payload_drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
         for kind, words in (_BREACHES | {"unreadable": "cannot be read as {type}"}).items():
             if count := found.breaches[column.name, kind]:
                 problem = words.format(type=column.word, asked=asked.get(kind))
-                effect, breaks = _effect(column, kind, type_now)
+                effect, breaks = _find_effect(column, kind, type_now)
                 sentence = f"{problem} in {_share(count, messages)} of the messages"
                 yield Drift(column.text, kind, count, sentence, effect, breaks)
     declared = [column.path for column in contract.payload]
@@ -264,7 +264,7 @@ def _find_newest_schemas(
             yield f"version {newest[0]} of {subject}", schema
 
 
-def _effect(column: HeaderColumn | PayloadColumn, kind: str, type_now: str | None) -> tuple[str, bool]:
+def _find_effect(column: HeaderColumn | PayloadColumn, kind: str, type_now: str | None) -> tuple[str, bool]:
     """Return what a breach means for the table, and whether only another type of the column would take the messages."""
     if kind in ("missing", "null"):
         return "keeps its columns without required; till then these messages go to quarantine", False
@@ -342,7 +342,7 @@ def _share(count: int, messages: int) -> str:
     return f"{share:.1f} %" if 0.1 <= share <= 99.9 or share in (0, 100) else f"{count:,}"
 
 
-def _comment(row: Mapping[str, Any]) -> str:
+def _write_comment(row: Mapping[str, Any]) -> str:
     facts = [f"{row['share']:.1f} %", row["kinds"]]
     facts += [f"{row[name]:,} {name}" for name in ("nulls", "empty", "duplicates") if row[name]]
     return ", ".join(facts) + (f"; {row['examples']}" if row["examples"] else "")

@@ -107,17 +107,17 @@ class ForeignDeadLetters:
         is finished.
         """
         target = server or self._url
-        ledger = self._ledger(create=not dry_run)
+        ledger = self._open_ledger(create=not dry_run)
         with ledger.lock() if ledger is not None and not dry_run else nullcontext():
-            delivery = None if ledger is None or dry_run else RedriveDelivery(ledger, self._access, on_sent)
+            delivery = None if ledger is None or dry_run else RedriveDelivery(ledger, self._access_to, on_sent)
             resumed = 0 if ledger is None or delivery is None else self._finish(ledger, delivery, max_replays)
-            plan = RedrivePlan(self._access) if delivery is None else delivery
+            plan = RedrivePlan(self._access_to) if delivery is None else delivery
             before = ledger.list_sent() if ledger is not None else set()
             counts = dict.fromkeys(("sent", "parked", "already", "strangers", "gone"), 0)
             for batch, columns in self.batches(where):
                 replays: list[Any] = replays_of(batch.column("headers")).to_pylist()
                 keep: list[int] = []
-                for at, identity in enumerate(self._identities(batch)):
+                for at, identity in enumerate(self._identities_of(batch)):
                     if not columns.column("origin_topic")[at].is_valid:
                         counts["strangers"] += 1
                     elif identity in before:
@@ -140,7 +140,7 @@ class ForeignDeadLetters:
         refused = plan.refused
         if delivery is not None:
             delivery.require_any(counts["sent"] + resumed)
-        word = ONCE if sends_once(target, self._access(target)) else AT_LEAST_ONCE
+        word = ONCE if sends_once(target, self._access_to(target)) else AT_LEAST_ONCE
         return RedrivenLetters(
             **counts, resumed=resumed, dry_run=dry_run, delivery=word, refused=sum(refused.values()),
             problems=tuple(refused),
@@ -160,11 +160,11 @@ class ForeignDeadLetters:
             gone += part.num_rows - len(restored)
             if not restored:
                 continue
-            identities = self._identities(part)
+            identities = self._identities_of(part)
             sent += delivery.send(server, topic, [identities[at] for at in restored], made)
         return sent, gone
 
-    def _access(self, server: str) -> Mapping[str, Any]:
+    def _access_to(self, server: str) -> Mapping[str, Any]:
         """Return the transport options of a server: those given are of the source."""
         return self._transport if server == self._url else {}
 
@@ -174,7 +174,7 @@ class ForeignDeadLetters:
         def restore(entry: LedgerEntry) -> list[pa.RecordBatch]:
             wanted, parts = set(entry.messages), []
             for batch, columns in self.batches():
-                keep = pa.array([identity in wanted for identity in self._identities(batch)])
+                keep = pa.array([identity in wanted for identity in self._identities_of(batch)])
                 if pc.any(keep).as_py():
                     parts.append(self._restore(batch.filter(keep), columns.filter(keep), max_replays)[0])
             return parts
@@ -185,7 +185,7 @@ class ForeignDeadLetters:
         self, batch: pa.RecordBatch, columns: pa.RecordBatch, max_replays: int
     ) -> tuple[pa.RecordBatch, list[int]]:
         """Return the originals in COPY_SCHEMA, in their order, and the row that each was restored from."""
-        whole = _original(batch, columns)
+        whole = _restore_originals(batch, columns)
         left_out = pc.and_(
             pc.equal(columns.column("convention"), pa.scalar(WITHOUT_PAYLOAD)), whole.column("payload").is_null()
         ).to_numpy(zero_copy_only=False)
@@ -203,7 +203,7 @@ class ForeignDeadLetters:
         order = np.lexsort(
             (columns.column("origin_offset").take(places).fill_null(0).to_numpy(), partitions.to_numpy())
         )
-        out = replay(made) if max_replays else _plain(made)
+        out = replay(made) if max_replays else _drop_metadata(made)
         restored = out.add_column(0, COPY_SCHEMA.field(0), partitions).take(cast("Any", pa.array(order)))
         return restored, [kept[at] for at in order.tolist()]
 
@@ -229,18 +229,18 @@ class ForeignDeadLetters:
             return None
         return None
 
-    def _identities(self, batch: pa.RecordBatch) -> list[MessageIdentity]:
+    def _identities_of(self, batch: pa.RecordBatch) -> list[MessageIdentity]:
         times: Any = batch.column("timestamp").cast(pa.int64()).to_pylist()
         columns: Any = (batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), times)
         return [(self._topic, *place) for place in zip(*columns, strict=True)]
 
-    def _ledger(self, *, create: bool) -> Ledger | None:
+    def _open_ledger(self, *, create: bool) -> Ledger | None:
         if not create and not (self._state / OWN / "pipeline.json").exists():
             return None
         return Ledger(PipelineStateDirectory.open(self._state, f"dead letters of {self._topic} at {self._url}"))
 
 
-def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
+def _restore_originals(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     """Return the original messages of dead letters: with their own time, without the headers of dead letters."""
     held = {name: batch.column(name) for name in SCHEMA.names}
     replays = replays_of(batch.column("headers"))
@@ -260,7 +260,7 @@ def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*(held[name] for name in SCHEMA.names), replays], schema=schema)
 
 
-def _plain(messages: pa.RecordBatch) -> pa.RecordBatch:
+def _drop_metadata(messages: pa.RecordBatch) -> pa.RecordBatch:
     fields = list(COPY_SCHEMA)[1:]
     return pa.RecordBatch.from_arrays(
         [messages.column(field.name).cast(field.type) for field in fields], schema=pa.schema(fields)

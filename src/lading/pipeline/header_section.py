@@ -84,7 +84,7 @@ def _header_column(name: str, value: object) -> HeaderColumn:
     header = parse_header_source(header)
     encoding = value.get("encoding", "auto")
     type_ = parse_type(value["type"])
-    return HeaderColumn(name, header, type_, parse_encoding(str(encoding)), required, _constraint(value, type_))
+    return HeaderColumn(name, header, type_, parse_encoding(str(encoding)), required, _parse_constraint(value, type_))
 
 
 def _find_payload_column(name: str, value: object) -> PayloadColumn | None:
@@ -124,10 +124,10 @@ def _payload_column(name: str, path: Path, value: Mapping[str, Any]) -> PayloadC
             f"{', '.join(_CONSTRAINT_KEYS)} are for single values and array<string>, and this is a {column.word}; "
             "declare the value inside of it as a column of its own"
         )
-    return PayloadColumn(name, path, type_, required, _constraint(value, type_), is_json)
+    return PayloadColumn(name, path, type_, required, _parse_constraint(value, type_), is_json)
 
 
-def _constraint(value: Mapping[str, Any], type_: pa.DataType) -> ValueConstraint | None:
+def _parse_constraint(value: Mapping[str, Any], type_: pa.DataType) -> ValueConstraint | None:
     values, pattern = value.get("values"), value.get("pattern")
     if values is not None and not isinstance(values, list):
         raise SettingError(f'values is {values!r}; it takes a list, for example values = ["UA", "AA"]')

@@ -163,7 +163,7 @@ class _LateQuarantine:
         self._counts["quarantined"] += rows
         self._counts[failure.counter] += rows
 
-    def _stem(self, piece: OffsetRange) -> str:
+    def _stem_of(self, piece: OffsetRange) -> str:
         return staging_stem(self._run, piece, self._attempt)
 
     def _table_files(self, piece: OffsetRange) -> TableFiles:
@@ -174,11 +174,11 @@ class _LateQuarantine:
                 table, self._state.directory, make_quarantine_schema(), ("reason", "header", "detail"),
                 int(options.file_size), options.compression,
             )  # fmt: skip
-            self._files[piece] = TableFiles(target, piece.start, self._stem(piece))
+            self._files[piece] = TableFiles(target, piece.start, self._stem_of(piece))
         return self._files[piece]
 
     def _copies_of(self, piece: OffsetRange, address: TopicAddress) -> StagedArrow:
         if piece not in self._copies:
-            name = f"{self._stem(piece)}-copies.arrow"
+            name = f"{self._stem_of(piece)}-copies.arrow"
             self._copies[piece] = StagedArrow(self._state.directory, name, COPY_SCHEMA, COPIES, name_target(address))
         return self._copies[piece]

@@ -41,14 +41,14 @@ def to_odcs(settings: PipelineSettings, version: str) -> dict[str, Any]:
         "version": version,
         "status": "active",
         "schema": [
-            _object(settings, topic)
+            _describe_object(settings, topic)
             for source in settings.document.source
             for topic in source.selection.names or [source.topic_pattern or ""]
         ],
     }
 
 
-def _object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
+def _describe_object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
     made: dict[str, Any] = {
         "name": topic,
         "physicalName": topic,
@@ -56,8 +56,8 @@ def _object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
         "physicalType": "topic",
         "description": "Message headers, and texts of messages, each a property",
         "properties": [
-            *(_property(column) for column in settings.contract.typed),
-            *(_property(HeaderColumn(name, name, pa.string())) for name in settings.contract.texts),
+            *(_describe_property(column) for column in settings.contract.typed),
+            *(_describe_property(HeaderColumn(name, name, pa.string())) for name in settings.contract.texts),
         ],
     }
     checks = [
@@ -70,7 +70,7 @@ def _object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
     return made | ({"quality": checks} if checks else {})
 
 
-def _property(column: HeaderColumn | PayloadColumn) -> dict[str, Any]:
+def _describe_property(column: HeaderColumn | PayloadColumn) -> dict[str, Any]:
     type_ = column.type
     if pa.types.is_nested(type_) and type_ != ARRAY:
         logical = "array" if pa.types.is_list(type_) and not pa.types.is_map(type_) else "object"
@@ -92,13 +92,13 @@ def _property(column: HeaderColumn | PayloadColumn) -> dict[str, Any]:
     constraint = column.constraint
     if isinstance(constraint, ValueConstraint):
         bounds = {"minimum": constraint.minimum, "maximum": constraint.maximum}
-        options |= {word: _plain(bound.as_py()) for word, bound in bounds.items() if bound is not None}
+        options |= {word: _to_json_value(bound.as_py()) for word, bound in bounds.items() if bound is not None}
         if constraint.pattern is not None and type_ != ARRAY:
             options["pattern"] = rf"^(?:{constraint.pattern})$"
         if constraint.values is not None:
             quality.append({
                 "type": "library", "metric": "invalidValues", "mustBe": 0,
-                "arguments": {"validValues": [_plain(value) for value in constraint.values.to_pylist()]},
+                "arguments": {"validValues": [_to_json_value(value) for value in constraint.values.to_pylist()]},
             })  # fmt: skip
     if type_ == ARRAY:
         of_one: dict[str, Any] = {"logicalType": "string"}
@@ -120,7 +120,7 @@ def _find_logical_type(type_: pa.DataType) -> str:
     return "number" if isinstance(type_, pa.Decimal128Type) and type_.scale else "integer"
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Return a constant as JSON can hold it."""
     if isinstance(value, date):
         return value.isoformat()

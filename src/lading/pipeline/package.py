@@ -54,12 +54,13 @@ def build_package(directory: Path, python: Path | None = None) -> Package:
     ``python`` is the interpreter on the nodes, of the same minor version; by default at the path of this one's.
     Kernels are compiled first if they are not yet. Raises LocalError if a package is missing or cannot be packed.
     """
-    interpreter = python or Path(sys.base_prefix) / "bin" / f"python{_minor()}"
+    interpreter = python or Path(sys.base_prefix) / "bin" / f"python{_python_version()}"
     if not interpreter.is_absolute():
         raise LocalError(
-            f"{interpreter} is not an absolute path; give the one at which the nodes have their Python {_minor()}"
+            f"{interpreter} is not an absolute path; give the one at which the nodes have their "
+            f"Python {_python_version()}"
         )
-    found = list(_distributions())
+    found = list(_list_distributions())
     for home in engine.list_kernel_modules():
         engine.load(home)
     engine.mark_complete()
@@ -70,8 +71,8 @@ def build_package(directory: Path, python: Path | None = None) -> Package:
     try:
         with gzip.open(draft, "wb", compresslevel=FAST) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
             _add_interpreter(tar, interpreter)
-            for source, target in _files(found):
-                tar.add(source, target, recursive=False, filter=_anonymous)
+            for source, target in _list_files(found):
+                tar.add(source, target, recursive=False, filter=_anonymize)
         draft.replace(archive)
     finally:
         draft.unlink(missing_ok=True)
@@ -86,11 +87,11 @@ def submit_command(archive: Path, entry: Path) -> str:
     )
 
 
-def _minor() -> str:
+def _python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _distributions() -> Iterator[metadata.Distribution]:
+def _list_distributions() -> Iterator[metadata.Distribution]:
     """The installed packages that Lading needs, with its extras for tables, without Lading itself."""
     own = metadata.distribution("lading")
     left = [(own, frozenset(EXTRAS))]
@@ -103,7 +104,7 @@ def _distributions() -> Iterator[metadata.Distribution]:
             marker = wanted.marker
             if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
                 continue
-            name, more = _canonical(wanted.name), frozenset(wanted.extras)
+            name, more = _canonical_name(wanted.name), frozenset(wanted.extras)
             if name in LEFT_OUT or (name in seen and more <= seen[name]):
                 continue
             optional = package is own and marker is not None and not marker.evaluate({"extra": ""})
@@ -121,13 +122,13 @@ def _distributions() -> Iterator[metadata.Distribution]:
             left.append((found, seen[name]))
 
 
-def _canonical(name: str) -> str:
+def _canonical_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _files(distributions: list[metadata.Distribution]) -> Iterator[tuple[Path, str]]:
+def _list_files(distributions: list[metadata.Distribution]) -> Iterator[tuple[Path, str]]:
     """Pairs of a file here and its place in the archive, each place once."""
-    modules = f"lib/python{_minor()}/site-packages"
+    modules = f"lib/python{_python_version()}/site-packages"
     taken: set[str] = set()
     own = engine.PACKAGE
     described = (
@@ -153,7 +154,7 @@ def _files(distributions: list[metadata.Distribution]) -> Iterator[tuple[Path, s
 
 
 def _add_interpreter(tar: tarfile.TarFile, interpreter: Path) -> None:
-    for name in ("python", "python3", f"python{_minor()}"):
+    for name in ("python", "python3", f"python{_python_version()}"):
         link = tarfile.TarInfo(f"bin/{name}")
         link.type, link.linkname, link.mode = tarfile.SYMTYPE, str(interpreter), 0o777
         tar.addfile(link)
@@ -163,7 +164,7 @@ def _add_interpreter(tar: tarfile.TarFile, interpreter: Path) -> None:
     tar.addfile(file, io.BytesIO(text.encode()))
 
 
-def _anonymous(file: tarfile.TarInfo) -> tarfile.TarInfo:
+def _anonymize(file: tarfile.TarInfo) -> tarfile.TarInfo:
     """Drop who owns a file, and the right of others to change it: kernels that others may write are not used."""
     file.uid = file.gid = 0
     file.uname = file.gname = ""

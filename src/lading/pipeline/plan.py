@@ -159,7 +159,7 @@ class Plan:
         # in every process that has a plan: the driver, and each task
         places = [parent_of_topic_tables(str(place)) if has_topic(place) else place for place in plan.forms]
         settings.storage.bind([*places, plan.quarantine])
-        return replace(plan, partitions=_partitions(settings, plan.schemas))
+        return replace(plan, partitions=_plan_partitions(settings, plan.schemas))
 
     @property
     def tables(self) -> list[TablePlan]:
@@ -239,24 +239,24 @@ class Plan:
 
 def _plan(settings: PipelineSettings, made: pa.Schema | None, bounds: Mapping[str, MessageBound]) -> Plan:
     document, contract = settings.document, settings.contract
-    failures = list(_failures(contract, document.quality))
-    expectations = _expectations(settings, failures)
+    failures = list(_list_failures(contract, document.quality))
+    expectations = _plan_expectations(settings, failures)
     return Plan(
         contract,
-        _steps(settings) if document.step else _destinations(settings, failures, bounds),
+        _plan_steps(settings) if document.step else _plan_destinations(settings, failures, bounds),
         table_location("quarantine", settings.quarantine_table),
         tuple(failures),
         document.quality.verify_checksum,
         document.quality.require_timestamp,
         made,
-        () if made is None else _results(settings, made),
+        () if made is None else _plan_results(settings, made),
         {table_location("table", place): form for place, form in settings.forms.items()},
         expectations,
         CLOUDEVENTS in document.include,
     )
 
 
-def _partitions(settings: PipelineSettings, schemas: Mapping[TablePath, pa.Schema]) -> dict[TablePath, Partitions]:
+def _plan_partitions(settings: PipelineSettings, schemas: Mapping[TablePath, pa.Schema]) -> dict[TablePath, Partitions]:
     """Return how each table is divided. Raises SettingError for what no partition can be, and for two ways."""
     found: dict[TablePath, tuple[str, Partitions]] = {}
     for key, section in list_tables(settings):
@@ -272,7 +272,7 @@ def _partitions(settings: PipelineSettings, schemas: Mapping[TablePath, pa.Schem
     return {path: made for path, (_, made) in found.items() if made}
 
 
-def _expectations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Expectation, ...]:
+def _plan_expectations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Expectation, ...]:
     """Return the expectations of a pipeline; ``failures`` grows by those that put messages into quarantine."""
     found = []
     for section in settings.document.expect:
@@ -284,14 +284,14 @@ def _expectations(settings: PipelineSettings, failures: list[Failure]) -> tuple[
     return tuple(found)
 
 
-def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
+def _plan_steps(settings: PipelineSettings) -> tuple[Destination, ...]:
     """Return the one destination of a pipeline with SQL steps: a table in its state directory, with what steps see."""
     columns = select_step_columns([step.sql for step in settings.document.step], settings.contract)
     table = TablePlan(local_directory("pipeline.state", settings.state_directory), columns)
     return (Destination("steps", None, table, counter="passed"),)
 
 
-def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestination, ...]:
+def _plan_results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestination, ...]:
     sections: list[tuple[str, Route | Good]] = [
         *((route.name or f"route {at + 1}", route) for at, route in enumerate(settings.document.route)),
         ("good", settings.document.good),
@@ -305,7 +305,7 @@ def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestinati
     return tuple(results)
 
 
-def _destinations(
+def _plan_destinations(
     settings: PipelineSettings, failures: list[Failure], bounds: Mapping[str, MessageBound]
 ) -> tuple[Destination, ...]:
     """Return routes and good; ``failures`` grows by those of routes to quarantine, and of topics that refuse."""
@@ -343,7 +343,7 @@ def _destinations(
     return (*destinations, destination("good", document.good, filter=None))
 
 
-def _failures(contract: Projection, quality: Quality) -> Iterator[Failure]:
+def _list_failures(contract: Projection, quality: Quality) -> Iterator[Failure]:
     """Yield every possible failure of a message, in the order of the checks, on which classification relies."""
     for column in contract.headers:
         if column.required:

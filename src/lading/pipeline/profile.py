@@ -92,10 +92,10 @@ class TopicProfile:
         self.statistics.add(batch)
         self._add_members(batch)
         entries = Entries.of(batch.column("headers"))
-        payload = _sizes(batch.column("payload"))
+        payload = _sizes_of(batch.column("payload"))
         self.payload_bytes += int(payload.sum())
-        self.key_bytes += int(_sizes(batch.column("key")).sum())
-        sizes = _sizes(entries.key_array) + _sizes(entries.value_array)
+        self.key_bytes += int(_sizes_of(batch.column("key")).sum())
+        sizes = _sizes_of(entries.key_array) + _sizes_of(entries.value_array)
         ends = np.concatenate(([0], np.cumsum(sizes)))
         of_message = ends[entries.lists[1:]] - ends[entries.lists[:-1]]
         self.header_bytes += int(ends[-1])
@@ -289,6 +289,6 @@ def _halve_numbers(counts: Counter[int]) -> Counter[int]:
     return made
 
 
-def _sizes(column: Any) -> NDArray[np.int64]:
+def _sizes_of(column: Any) -> NDArray[np.int64]:
     sizes: NDArray[np.int64] = pc.binary_length(column).fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return sizes

@@ -56,9 +56,9 @@ def profile_page(profile: dict[str, Any], contract: str) -> str:
     ]
     parts += ["<h2>Messages over time</h2>", columns(plotted, "messages by their time")]
     if rows:
-        parts += ["<h2>Headers</h2>", _headers(rows)]
+        parts += ["<h2>Headers</h2>", _headers_table(rows)]
     if profile["payload"]["members"]:
-        parts += ["<h2>Members of the payload</h2>", _members(profile["payload"]["members"])]
+        parts += ["<h2>Members of the payload</h2>", _members_table(profile["payload"]["members"])]
     heavy = [
         (
             f"{one['partition']}/{one['offset']}",
@@ -79,7 +79,7 @@ def profile_page(profile: dict[str, Any], contract: str) -> str:
     )  # fmt: skip
 
 
-def _headers(rows: Sequence[dict[str, Any]]) -> str:
+def _headers_table(rows: Sequence[dict[str, Any]]) -> str:
     heads = (
         "header",
         "looks like",
@@ -104,7 +104,7 @@ def _headers(rows: Sequence[dict[str, Any]]) -> str:
     return f'<div style="overflow:auto">{table(heads, lines)}</div>'
 
 
-def _members(rows: Sequence[dict[str, Any]]) -> str:
+def _members_table(rows: Sequence[dict[str, Any]]) -> str:
     heads = ("member", "type", "kinds", "share", "null", "examples")
     lines = [
         (row["path"], row["type"], row["kinds"], f"{row['share']:.1f} %", f"{row['nulls']:,}", row["examples"])

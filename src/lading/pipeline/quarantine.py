@@ -111,7 +111,7 @@ class Quarantine:
                 count += 1
                 yield {
                     "message": f"{identity[0]}/{identity[1]}/{identity[2]}", "reason": row["reason"],
-                    "header": row["header"], "replays": row["replays"], "status": _status(identity, sent, parked),
+                    "header": row["header"], "replays": row["replays"], "status": _status_of(identity, sent, parked),
                     "quarantined_at": row["quarantined_at"].isoformat(), "detail": row["detail"],
                 }  # fmt: skip
 
@@ -145,7 +145,7 @@ class Quarantine:
             reasons: Any = zip(batch.column("reason").to_pylist(), batch.column("header").to_pylist(), strict=True)
             for identity, (reason, header) in zip(identities(batch), reasons, strict=True):
                 counts[reason, header] += 1
-                by_status[reason, header, _status(identity, sent, parked)] += 1
+                by_status[reason, header, _status_of(identity, sent, parked)] += 1
         return [
             {"reason": reason, "header": header, "messages": count}
             | {status: by_status[reason, header, status] for status in ("waiting", "replayed", "parked")}
@@ -180,7 +180,7 @@ class Quarantine:
                 steps = 0
                 for topic, part in _by_topic(batch):
                     try:
-                        server = self._server(topic, to)
+                        server = self._server_of(topic, to)
                     except LocalError as error:
                         delivery.refused[str(error)] += part.num_rows
                         continue
@@ -201,7 +201,7 @@ class Quarantine:
         def look(batch: pa.RecordBatch) -> int:
             for topic, part in _by_topic(batch):
                 try:
-                    plan.count_accepted(self._server(topic, to), to or topic, part.num_rows)
+                    plan.count_accepted(self._server_of(topic, to), to or topic, part.num_rows)
                 except LocalError as error:
                     plan.refused[str(error)] += part.num_rows
             return 0
@@ -236,9 +236,9 @@ class Quarantine:
             self.ledger.park(parked)
         if not dry_run and freed:
             self.ledger.unpark(freed)
-        return Redriven(count, len(parked), already, resumed, steps, dry_run, self._delivery())
+        return Redriven(count, len(parked), already, resumed, steps, dry_run, self._delivery_of())
 
-    def _delivery(self) -> str:
+    def _delivery_of(self) -> str:
         servers = {self._settings.server(source) for source in self._settings.document.source}
         once = all(sends_once(server, self._settings.access(server)) for server in servers)
         return ONCE if once else AT_LEAST_ONCE
@@ -255,7 +255,7 @@ class Quarantine:
 
         return sum(delivery.finish(entry, partial(restore, entry)) for entry in self.ledger.entries() if not entry.done)
 
-    def _server(self, topic: str, to: str | None) -> str:
+    def _server_of(self, topic: str, to: str | None) -> str:
         sources = self._settings.document.source
         mine = self._settings.find_source(topic)
         if mine is None and len(sources) > 1 and to is None:
@@ -293,7 +293,7 @@ def _has_reason(batch: pa.RecordBatch, reasons: Collection[str]) -> pa.BooleanAr
     return cast("pa.BooleanArray", pc.or_(pc.is_in(word, value_set=wanted), by_name))
 
 
-def _status(identity: MessageIdentity, sent: set[MessageIdentity], parked: set[MessageIdentity]) -> str:
+def _status_of(identity: MessageIdentity, sent: set[MessageIdentity], parked: set[MessageIdentity]) -> str:
     return "replayed" if identity in sent else "parked" if identity in parked else "waiting"
 
 

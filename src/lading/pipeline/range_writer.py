@@ -107,7 +107,7 @@ class _Range:
                 self._count(decoded, judged, now_us)
                 self._hand_out(judged)
                 if judged.failed:
-                    self._quarantine(stretch, judged, now_us)
+                    self._stage_failed(stretch, judged, now_us)
 
     def finish(self) -> list[tuple[int, DataFile]]:
         """Close the files; return each with the number that orders it."""
@@ -171,14 +171,14 @@ class _Range:
             if one.table is not None:
                 batch = judged.batch.select(list(one.table.projection.order))
                 batch = batch if taken == len(rows) else batch.filter(pa.array(rows))
-                self._files[one.table.path].add(_columns(batch))
+                self._files[one.table.path].add(_columns_of(batch))
             if one.state is not None:
                 self._mark(judged.batch.column("offset").to_numpy()[rows], one.state)
 
     def _mark(self, offsets: NDArray[np.int64], state: State) -> None:
         self._marked += [(first, end, int(state)) for first, end in ranges_of_rising(offsets).tolist()]
 
-    def _quarantine(self, stretch: FetchedRange, judged: ClassifiedBatch, now_us: int) -> None:
+    def _stage_failed(self, stretch: FetchedRange, judged: ClassifiedBatch, now_us: int) -> None:
         """Stage the messages that failed, decoded once more and whole: most batches have none."""
         rows = np.flatnonzero(judged.failure >= 0)
         offsets = judged.batch.column("offset").to_numpy()[rows]
@@ -229,5 +229,5 @@ class _Range:
         return staged.close()
 
 
-def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
+def _columns_of(batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
     return dict(zip(batch.schema.names, batch.columns, strict=True))

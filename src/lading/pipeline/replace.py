@@ -83,7 +83,11 @@ def replace_range(
             raise KeyboardInterrupt
 
     plan, state, bounded = Plan.of(settings), existing(settings), settings.with_range(starting, ending)
-    with translate_disk_errors(f"pipeline {settings.id!r}"), _replacing(state), open_planners(bounded) as planners:
+    with (
+        translate_disk_errors(f"pipeline {settings.id!r}"),
+        _lock_replacements(state),
+        open_planners(bounded) as planners,
+    ):
         last = state.manifests.last()
         if last is None:
             raise LocalError(f"pipeline {settings.id!r} has published nothing yet; run it first")
@@ -137,7 +141,7 @@ def _deliver(state: PipelineStateDirectory, settings: PipelineSettings, manifest
 
 
 @contextmanager
-def _replacing(state: PipelineStateDirectory) -> Iterator[None]:
+def _lock_replacements(state: PipelineStateDirectory) -> Iterator[None]:
     """Hold the lock of replacements; LocalError if another process holds it."""
     with open(state.own / "replace.lock", "a", opener=open_private) as file:
         try:

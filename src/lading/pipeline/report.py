@@ -39,14 +39,18 @@ def page(pipeline: str, manifests: Sequence[Manifest], directory: Path, redriven
     counts: Counter[str] = Counter()
     for manifest in manifests:
         counts.update(manifest.counts)
-    body = [f"<h1>{escape(pipeline)}</h1>", f'<p class="sub">{escape(_span(manifests))}</p>', _cards(counts, redriven)]
+    body = [
+        f"<h1>{escape(pipeline)}</h1>",
+        f'<p class="sub">{escape(_write_span(manifests))}</p>',
+        _write_cards(counts, redriven),
+    ]
     if manifests:
-        body += ["<h2>Messages by batch</h2>", _legend(), columns(_batches(manifests), "messages by batch")]
-        body += _rates(manifests)
-        body += _delays(counts)
-        body += ["<h2>Destinations and tables</h2>", _destinations(counts), _tables(manifests, directory)]
-    body += _expectations(counts)
-    body += ["<h2>Why messages failed</h2>", _reasons(counts)]
+        body += ["<h2>Messages by batch</h2>", _write_legend(), columns(_batch_bars(manifests), "messages by batch")]
+        body += _write_rates(manifests)
+        body += _write_delays(counts)
+        body += ["<h2>Destinations and tables</h2>", _destinations_table(counts), _tables_table(manifests, directory)]
+    body += _write_expectations(counts)
+    body += ["<h2>Why messages failed</h2>", _reasons_table(counts)]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(pipeline)}</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" '
@@ -54,10 +58,10 @@ def page(pipeline: str, manifests: Sequence[Manifest], directory: Path, redriven
     )
 
 
-def _span(manifests: Sequence[Manifest]) -> str:
+def _write_span(manifests: Sequence[Manifest]) -> str:
     if not manifests:
         return "nothing has been published yet"
-    first, last = _moment(manifests[0].written_us), _moment(manifests[-1].written_us)
+    first, last = _to_datetime(manifests[0].written_us), _to_datetime(manifests[-1].written_us)
     number = f"batch {manifests[0].number}"
     if len(manifests) > 1:
         number = f"batches {manifests[0].number} to {manifests[-1].number}"
@@ -65,11 +69,11 @@ def _span(manifests: Sequence[Manifest]) -> str:
     return f"{number}, published {first:%Y-%m-%d %H:%M:%S}{until if last != first else ''} UTC"
 
 
-def _moment(at_us: int) -> datetime:
+def _to_datetime(at_us: int) -> datetime:
     return datetime.fromtimestamp(at_us // 1_000_000, UTC)
 
 
-def _cards(counts: Counter[str], redriven: int) -> str:
+def _write_cards(counts: Counter[str], redriven: int) -> str:
     read = counts["read"]
     stepped = "passed" in counts
     parts = ("passed", "quarantined") if stepped else OUTCOMES
@@ -94,12 +98,12 @@ def _cards(counts: Counter[str], redriven: int) -> str:
     return f'<div class="cards">{shown}</div><p class="sub">{check}</p>'
 
 
-def _legend() -> str:
+def _write_legend() -> str:
     keys = "".join(f'<span class="legend"><span class="key {name}"></span>{name}</span>' for name in OUTCOMES)
     return f'<p class="sub">{keys}</p>'
 
 
-def _batches(manifests: Sequence[Manifest]) -> list[Bar]:
+def _batch_bars(manifests: Sequence[Manifest]) -> list[Bar]:
     return [
         Bar(
             str(manifest.number),
@@ -115,15 +119,15 @@ def _that_read(manifests: Sequence[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if "read" in manifest.counts]
 
 
-def _rates(manifests: Sequence[Manifest]) -> list[str]:
+def _write_rates(manifests: Sequence[Manifest]) -> list[str]:
     """Return lines with the throughput of tasks, and that of the batches of a run, one after the other."""
     work = [
-        _rate(manifest, manifest.counts[TASK_US] / 1e6)
+        _rate_bar(manifest, manifest.counts[TASK_US] / 1e6)
         for manifest in manifests[-BATCHES_SHOWN:]
         if manifest.counts.get(TASK_US)
     ]
     follow = [
-        _rate(manifest, (manifest.written_us - before.written_us) / 1e6)
+        _rate_bar(manifest, (manifest.written_us - before.written_us) / 1e6)
         for before, manifest in pairwise(_that_read(manifests))
         if before.run == manifest.run and manifest.written_us > before.written_us
     ][-BATCHES_SHOWN:]
@@ -137,13 +141,13 @@ def _rates(manifests: Sequence[Manifest]) -> list[str]:
     return made
 
 
-def _rate(manifest: Manifest, seconds: float) -> Bar:
+def _rate_bar(manifest: Manifest, seconds: float) -> Bar:
     rate = manifest.counts.get("read", 0) / seconds
     title = f"batch {manifest.number}: {manifest.counts.get('read', 0):,} in {seconds:,.2f} s, {rate:,.0f} a second"
     return Bar(str(manifest.number), ((rate, "routed"),), title)
 
 
-def _delays(counts: Counter[str]) -> list[str]:
+def _write_delays(counts: Counter[str]) -> list[str]:
     """Return lines with the delays, which tasks count by powers of two of milliseconds."""
     powers = {int(name.partition(".")[2]): count for name, count in counts.items() if name.startswith("delay.")}
     if not powers:
@@ -156,7 +160,7 @@ def _delays(counts: Counter[str]) -> list[str]:
         )
         for power in range(min(powers), max(powers) + 1)
     ]
-    half, most = (duration(2 ** (_quantile(powers, share) + 1)) for share in (0.5, 0.99))
+    half, most = (duration(2 ** (_find_quantile(powers, share) + 1)) for share in (0.5, 0.99))
     return [
         "<h2>Delay from event to table</h2>",
         f'<p class="sub">half of the messages within {half}, 99 % within {most}; '
@@ -165,7 +169,7 @@ def _delays(counts: Counter[str]) -> list[str]:
     ]
 
 
-def _quantile(powers: dict[int, int], share: float) -> int:
+def _find_quantile(powers: dict[int, int], share: float) -> int:
     """Return the power of two that bounds the delays of ``share`` of the messages."""
     whole, seen = sum(powers.values()), 0
     for power in sorted(powers):
@@ -175,12 +179,12 @@ def _quantile(powers: dict[int, int], share: float) -> int:
     return max(powers)
 
 
-def _destinations(counts: Counter[str]) -> str:
+def _destinations_table(counts: Counter[str]) -> str:
     named = [(name.removeprefix("to."), count) for name, count in sorted(counts.items()) if name.startswith("to.")]
     return table(("destination", "messages"), [(name, f"{count:,}") for name, count in named])
 
 
-def _tables(manifests: Iterable[Manifest], directory: Path) -> str:
+def _tables_table(manifests: Iterable[Manifest], directory: Path) -> str:
     rows: Counter[str] = Counter()
     files: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -195,7 +199,7 @@ def _tables(manifests: Iterable[Manifest], directory: Path) -> str:
     return table(("table", "rows", "files", "bytes"), shown)
 
 
-def _expectations(counts: Counter[str]) -> list[str]:
+def _write_expectations(counts: Counter[str]) -> list[str]:
     found = [(name, count) for counter, count in counts.items() if (name := expectation_of(counter)) is not None]
     if not found:
         return []
@@ -208,7 +212,7 @@ def _expectations(counts: Counter[str]) -> list[str]:
     ]
 
 
-def _reasons(counts: Counter[str]) -> str:
+def _reasons_table(counts: Counter[str]) -> str:
     found = [(reason, count) for name, count in counts.items() if (reason := reason_of(name)) is not None]
     if not found:
         return "<p>Nothing failed.</p>"

@@ -115,9 +115,11 @@ def run(
                     job = make_job(settings, state, token, planners, plan, accepted, bounds)
                     withdrawal.keep()
                     address = metrics or settings.document.metrics.address
-                    with _rename_options(settings), _figures(settings, address, on_metrics) as shown:
+                    with _rename_options(settings), _serve_figures(settings, address, on_metrics) as shown:
                         watch = PipelineWatch(table_run, start, on_progress, shown)
-                        _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
+                        _drive_engine(
+                            session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped
+                        )
                 engine.finish_last_batch(table_run)
                 engine.require_files(table_run, start)
                 report = watch.report(plan)
@@ -196,14 +198,14 @@ def look_at_topics(
 def source_options(settings: PipelineSettings, source: SourceSection) -> SourceOptions:
     """Return how a source is read. Raises SettingError for an invalid starting position or transport option."""
     try:
-        options = SourceOptions.parse(_options(settings, source))
+        options = SourceOptions.parse(_source_options(settings, source))
     except SettingError as error:
         text = str(error).replace("startingOffsets is", "source.starting is")
         raise SettingError(text.replace("endingOffsets is", "source.ending is")) from None
     return resolve_spool(options)
 
 
-def _options(settings: PipelineSettings, source: SourceSection) -> dict[str, str]:
+def _source_options(settings: PipelineSettings, source: SourceSection) -> dict[str, str]:
     place = {"from": settings.url(source.from_)}
     reached = {f"transport.{name}": str(value) for name, value in settings.transport(source).items()}
     if is_queue(place["from"]):
@@ -309,7 +311,7 @@ def make_job(
     )  # fmt: skip
 
 
-def _drive(
+def _drive_engine(
     session: Callable[[], SparkSession],
     executor: Executor | None,
     job: PipelineJob,
@@ -367,7 +369,7 @@ class Upkeep:
 
 
 @contextmanager
-def _figures(
+def _serve_figures(
     settings: PipelineSettings, address: Address | None, on_metrics: Callable[[Address], None]
 ) -> Iterator[PipelineMetrics | None]:
     if address is None:

@@ -19,7 +19,7 @@ from .targets import QUARANTINE, parse_route_target, parse_target, table_of
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def _seconds(value: object) -> object:
+def _parse_seconds(value: object) -> object:
     if isinstance(value, str):
         found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", value.lower())
         if found is None or found[2] not in UNITS_S:
@@ -28,7 +28,7 @@ def _seconds(value: object) -> object:
     return value
 
 
-def _state(value: object) -> object:
+def _parse_state(value: object) -> object:
     settable = [word for word, state in STATE_BY_WORD.items() if state is not State.AVAILABLE]
     if value not in settable:
         near = did_you_mean(str(value), settable)
@@ -44,22 +44,22 @@ def _check_name(value: object) -> object:
     return value
 
 
-def _names(value: object) -> object:
+def _to_names(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _place(value: object) -> object:
+def _to_place(value: object) -> object:
     # TOML has times and numbers of its own
     return str(value) if isinstance(value, date) or type(value) is int else value
 
 
-Place = Annotated[str | dict[str, Any], BeforeValidator(_place)]
+Place = Annotated[str | dict[str, Any], BeforeValidator(_to_place)]
 """A place in a topic, as ``parse_offsets`` reads it."""
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
+Seconds = Annotated[float, BeforeValidator(_parse_seconds), Field(ge=0.1, le=86_400)]
 Target = Annotated[str, BeforeValidator(parse_target)]
 RouteTarget = Annotated[str, BeforeValidator(parse_route_target)]
 CheckName = Annotated[str, BeforeValidator(_check_name)]
-StateWord = Annotated[str, BeforeValidator(_state)]
+StateWord = Annotated[str, BeforeValidator(_parse_state)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
@@ -230,7 +230,7 @@ class Document(PipelineFileSection):
 
     pipeline: PipelineSection = PipelineSection()
     source: tuple[SourceSection, ...] = Field(min_length=1)
-    include: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    include: Annotated[tuple[str, ...], BeforeValidator(_to_names)] = ()
     """Ready-made contracts, by name."""
     headers: dict[str, Any] = Field(default_factory=dict)
     payload: PayloadSection = PayloadSection()

@@ -46,7 +46,7 @@ class PipelineSettings:
         try:
             self.document = Document.model_validate({**self.raw, **single})
         except ValidationError as error:
-            raise SettingError(f"{name}: {_sentence(error, single)}") from None
+            raise SettingError(f"{name}: {_describe_error(error, single)}") from None
         for source in self.document.source:
             try:
                 _ = source.selection
@@ -157,12 +157,12 @@ class PipelineSettings:
     def state_directory(self) -> str:
         """The directory of manifests, checkpoint and ledger: as set, else next to the good table."""
         state = self.document.pipeline.state
-        return _around(self.place(self.document.good.to)) if state is None else self._relative(state)
+        return _directory_around(self.place(self.document.good.to)) if state is None else self._resolve_path(state)
 
     def spool(self, source: SourceSection) -> str:
         """Return the spool directory of a queue."""
         if source.spool is not None:
-            return self._relative(source.spool)
+            return self._resolve_path(source.spool)
         return str(Path(self.state_directory) / OWN / "spools" / (source.topic or ""))
 
     @property
@@ -171,11 +171,13 @@ class PipelineSettings:
         to, good = table_of(self.document.quarantine.to), self.document.good.table
         if to is not None:
             return self.place(to)
-        return f"{(self.state_directory if good is None else _around(self.place(good))).rstrip('/')}_quarantine"
+        return (
+            f"{(self.state_directory if good is None else _directory_around(self.place(good))).rstrip('/')}_quarantine"
+        )
 
     def place(self, to: str) -> str:
         """Return the directory of a table's target, made absolute; URLs of object stores stay unchanged."""
-        return self._relative(split_target(to)[1].strip())
+        return self._resolve_path(split_target(to)[1].strip())
 
     @property
     def forms(self) -> dict[str, str]:
@@ -185,7 +187,7 @@ class PipelineSettings:
 
     def url(self, from_: str) -> str:
         """Return a source's URL or absolute directory."""
-        return self._relative(from_)
+        return self._resolve_path(from_)
 
     def server(self, source: SourceSection) -> str:
         """Return the broker that owns a source: it keeps the states, and by default gets the copies."""
@@ -234,11 +236,11 @@ class PipelineSettings:
                 if is_clear_secret(name, value):
                     yield clear_secret_sentence(f"{self.name}: source.transport", name)
 
-    def _relative(self, text: str) -> str:
+    def _resolve_path(self, text: str) -> str:
         return text if has_scheme(text) else str((self.base / text).absolute())
 
 
-def _around(place: str) -> str:
+def _directory_around(place: str) -> str:
     """Return the directory of a table, or the one around the tables of all topics."""
     return parent_of_topic_tables(place) if has_topic(place) else place
 
@@ -259,7 +261,7 @@ def load_contract(file: Path) -> Projection:
         try:
             payload, key = (PayloadSection.model_validate(document.get(name, {})) for name in ("payload", "key"))
         except ValidationError as error:
-            raise SettingError(f"{file}: {_sentence(error, ())}") from None
+            raise SettingError(f"{file}: {_describe_error(error, ())}") from None
         headers = include_contracts(own, names, str(file))
         return _parse_contract(headers, payload, key, file.absolute().parent, str(file))
     return PipelineSettings(document, file.absolute().parent, str(file)).contract
@@ -286,11 +288,11 @@ def _read_document(file: Path) -> dict[str, Any]:
     return document
 
 
-def _sentence(error: ValidationError, single: Collection[str]) -> str:
+def _describe_error(error: ValidationError, single: Collection[str]) -> str:
     """Return the first error in words, unknown keys first: a missing key is most often a misspelt one."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = list(first["loc"])
-    key = "".join(_steps(place, single))
+    key = "".join(_write_key(place, single))
     if first["type"] == "extra_forbidden":
         known = _list_known_keys(place[:-1])
         near = get_close_matches(str(place[-1]), known, 1, 0.6)
@@ -317,7 +319,7 @@ _EXAMPLES = {
 }  # fmt: skip
 
 
-def _steps(place: list[Any], single: Collection[str]) -> Iterator[str]:
+def _write_key(place: list[Any], single: Collection[str]) -> Iterator[str]:
     for at, part in enumerate(place):
         if isinstance(part, int):
             if not (at == 1 and place[0] in single):

@@ -29,7 +29,7 @@ class PipelineWriter:
         self.job = job
 
     def __reduce__(self) -> Any:
-        return _writer, (type(self), self.job.text())
+        return _make_writer, (type(self), self.job.text())
 
     def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
         """Classify and stage the messages of one range. Called in a task."""
@@ -66,5 +66,5 @@ class PipelineWriter:
         return PipelineStateDirectory(Path(self.job.state), self.job.pipeline)
 
 
-def _writer(kind: type[PipelineWriter], job: str) -> PipelineWriter:
+def _make_writer(kind: type[PipelineWriter], job: str) -> PipelineWriter:
     return kind(PipelineJob.parse(job))

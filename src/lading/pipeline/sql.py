@@ -67,7 +67,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
     with quiet(LOGGER), _use_utc(spark):
         try:
             frame = apply_steps(spark, settings, every)
-            schema = _schema(name, frame)
+            schema = _schema_of(name, frame)
         except SettingError as error:
             return None, [str(error)]
         sections: list[tuple[str, Route | Good]] = [
@@ -116,7 +116,7 @@ class Steps:
         """Run the steps on a batch that tasks have staged, and publish it. Raises LocalError if a step fails."""
         writer = self._writer
         passed = [file for file in batch.files if file.kind == PASSED]
-        judged = StagedBatch([_without(result, passed) for result in batch.written])
+        judged = StagedBatch([_drop_files(result, passed) for result in batch.written])
         try:
             # a batch that is refused need not go through the steps
             writer.admit(judged)
@@ -130,7 +130,7 @@ class Steps:
             with quiet(LOGGER), _use_utc(self._spark):
                 frame = apply_steps(self._spark, writer.job.settings, self._read(self._spark, passed))
                 rows = _assign_destinations(frame, writer.job.plan.results).mapInArrow(
-                    _staging(writer), "derived string"
+                    _make_stage(writer), "derived string"
                 )
                 return [StagedStepRows.parse(row.derived) for row in rows.collect()]
         except PySparkException as error:
@@ -152,7 +152,7 @@ class Steps:
         )
 
 
-def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _make_stage(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function that stages the rows of a task and yields one text per task."""
 
     def staged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -168,11 +168,11 @@ def _assign_destinations(frame: DataFrame, results: Sequence[StepDestination]) -
     return frame.withColumn(DESTINATION, F.coalesce(*tried, F.lit(len(results) - 1)))
 
 
-def _without(written: StagedRange, passed: Sequence[DataFile]) -> StagedRange:
+def _drop_files(written: StagedRange, passed: Sequence[DataFile]) -> StagedRange:
     return StagedRange(written.piece, tuple(entry for entry in written.files if entry[1] not in passed), written.counts)
 
 
-def _schema(name: str, frame: DataFrame) -> pa.Schema:
+def _schema_of(name: str, frame: DataFrame) -> pa.Schema:
     """Return the columns of the last step, all nullable, since Spark's nullability is only a guess."""
     names = [column.lower() for column in frame.columns]
     if twice := next((column for column in names if names.count(column) > 1), None):
@@ -210,11 +210,11 @@ def _explain_error(error: PySparkException, *texts: str) -> str:
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         known = (MESSAGES, EVERY)
         sentence = f"view {missing!r} does not exist{did_you_mean(missing, known)}; a step reads {' or '.join(known)}"
-    place = _place(error, message, texts)
+    place = _place_of(error, message, texts)
     return sentence if place is None else f"{sentence}\n{place}"
 
 
-def _place(error: PySparkException, message: str, texts: Sequence[str]) -> str | None:
+def _place_of(error: PySparkException, message: str, texts: Sequence[str]) -> str | None:
     found = _PLACE.search(message)
     if found is not None:
         line, column, width = int(found[1]) - 1, int(found[2]), 1

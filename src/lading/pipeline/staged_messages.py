@@ -51,7 +51,7 @@ class StagedTopics:
             rows = np.flatnonzero(judged.destination == at)
             if not rows.size:
                 continue
-            batch = _whole(decoded, rows, {**place, "destination": plan.destinations[at].name})
+            batch = _to_messages(decoded, rows, {**place, "destination": plan.destinations[at].name})
             capabilities = self._job.capabilities_at(address)
             refused = [row for row, _ in find_unholdable(batch, capabilities)]
             too_large = [row for row, _ in find_oversized(batch, capabilities, refused)]
@@ -61,14 +61,14 @@ class StagedTopics:
                 judged.destination[rows[refused + too_large]] = -1
                 batch = batch.take(np.delete(np.arange(rows.size), refused + too_large))
             if batch.num_rows:
-                self._file(address).add(batch)
+                self._open_file(address).add(batch)
 
     def finish(self) -> Iterator[DataFile]:
         """Close the files."""
         for file in self._files.values():
             yield file.close()
 
-    def _file(self, address: TopicAddress) -> StagedArrow:
+    def _open_file(self, address: TopicAddress) -> StagedArrow:
         if address not in self._files:
             name = f"{self._stem}-{MESSAGES}-{len(self._files)}.arrow"
             state, target = Path(self._job.state), name_target(address)
@@ -125,7 +125,7 @@ def read_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> Ite
             ) from None
 
 
-def _whole(decoded: Decoded, rows: Any, place: Mapping[str, str | int]) -> pa.RecordBatch:
+def _to_messages(decoded: Decoded, rows: Any, place: Mapping[str, str | int]) -> pa.RecordBatch:
     """Return rows in MESSAGE_SCHEMA; ``place`` is what all of them have in common."""
     columns: list[Any] = [pa.repeat(pa.scalar(place["partition"], pa.int32()), decoded.count)]
     columns += [decoded.columns[field.name].cast(field.type) for field in OUT_SCHEMA]

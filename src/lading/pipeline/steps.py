@@ -28,7 +28,7 @@ def every_column(contract: Projection) -> Projection:
     """Return all columns that a step can see."""
     names = default_columns(contract)
     order = (*names, *(name for name in FIELD_TYPES if name not in names))
-    return _projection(order, contract)
+    return _select_columns(order, contract)
 
 
 def select_step_columns(texts: Sequence[str], contract: Projection) -> Projection:
@@ -44,10 +44,10 @@ def select_step_columns(texts: Sequence[str], contract: Projection) -> Projectio
     else:
         starred = set()
     wanted = {name for name in every if name in starred or name.lower() in statements}
-    return _projection(tuple(name for name in every if name in wanted | {"offset"}), contract)
+    return _select_columns(tuple(name for name in every if name in wanted | {"offset"}), contract)
 
 
-def _projection(order: tuple[str, ...], contract: Projection) -> Projection:
+def _select_columns(order: tuple[str, ...], contract: Projection) -> Projection:
     headers = tuple(column for column in contract.headers if column.name in order)
     members = tuple(column for column in contract.payload if column.name in order)
     return Projection(

@@ -167,11 +167,11 @@ class RegistryClient:
 
     def schema_by_id(self, schema_id: int) -> FetchedSchema:
         """Return the schema with an id. Raises SchemaMissing, InvalidSchema, Unreachable or RemoteError."""
-        return self._schema(f"schemas/ids/{schema_id}")
+        return self._find_schema(f"schemas/ids/{schema_id}")
 
     def schema_by_guid(self, guid: str) -> FetchedSchema:
         """Return the schema with a GUID. Raises as ``schema_by_id``."""
-        return self._schema(f"schemas/guids/{quote(guid, safe='')}")
+        return self._find_schema(f"schemas/guids/{quote(guid, safe='')}")
 
     def identify(self, name: int | str) -> SchemaIdentity:
         """Return id, GUID and versions by subject of the schema with an id or GUID, as far as the registry knows them.
@@ -261,7 +261,7 @@ class RegistryClient:
 
     # -- schemas
 
-    def _schema(self, path: str) -> FetchedSchema:
+    def _find_schema(self, path: str) -> FetchedSchema:
         # without the lock, which the fetch of another schema holds
         known = self._known.get(path)
         if known is not None:
@@ -392,11 +392,11 @@ class RegistryClient:
 
     # -- on disk
 
-    def _file(self, path: str) -> Path | None:
+    def _file_of(self, path: str) -> Path | None:
         return None if self._directory is None else self._directory / f"{path.replace('/', '-')}.json"
 
     def _load(self, path: str) -> FetchedSchema | None:
-        file = self._file(path)
+        file = self._file_of(path)
         if file is None:
             return None
         try:
@@ -412,7 +412,7 @@ class RegistryClient:
             return None
 
     def _store(self, path: str, schema: FetchedSchema) -> None:
-        file = self._file(path)
+        file = self._file_of(path)
         if file is None:
             return
         document = {

@@ -74,10 +74,10 @@ class RepeatCounter:
     def is_new(self, record: logging.LogRecord, message: str, now_s: float) -> bool:
         """Return whether a line is written; otherwise it is counted, with the peer that it came from last."""
         place = (record.name, record.levelno, getattr(record, "endpoint", ""))
-        line = self._window(self._lines, (*place, message), record, now_s)
+        line = self._find_window(self._lines, (*place, message), record, now_s)
         if line.written + line.counted > 1:
             return self._count(line, record)
-        template = self._window(self._templates, (*place, record.msg), record, now_s)
+        template = self._find_window(self._templates, (*place, record.msg), record, now_s)
         return template.written <= LIKE_MAX or self._count(template, record)
 
     @property
@@ -97,7 +97,7 @@ class RepeatCounter:
                     yield window.record, window.counted
 
     @staticmethod
-    def _window(windows: dict[object, _Window], key: object, record: logging.LogRecord, now_s: float) -> _Window:
+    def _find_window(windows: dict[object, _Window], key: object, record: logging.LogRecord, now_s: float) -> _Window:
         window = windows.get(key)
         if window is not None and (window.until_s > now_s or window.counted):
             window.written += 1
@@ -127,16 +127,16 @@ def format_text(record: logging.LogRecord, repeated: int = 0) -> str:
     endpoint, peer = getattr(record, "endpoint", ""), getattr(record, "peer", "")
     message = escape_unseen(record.getMessage())
     if repeated:
-        message += f" (repeated {repeated} times since {_time(record.__dict__['since'])})"
-    line = f"{_time(record.created)} {record.levelname} {endpoint or '-'} {peer or '-'} {message}"
-    traceback = _traceback(record)
+        message += f" (repeated {repeated} times since {_write_time(record.__dict__['since'])})"
+    line = f"{_write_time(record.created)} {record.levelname} {endpoint or '-'} {peer or '-'} {message}"
+    traceback = _write_traceback(record)
     return f"{line}\n{escape_unseen_in_lines(traceback)}" if traceback and not repeated else line
 
 
 def format_json(record: logging.LogRecord, repeated: int = 0) -> str:
     """Return a record as one JSON object: the fields of ``format_text``, ``repeated``, ``since`` and ``traceback``."""
     fields: dict[str, Any] = {
-        "time": _time(record.created),
+        "time": _write_time(record.created),
         "level": record.levelname,
         "endpoint": getattr(record, "endpoint", "") or None,
         "peer": getattr(record, "peer", "") or None,
@@ -144,8 +144,8 @@ def format_json(record: logging.LogRecord, repeated: int = 0) -> str:
     }
     if repeated:
         fields["repeated"] = repeated
-        fields["since"] = _time(record.__dict__["since"])
-    elif traceback := _traceback(record):
+        fields["since"] = _write_time(record.__dict__["since"])
+    elif traceback := _write_traceback(record):
         fields["traceback"] = traceback
     return json.dumps(fields)
 
@@ -153,11 +153,11 @@ def format_json(record: logging.LogRecord, repeated: int = 0) -> str:
 _FORMATS: Final[dict[LogFormat, Callable[[logging.LogRecord, int], str]]] = {"text": format_text, "json": format_json}
 
 
-def _time(created_s: float) -> str:
+def _write_time(created_s: float) -> str:
     return datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _traceback(record: logging.LogRecord) -> str:
+def _write_traceback(record: logging.LogRecord) -> str:
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
 
 

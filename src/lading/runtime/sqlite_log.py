@@ -38,7 +38,7 @@ def count_committed_frames(wal: bytes) -> int:
     for number, at in enumerate(range(_WAL_HEADER.size, len(wal) - frame_bytes + 1, frame_bytes), 1):
         _, pages_after_commit, *frame_salts, first, second = _FRAME_HEADER.unpack_from(wal, at)
         page = wal[at + _FRAME_HEADER.size : at + frame_bytes]
-        low, high = _checksum(magic, wal[at : at + 8] + page, low, high)
+        low, high = _compute_checksum(magic, wal[at : at + 8] + page, low, high)
         if frame_salts != salts or (low, high) != (first, second):
             break
         if pages_after_commit:
@@ -49,10 +49,10 @@ def count_committed_frames(wal: bytes) -> int:
 def _is_header_whole(wal: bytes) -> bool:
     """Return whether the checksum of SQLite's WAL header holds."""
     magic, *_, first, second = _WAL_HEADER.unpack_from(wal)
-    return _checksum(magic, wal[:24]) == (first, second)
+    return _compute_checksum(magic, wal[:24]) == (first, second)
 
 
-def _checksum(magic: int, data: bytes, low: int = 0, high: int = 0) -> tuple[int, int]:
+def _compute_checksum(magic: int, data: bytes, low: int = 0, high: int = 0) -> tuple[int, int]:
     """Return SQLite's checksum of whole words, in the byte order that the magic number shows."""
     words = struct.unpack(f"{'>' if magic & 1 else '<'}{len(data) // 4}I", data)
     for at in range(0, len(words), 2):

@@ -287,11 +287,11 @@ class _Writer:
         if kind == "union":
             return [self.write(branch, namespace) for branch in type_.branches]
         if kind in PRIMITIVES:
-            return {"type": kind, **self._order(type_.attributes)} if type_.attributes else kind
+            return {"type": kind, **self._order_attributes(type_.attributes)} if type_.attributes else kind
         if kind in ("array", "map"):
             member = "items" if kind == "array" else "values"
             below = self.write(type_.branches[0], namespace)
-            return {"type": kind, member: below, **self._order(type_.attributes)}
+            return {"type": kind, member: below, **self._order_attributes(type_.attributes)}
         if type_.name in self._known:
             is_near = not self._is_normal and type_.namespace == namespace
             return type_.simple_name if is_near else type_.name
@@ -316,7 +316,7 @@ class _Writer:
             document["size"] = type_.size_bytes
         else:
             document["fields"] = [self._write_field(field_, type_.namespace) for field_ in type_.fields]
-        document |= self._order(type_.attributes)
+        document |= self._order_attributes(type_.attributes)
         if type_.aliases:
             document["aliases"] = self._write_aliases(type_)
         return document
@@ -337,9 +337,9 @@ class _Writer:
             document["order"] = field_.order
         if field_.aliases:
             document["aliases"] = sorted(field_.aliases) if self._is_normal else list(field_.aliases)
-        return document | self._order(field_.attributes)
+        return document | self._order_attributes(field_.attributes)
 
-    def _order(self, attributes: dict[str, Any]) -> dict[str, Any]:
+    def _order_attributes(self, attributes: dict[str, Any]) -> dict[str, Any]:
         return dict(sorted(attributes.items())) if self._is_normal else attributes
 
 

@@ -219,10 +219,12 @@ class _Comparison:
         return found
 
     def compare_constants(self, original: JsonPart, update: JsonPart) -> list[Difference]:
-        return [] if _key(original.raw["const"]) == _key(update.raw["const"]) else [("ENUM_ARRAY_CHANGED", "const")]
+        return (
+            [] if _to_key(original.raw["const"]) == _to_key(update.raw["const"]) else [("ENUM_ARRAY_CHANGED", "const")]
+        )
 
     def compare_enums(self, original: JsonPart, update: JsonPart) -> list[Difference]:
-        before, after = ({_key(one) for one in part.raw["enum"]} for part in (original, update))
+        before, after = ({_to_key(one) for one in part.raw["enum"]} for part in (original, update))
         if before == after:
             return []
         kind = "EXTENDED" if before <= after else "NARROWED" if after <= before else "CHANGED"
@@ -245,7 +247,7 @@ class _Comparison:
             if not is_extended:
                 return [("COMBINED_TYPE_CHANGED", "")]
             found.append(("COMBINED_TYPE_EXTENDED", ""))
-        before, after = _distinct(original.parts), _distinct(update.parts)
+        before, after = _drop_duplicates(original.parts), _drop_duplicates(update.parts)
         if len(before) < len(after):
             found.append(("PRODUCT_TYPE_EXTENDED" if update.criterion == "allOf" else "SUM_TYPE_EXTENDED", ""))
         elif len(before) > len(after):
@@ -438,7 +440,7 @@ def _fits(pattern: str, name: str) -> bool:
 def _compare_bounds(original: JsonPart, update: JsonPart, names: Mapping[str, str]) -> list[Difference]:
     found: list[Difference] = []
     for name, kind in names.items():
-        before, after = (_number(one.get(name)) for one in (original, update))
+        before, after = (_to_number(one.get(name)) for one in (original, update))
         if before != after:
             if before is None or after is None:
                 change = "ADDED" if before is None else "REMOVED"
@@ -448,7 +450,7 @@ def _compare_bounds(original: JsonPart, update: JsonPart, names: Mapping[str, st
     return found
 
 
-def _number(value: Any) -> float | None:
+def _to_number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -460,11 +462,11 @@ def _compare_multiples(before: Decimal | None, after: Decimal | None) -> str:
     return "REDUCED" if after and not before % after else "CHANGED"
 
 
-def _key(value: Any) -> str:
+def _to_key(value: Any) -> str:
     return write_json(value)
 
 
-def _distinct(parts: list[JsonPart]) -> list[JsonPart]:
+def _drop_duplicates(parts: list[JsonPart]) -> list[JsonPart]:
     """Return the parts without duplicates."""
     known: dict[tuple[Any, ...], JsonPart] = {}
     for part in parts:

@@ -270,11 +270,11 @@ class _Builder:
         if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
             raise InvalidSchema("required: has to be a list of names")
         for name, built in (("properties", part.properties), ("patternProperties", part.patterns)):
-            built |= {key: self._build(one, document) for key, one in _members(value, name)}
+            built |= {key: self._build(one, document) for key, one in _members_of(value, name)}
         part.raw = {**value, "required": required}
         lists: dict[str, list[str]] = {}
         for name in ("dependencies", "dependentRequired", "dependentSchemas"):
-            for key, one in _members(value, name):
+            for key, one in _members_of(value, name):
                 if isinstance(one, list):
                     lists[key] = [str(item) for item in one]
                 else:
@@ -319,7 +319,7 @@ class _Builder:
         value = found
         if fragment.startswith("/"):
             for part in fragment[1:].split("/"):
-                value = _step(value, unquote(part).replace("~1", "/").replace("~0", "~"), reference)
+                value = _follow_step(value, unquote(part).replace("~1", "/").replace("~0", "~"), reference)
         elif fragment:
             value = self._anchors.get((id(found), fragment), ABSENT)
             if value is ABSENT:
@@ -327,7 +327,7 @@ class _Builder:
         return self._build(value, found)
 
 
-def _step(value: Any, name: str, reference: str) -> Any:
+def _follow_step(value: Any, name: str, reference: str) -> Any:
     if isinstance(value, dict) and name in value:
         return value[name]
     if isinstance(value, list) and name.isascii() and name.isdigit() and int(name[:9]) < len(value):
@@ -340,7 +340,7 @@ def _id_of(value: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _members(value: dict[str, Any], name: str) -> Iterable[tuple[str, Any]]:
+def _members_of(value: dict[str, Any], name: str) -> Iterable[tuple[str, Any]]:
     members = value.get(name, {})
     if not isinstance(members, dict):
         raise InvalidSchema(f"{name}: has to be an object")

@@ -228,7 +228,7 @@ class _Comparison:
         if local[0] != local[1]:
             self._add("FIELD_NAMED_TYPE_CHANGED", path)
             return
-        if _origin(self._original, old_file) == _origin(self._update, new_file):
+        if _origin_of(self._original, old_file) == _origin_of(self._update, new_file):
             return
         assert isinstance(old, ProtoMessage)
         assert isinstance(new, ProtoMessage)
@@ -246,7 +246,7 @@ class _Comparison:
             self._add("FIELD_NAMED_TYPE_CHANGED", path)
 
 
-def _origin(schema: ProtobufSchema, file: object) -> object:
+def _origin_of(schema: ProtobufSchema, file: object) -> object:
     """Return subject and version of the file of a type; the file of the schema itself has neither."""
     for found, reference in schema.imported.values():
         if found is file:

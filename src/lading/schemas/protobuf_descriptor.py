@@ -42,13 +42,13 @@ _TEXT, _FLAG, _WORD = "text", "flag", "word"
 _OptionTable = Mapping[int, tuple[str, str, Mapping[int, str]]]
 
 
-def _options(texts: Mapping[int, str] = {}, flags: Mapping[int, str] = {}, **words: Any) -> _OptionTable:
+def _build_options(texts: Mapping[int, str] = {}, flags: Mapping[int, str] = {}, **words: Any) -> _OptionTable:
     table: dict[int, tuple[str, str, Mapping[int, str]]] = {number: (name, _TEXT, {}) for number, name in texts.items()}
     table |= {number: (name, _FLAG, {}) for number, name in flags.items()}
     return table | {number: (name, _WORD, values) for name, (number, values) in words.items()}
 
 
-FILE_OPTIONS: Final = _options(
+FILE_OPTIONS: Final = _build_options(
     {
         1: "java_package", 8: "java_outer_classname", 11: "go_package", 36: "objc_class_prefix", 37: "csharp_namespace",
         39: "swift_prefix", 40: "php_class_prefix", 41: "php_namespace", 44: "php_metadata_namespace",
@@ -61,18 +61,18 @@ FILE_OPTIONS: Final = _options(
     },
     optimize_for=(9, {1: "SPEED", 2: "CODE_SIZE", 3: "LITE_RUNTIME"}),
 )  # fmt: skip
-MESSAGE_OPTIONS: Final = _options(
+MESSAGE_OPTIONS: Final = _build_options(
     {}, {1: "message_set_wire_format", 2: "no_standard_descriptor_accessor", 3: "deprecated"}
 )
-FIELD_OPTIONS: Final = _options(
+FIELD_OPTIONS: Final = _build_options(
     {},
     {2: "packed", 3: "deprecated", 5: "lazy", 10: "weak", 16: "debug_redact"},
     ctype=(1, {0: "STRING", 1: "CORD", 2: "STRING_PIECE"}),
     jstype=(6, {0: "JS_NORMAL", 1: "JS_STRING", 2: "JS_NUMBER"}),
 )
-ENUM_OPTIONS: Final = _options({}, {2: "allow_alias", 3: "deprecated"})
-VALUE_OPTIONS: Final = _options({}, {1: "deprecated"})
-OTHER_OPTIONS: Final = _options({}, {33: "deprecated"})
+ENUM_OPTIONS: Final = _build_options({}, {2: "allow_alias", 3: "deprecated"})
+VALUE_OPTIONS: Final = _build_options({}, {1: "deprecated"})
+OTHER_OPTIONS: Final = _build_options({}, {33: "deprecated"})
 _MAP_ENTRY: Final = 7
 FEATURES: Final[Mapping[int, tuple[str, Mapping[int, str]]]] = {
     1: ("field_presence", {1: "EXPLICIT", 2: "IMPLICIT", 3: "LEGACY_REQUIRED"}),
@@ -385,7 +385,7 @@ def _read_service(service: _Fields) -> ProtoService:
 # -- writing
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     number &= (1 << 64) - 1
     out = bytearray()
     while number > 0x7F:
@@ -395,13 +395,13 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+def _encode_number(field: int, value: int) -> bytes:
+    return _encode_varint(field << 3) + _encode_varint(value)
 
 
-def _bytes(field: int, value: bytes | str) -> bytes:
+def _encode_bytes(field: int, value: bytes | str) -> bytes:
     data = value.encode() if isinstance(value, str) else value
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
+    return _encode_varint(field << 3 | 2) + _encode_varint(len(data)) + data
 
 
 class _Writer:
@@ -411,61 +411,71 @@ class _Writer:
 
     def write_types(self, types: Iterable[ProtoMessage | ProtoEnum], scope: str, numbers: tuple[int, int]) -> bytes:
         return b"".join(
-            _bytes(numbers[0], self.write_message(one, scope))
+            _encode_bytes(numbers[0], self.write_message(one, scope))
             if isinstance(one, ProtoMessage)
-            else _bytes(numbers[1], _write_enum(one))
+            else _encode_bytes(numbers[1], _write_enum(one))
             for one in types
         )
 
     def write_message(self, message: ProtoMessage, scope: str) -> bytes:
         scope = f"{scope}.{message.name}" if scope else message.name
-        parts = [_bytes(1, message.name)]
+        parts = [_encode_bytes(1, message.name)]
         entries = []
         synthetic: list[str] = []
         for field in message.fields:
             more = b""
             if self._is_proto3 and field.label == "optional":
-                more = _number(9, len(message.oneofs) + len(synthetic)) + _number(17, 1)
+                more = _encode_number(9, len(message.oneofs) + len(synthetic)) + _encode_number(17, 1)
                 synthetic.append(f"_{field.name}")
             if field.map_types is not None:
                 entries.append(self._write_entry(field, scope))
-            parts.append(_bytes(2, self.write_field(field, scope, more)))
+            parts.append(_encode_bytes(2, self.write_field(field, scope, more)))
         for number, oneof in enumerate(message.oneofs):
-            parts += [_bytes(2, self.write_field(field, scope, _number(9, number))) for field in oneof.fields]
-        parts += [_bytes(3, entry) for entry in entries]
+            parts += [
+                _encode_bytes(2, self.write_field(field, scope, _encode_number(9, number))) for field in oneof.fields
+            ]
+        parts += [_encode_bytes(3, entry) for entry in entries]
         parts.append(self.write_types(message.types, scope, (3, 4)))
-        parts += [_bytes(5, _number(1, first) + _number(2, last + 1)) for first, last in _ranges(message.extensions)]
+        parts += [
+            _encode_bytes(5, _encode_number(1, first) + _encode_number(2, last + 1))
+            for first, last in _parse_ranges(message.extensions)
+        ]
         parts.append(self.write_extends(message.extends, scope, 6))
         parts += [_write_options(7, message.options, MESSAGE_OPTIONS)]
-        parts += [_bytes(8, _bytes(1, name)) for name in (*(one.name for one in message.oneofs), *synthetic)]
-        parts += [_bytes(9, _number(1, first) + _number(2, last + 1)) for first, last in _ranges(message.reserved)]
-        parts += [_bytes(10, name) for name in _list_reserved_names(message.reserved)]
+        parts += [
+            _encode_bytes(8, _encode_bytes(1, name)) for name in (*(one.name for one in message.oneofs), *synthetic)
+        ]
+        parts += [
+            _encode_bytes(9, _encode_number(1, first) + _encode_number(2, last + 1))
+            for first, last in _parse_ranges(message.reserved)
+        ]
+        parts += [_encode_bytes(10, name) for name in _list_reserved_names(message.reserved)]
         return b"".join(parts)
 
     def _write_entry(self, field: ProtoField, scope: str) -> bytes:
         assert field.map_types is not None
         pair = [ProtoField(name, number + 1, field.map_types[number]) for number, name in enumerate(("key", "value"))]
-        fields = b"".join(_bytes(2, self.write_field(one, scope, b"")) for one in pair)
-        return _bytes(1, _entry_name(field)) + fields + _bytes(7, _number(_MAP_ENTRY, 1))
+        fields = b"".join(_encode_bytes(2, self.write_field(one, scope, b"")) for one in pair)
+        return _encode_bytes(1, _entry_name(field)) + fields + _encode_bytes(7, _encode_number(_MAP_ENTRY, 1))
 
     def write_field(self, field: ProtoField, scope: str, more: bytes, extendee: str = "") -> bytes:
         label = {"required": 2, "repeated": 3}.get(field.label, 3 if field.map_types else 1)
-        parts = [_bytes(1, field.name)]
+        parts = [_encode_bytes(1, field.name)]
         if extendee:
-            parts.append(_bytes(2, self._find(extendee, scope)[0]))
-        parts += [_number(3, field.number), _number(4, label)]
+            parts.append(_encode_bytes(2, self._find(extendee, scope)[0]))
+        parts += [_encode_number(3, field.number), _encode_number(4, label)]
         if field.map_types is not None:
-            parts += [_number(5, _MESSAGE), _bytes(6, f".{scope}.{_entry_name(field)}")]
+            parts += [_encode_number(5, _MESSAGE), _encode_bytes(6, f".{scope}.{_entry_name(field)}")]
         elif field.type in SCALARS:
-            parts.append(_number(5, SCALARS[field.type]))
+            parts.append(_encode_number(5, SCALARS[field.type]))
         else:
             name, kind = self._find(field.type, scope)
-            parts += [_number(5, _GROUP if field.is_group else kind), _bytes(6, name)]
+            parts += [_encode_number(5, _GROUP if field.is_group else kind), _encode_bytes(6, name)]
         options = dict(field.options)
         if "default" in options:
-            parts.append(_bytes(7, _write_default(field.type, options["default"])))
+            parts.append(_encode_bytes(7, _write_default(field.type, options["default"])))
         parts.append(_write_options(8, field.options, FIELD_OPTIONS))
-        parts += [_bytes(10, _unquote(options["json_name"])) if "json_name" in options else b"", more]
+        parts += [_encode_bytes(10, _unquote(options["json_name"])) if "json_name" in options else b"", more]
         return b"".join(parts)
 
     def _find(self, name: str, scope: str) -> tuple[str, int]:
@@ -478,23 +488,25 @@ class _Writer:
 
     def write_extends(self, extends: Iterable[ProtoExtend], scope: str, number: int) -> bytes:
         return b"".join(
-            _bytes(number, self.write_field(field, scope, b"", extend.name))
+            _encode_bytes(number, self.write_field(field, scope, b"", extend.name))
             for extend in extends
             for field in extend.fields
         )
 
     def write_service(self, service: ProtoService, scope: str) -> bytes:
-        parts = [_bytes(1, service.name)]
+        parts = [_encode_bytes(1, service.name)]
         for method in service.methods:
             ends = [one.removeprefix("stream ") for one in (method.request, method.response)]
             parts.append(
-                _bytes(
+                _encode_bytes(
                     2,
-                    _bytes(1, method.name)
-                    + b"".join(_bytes(2 + number, self._find(name, scope)[0]) for number, name in enumerate(ends))
+                    _encode_bytes(1, method.name)
+                    + b"".join(
+                        _encode_bytes(2 + number, self._find(name, scope)[0]) for number, name in enumerate(ends)
+                    )
                     + _write_options(4, method.options, OTHER_OPTIONS)
-                    + (_number(5, 1) if method.request.startswith("stream ") else b"")
-                    + (_number(6, 1) if method.response.startswith("stream ") else b""),
+                    + (_encode_number(5, 1) if method.request.startswith("stream ") else b"")
+                    + (_encode_number(6, 1) if method.response.startswith("stream ") else b""),
                 )
             )
         return b"".join(parts) + _write_options(3, service.options, OTHER_OPTIONS)
@@ -503,18 +515,21 @@ class _Writer:
 def write_descriptor(file: ProtoFile, types: Types, name: str = "default") -> bytes:
     """Return the serialised descriptor of a file; ``types`` are its own and those that it imports, by full name."""
     writer = _Writer(types, file.syntax == "proto3")
-    parts = [_bytes(1, name), _bytes(2, file.package) if file.package else b""]
-    parts += [_bytes(3, path) for _, path in file.imports]
+    parts = [_encode_bytes(1, name), _encode_bytes(2, file.package) if file.package else b""]
+    parts += [_encode_bytes(3, path) for _, path in file.imports]
     parts.append(writer.write_types(file.types, file.package, (4, 5)))
-    parts += [_bytes(6, writer.write_service(one, file.package)) for one in file.services]
+    parts += [_encode_bytes(6, writer.write_service(one, file.package)) for one in file.services]
     parts += [writer.write_extends(file.extends, file.package, 7), _write_options(8, file.options, FILE_OPTIONS)]
     for field, kind in ((10, "public"), (11, "weak")):
-        parts += [_number(field, number) for number, (how, _) in enumerate(file.imports) if how == kind]
+        parts += [_encode_number(field, number) for number, (how, _) in enumerate(file.imports) if how == kind]
     if file.syntax.startswith("edition "):
         editions = {text: number for number, text in _EDITIONS.items()}
-        parts += [_bytes(12, "editions"), _number(14, editions.get(file.syntax.removeprefix("edition "), 1000))]
+        parts += [
+            _encode_bytes(12, "editions"),
+            _encode_number(14, editions.get(file.syntax.removeprefix("edition "), 1000)),
+        ]
     elif file.syntax == "proto3":
-        parts.append(_bytes(12, file.syntax))
+        parts.append(_encode_bytes(12, file.syntax))
     return b"".join(parts)
 
 
@@ -523,14 +538,17 @@ def _entry_name(field: ProtoField) -> str:
 
 
 def _write_enum(enum: ProtoEnum) -> bytes:
-    parts = [_bytes(1, enum.name)]
+    parts = [_encode_bytes(1, enum.name)]
     parts += [
-        _bytes(2, _bytes(1, name) + _number(2, number) + _write_options(3, options, VALUE_OPTIONS))
+        _encode_bytes(2, _encode_bytes(1, name) + _encode_number(2, number) + _write_options(3, options, VALUE_OPTIONS))
         for name, number, options in enum.values
     ]
     parts.append(_write_options(3, enum.options, ENUM_OPTIONS))
-    parts += [_bytes(4, _number(1, first) + _number(2, last)) for first, last in _ranges(enum.reserved)]
-    return b"".join(parts) + b"".join(_bytes(5, name) for name in _list_reserved_names(enum.reserved))
+    parts += [
+        _encode_bytes(4, _encode_number(1, first) + _encode_number(2, last))
+        for first, last in _parse_ranges(enum.reserved)
+    ]
+    return b"".join(parts) + b"".join(_encode_bytes(5, name) for name in _list_reserved_names(enum.reserved))
 
 
 def _write_options(field: int, options: Options, table: _OptionTable) -> bytes:
@@ -540,22 +558,22 @@ def _write_options(field: int, options: Options, table: _OptionTable) -> bytes:
         if name in numbers:
             number, kind, words = numbers[name]
             if kind == _TEXT:
-                parts.append(_bytes(number, _unquote(value)))
+                parts.append(_encode_bytes(number, _unquote(value)))
             elif kind == _FLAG:
-                parts.append(_number(number, value == "true"))
+                parts.append(_encode_number(number, value == "true"))
             else:
-                parts += [_number(number, code) for code, word in words.items() if word == value]
+                parts += [_encode_number(number, code) for code, word in words.items() if word == value]
     given = dict(options)
     features = b"".join(
-        _number(number, code)
+        _encode_number(number, code)
         for number, (name, words) in FEATURES.items()
         for code, word in words.items()
         if given.get(f"features.{name}") == word
     )
     if features and id(table) in _FEATURE_SETS:
-        parts.append(_bytes(_FEATURE_SETS[id(table)], features))
+        parts.append(_encode_bytes(_FEATURE_SETS[id(table)], features))
     data = b"".join(parts)
-    return _bytes(field, data) if data else b""
+    return _encode_bytes(field, data) if data else b""
 
 
 def _unquote(text: str) -> str:
@@ -576,7 +594,7 @@ _ESCAPES: Final = {ord(letter): f"\\{name}" for letter, name in zip("\n\r\t\"'\\
 _RANGE: Final = re.compile(r"(-?\d+)(?:\s*to\s*(-?\d+|max))?")
 
 
-def _ranges(texts: Iterable[str]) -> Iterator[tuple[int, int]]:
+def _parse_ranges(texts: Iterable[str]) -> Iterator[tuple[int, int]]:
     for text in texts:
         for part in text.partition("[")[0].split(","):
             found = _RANGE.fullmatch(part.strip())

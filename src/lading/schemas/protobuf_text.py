@@ -50,7 +50,7 @@ class _Parser:
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None:
-                raise InvalidSchema(f"Syntax error in :{_line(text, at)}: unexpected {text[at : at + 20]!r}")
+                raise InvalidSchema(f"Syntax error in :{_line_of(text, at)}: unexpected {text[at : at + 20]!r}")
             if found.lastgroup is not None:
                 self._tokens.append((found.lastgroup, found[0], at))
             at = found.end()
@@ -72,7 +72,7 @@ class _Parser:
     def _fail(self, wanted: str) -> NoReturn:
         at = self._tokens[self._next - 1][2] if 0 < self._next <= len(self._tokens) else len(self._text)
         found = self._text[at : at + 20]
-        raise InvalidSchema(f"Syntax error in :{_line(self._text, at)}: expected {wanted}, not {found!r}")
+        raise InvalidSchema(f"Syntax error in :{_line_of(self._text, at)}: expected {wanted}, not {found!r}")
 
     def _expect(self, text: str) -> None:
         if self._take()[1] != text:
@@ -95,7 +95,7 @@ class _Parser:
             self._fail("a name of a type")
         return text
 
-    def _string(self) -> str:
+    def _read_string(self) -> str:
         kind, text = self._take()
         if kind != "string":
             self._fail("a string")
@@ -104,7 +104,7 @@ class _Parser:
             parts.append(unquote(self._take()[1]))
         return "".join(parts)
 
-    def _integer(self) -> int:
+    def _read_integer(self) -> int:
         sign = -1 if self._skip("-") else 1
         kind, text = self._take()
         try:
@@ -132,7 +132,7 @@ class _Parser:
                 self._fail("message, enum, import, option, package, extend or service")
             if word in ("syntax", "edition"):
                 self._expect("=")
-                syntax = ("edition " if word == "edition" else "") + self._string()
+                syntax = ("edition " if word == "edition" else "") + self._read_string()
                 if syntax not in ("proto2", "proto3") and not syntax.startswith("edition "):
                     self._fail('"proto2" or "proto3"')
                 self._expect(";")
@@ -141,18 +141,18 @@ class _Parser:
                 self._expect(";")
             elif word == "import":
                 how = self._take()[1] if self._peek() in ("public", "weak", "option") else ""
-                imports.append((how, self._string()))
+                imports.append((how, self._read_string()))
                 self._expect(";")
             elif word == "option":
                 options.append(self._option_statement())
             elif word == "message":
-                types.append(self._message())
+                types.append(self._read_message())
             elif word == "enum":
-                types.append(self._enum())
+                types.append(self._read_enum())
             elif word == "extend":
                 extends.append(self._extend())
             elif word == "service":
-                services.append(self._service())
+                services.append(self._read_service())
             else:
                 self._fail("message, enum, import, option, package, extend or service")
         return ProtoFile(syntax, package, tuple(imports), tuple(options), tuple(types), tuple(extends), tuple(services))
@@ -160,11 +160,11 @@ class _Parser:
     # Return a value in braces as its tokens.
 
     def _option_statement(self) -> tuple[str, str]:
-        option = self._option()
+        option = self._read_option()
         self._expect(";")
         return option
 
-    def _option(self) -> tuple[str, str]:
+    def _read_option(self) -> tuple[str, str]:
         parts: list[str] = []
         while True:
             if self._skip("("):
@@ -179,20 +179,20 @@ class _Parser:
             elif not (following.startswith(".") and following != "=" and following[1:2].isalpha()):
                 break
         self._expect("=")
-        return "".join(parts), self._constant()
+        return "".join(parts), self._read_constant()
 
-    def _constant(self) -> str:
+    def _read_constant(self) -> str:
         if self._peek() == "{" and self._tokens[self._next][0] == "sign":
-            return self._aggregate()
+            return self._read_aggregate()
         sign = self._take()[1] if self._peek() in ("-", "+") else ""
         if self._next < len(self._tokens) and self._tokens[self._next][0] == "string":
-            return quote(self._string())
+            return quote(self._read_string())
         kind, text = self._take()
         if kind not in ("name", "number"):
             self._fail("a value")
         return (sign if sign == "-" else "") + text
 
-    def _aggregate(self) -> str:
+    def _read_aggregate(self) -> str:
         """Return a value in braces, as its tokens."""
         parts, depth = [], 0
         while True:
@@ -207,15 +207,15 @@ class _Parser:
     def _bracket_options(self) -> Options:
         if not self._skip("["):
             return ()
-        options = [self._option()]
+        options = [self._read_option()]
         while self._skip(","):
-            options.append(self._option())
+            options.append(self._read_option())
         self._expect("]")
         return tuple(options)
 
     # -- messages
 
-    def _message(self) -> ProtoMessage:
+    def _read_message(self) -> ProtoMessage:
         return self._message_body(self._name())
 
     def _message_body(self, name: str) -> ProtoMessage:
@@ -232,13 +232,13 @@ class _Parser:
         extends: list[ProtoExtend] = []
         # a keyword begins a statement only if a name or its own syntax follows: keywords may be names of types
         statements: dict[str, Callable[[], None]] = {
-            "message": lambda: types.append(self._message()),
-            "enum": lambda: types.append(self._enum()),
+            "message": lambda: types.append(self._read_message()),
+            "enum": lambda: types.append(self._read_enum()),
             "extend": lambda: extends.append(self._extend()),
-            "oneof": lambda: oneofs.append(self._oneof(types)),
+            "oneof": lambda: oneofs.append(self._read_oneof(types)),
             "option": lambda: options.append(self._option_statement()),
-            "reserved": lambda: reserved.append(self._ranges()),
-            "extensions": lambda: extensions.append(self._ranges()),
+            "reserved": lambda: reserved.append(self._read_ranges()),
+            "extensions": lambda: extensions.append(self._read_ranges()),
         }
         while not self._skip("}"):
             if self._skip(";"):
@@ -250,14 +250,14 @@ class _Parser:
                 self._take()
                 statements[word]()
             else:
-                fields.append(self._field(types))
+                fields.append(self._read_field(types))
         self._depth -= 1
         return ProtoMessage(
             name, tuple(fields), tuple(oneofs), tuple(types), tuple(options), tuple(reserved), tuple(extensions),
             tuple(extends),
         )  # fmt: skip
 
-    def _field(self, types: list[ProtoMessage | ProtoEnum] | None = None) -> ProtoField:
+    def _read_field(self, types: list[ProtoMessage | ProtoEnum] | None = None) -> ProtoField:
         """Return a field; the message of a group is added to ``types``, the types of the message around it."""
         label = ""
         after = self._tokens[self._next + 1 : self._next + 2]
@@ -276,7 +276,7 @@ class _Parser:
             type_ = f"map<{map_types[0]}, {map_types[1]}>"
         name = self._name()
         self._expect("=")
-        number = self._integer()
+        number = self._read_integer()
         options = self._bracket_options()
         self._expect(";")
         return ProtoField(name, number, type_, label, options, map_types)
@@ -286,12 +286,12 @@ class _Parser:
             raise InvalidSchema("groups in extend are not supported; use a message")
         name = self._name()
         self._expect("=")
-        number = self._integer()
+        number = self._read_integer()
         options = self._bracket_options()
         types.append(self._message_body(name))
         return ProtoField(name.lower(), number, name, label, options, is_group=True)
 
-    def _oneof(self, types: list[ProtoMessage | ProtoEnum]) -> ProtoOneof:
+    def _read_oneof(self, types: list[ProtoMessage | ProtoEnum]) -> ProtoOneof:
         name = self._name()
         self._expect("{")
         fields: list[ProtoField] = []
@@ -303,10 +303,10 @@ class _Parser:
                 self._take()
                 options.append(self._option_statement())
             else:
-                fields.append(self._field(types))
+                fields.append(self._read_field(types))
         return ProtoOneof(name, tuple(fields), tuple(options))
 
-    def _ranges(self) -> str:
+    def _read_ranges(self) -> str:
         """Return the ranges or names of ``reserved`` or ``extensions``, as text."""
         parts: list[str] = []
         while not self._skip(";"):
@@ -318,7 +318,7 @@ class _Parser:
             parts.append(text if text == "," or not parts or parts[-1] == "-" else f" {text}")
         return "".join(parts)
 
-    def _enum(self) -> ProtoEnum:
+    def _read_enum(self) -> ProtoEnum:
         name = self._name()
         self._expect("{")
         values: list[tuple[str, int, Options]] = []
@@ -331,10 +331,10 @@ class _Parser:
             if word == "option" and self._peek() != "=":
                 options.append(self._option_statement())
             elif word == "reserved" and self._peek() != "=":
-                reserved.append(self._ranges())
+                reserved.append(self._read_ranges())
             else:
                 self._expect("=")
-                number = self._integer()
+                number = self._read_integer()
                 if not -(1 << 31) <= number < 1 << 31:
                     self._fail("a number of 32 bits")
                 values.append((word, number, self._bracket_options()))
@@ -347,10 +347,10 @@ class _Parser:
         fields = []
         while not self._skip("}"):
             if not self._skip(";"):
-                fields.append(self._field())
+                fields.append(self._read_field())
         return ProtoExtend(name, tuple(fields))
 
-    def _service(self) -> ProtoService:
+    def _read_service(self) -> ProtoService:
         name = self._name()
         self._expect("{")
         methods: list[ProtoMethod] = []
@@ -362,16 +362,16 @@ class _Parser:
             if word == "option":
                 options.append(self._option_statement())
             elif word == "rpc":
-                methods.append(self._method())
+                methods.append(self._read_method())
             else:
                 self._fail("rpc or option")
         return ProtoService(name, tuple(methods), tuple(options))
 
-    def _method(self) -> ProtoMethod:
+    def _read_method(self) -> ProtoMethod:
         name = self._name()
-        request = self._parameter()
+        request = self._read_parameter()
         self._expect("returns")
-        response = self._parameter()
+        response = self._read_parameter()
         options: list[tuple[str, str]] = []
         if self._skip("{"):
             while not self._skip("}"):
@@ -382,7 +382,7 @@ class _Parser:
             self._expect(";")
         return ProtoMethod(name, request, response, tuple(options))
 
-    def _parameter(self) -> str:
+    def _read_parameter(self) -> str:
         self._expect("(")
         name = self._full_name()
         if name == "stream" and self._peek() != ")":
@@ -391,7 +391,7 @@ class _Parser:
         return name
 
 
-def _line(text: str, at: int) -> int:
+def _line_of(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 

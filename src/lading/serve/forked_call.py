@@ -47,12 +47,12 @@ def _begin(call: Callable[[], object]) -> tuple[int, BinaryIO] | None:
         os.close(writing)
         return None
     if not child:
-        _answer(call, writing)
+        _write_result(call, writing)
     os.close(writing)
     return child, open(reading, "rb")
 
 
-def _answer(call: Callable[[], object], writing: int) -> None:
+def _write_result(call: Callable[[], object], writing: int) -> None:
     """Write the call's result, and end this process at once: everything else in it belongs to its parent."""
     try:
         # close inherited files: otherwise file locks would remain if the parent is killed meanwhile

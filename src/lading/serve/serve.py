@@ -150,13 +150,13 @@ async def serve(
         log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
     metrics = Metrics()
     with contextlib.ExitStack() as closing:
-        listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
+        listeners = {name: closing.enter_context(listener) for name, listener in _bind_listeners(settings)}
         workers = closing.enter_context(running_workers(settings.workers))
         faults = _make_faults(settings) if test_faults else None
         # imported before the files are asked for, which are looked through meanwhile
-        factories = {name: resolve_name(_spec(name).factory) for name in listeners}
+        factories = {name: resolve_name(_spec_of(name).factory) for name in listeners}
         broker = closing.enter_context(
-            _broker(settings, metrics, disk if faults is None else faults.disk, commit, find_files)
+            _open_broker(settings, metrics, disk if faults is None else faults.disk, commit, find_files)
         )
         from .duties import copy_dead_letters, make_duty_timer
 
@@ -256,13 +256,13 @@ def _on_hangup(
     return on_hangup
 
 
-def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
+def _bind_listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
     """Bound sockets of all endpoints that are on; binding comes first, so that a taken port costs no recovery."""
     taken: list[AddressInUse] = []
     for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled:
             try:
-                listener = listen(name, endpoint.address, _spec(name).socket_kind)
+                listener = listen(name, endpoint.address, _spec_of(name).socket_kind)
             except AddressInUse as error:
                 # try the other endpoints as well: one error names them all
                 if endpoint.is_left_out_if_taken and endpoint.model_fields_set.isdisjoint({"address", "enabled"}):
@@ -286,13 +286,13 @@ def _set_keepalive(listener: socket.socket, settings: Settings) -> None:
     set_keepalive(listener, settings.connections)
 
 
-def _spec(name: str) -> EndpointSpec:
+def _spec_of(name: str) -> EndpointSpec:
     """Return the spec of an endpoint, ``kafka``, or of the endpoint of a listener, ``kafka.external``."""
     return ENDPOINTS[name.partition(".")[0]]
 
 
 @contextlib.contextmanager
-def _broker(
+def _open_broker(
     settings: Settings,
     metrics: Metrics,
     disk: Disk | None,
@@ -305,7 +305,7 @@ def _broker(
         from ..endpoints.base.broker_settings import to_broker_settings
 
         with open_broker(str(settings.store), settings.data, to_broker_settings(settings)) as broker:
-            _wire(broker)
+            _connect_to_loop(broker)
             yield broker
         return
     from ..broker.broker import Broker
@@ -329,7 +329,7 @@ def _broker(
     finally:
         gc.enable()
 
-    _wire(broker)
+    _connect_to_loop(broker)
     broker.compaction.executor = ThreadPoolExecutor(1, "lading-compaction")
     handle = broker.commit.fileno()
     if handle is not None:
@@ -343,7 +343,7 @@ def _broker(
         broker.compaction.executor.shutdown()
 
 
-def _wire(broker: Broker) -> None:
+def _connect_to_loop(broker: Broker) -> None:
     """Have the event loop call the callbacks that the broker schedules."""
     loop = asyncio.get_running_loop()
 

@@ -48,7 +48,7 @@ def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str,
     try:
         settings = Settings.model_validate(nest({key: item.value for key, item in given.items()}))
     except ValidationError as error:
-        raise SettingError(_sentence(error, given)) from None
+        raise SettingError(_describe_error(error, given)) from None
     settings = _with_token_files(settings)
     _require_credentials(settings)
     return Loaded(
@@ -117,7 +117,7 @@ def _require_known(key: str, value: Any, origin: str) -> None:
     raise SettingError(f"setting {key} is {what} {', '.join(section.model_fields)}; set one of those ({origin})")
 
 
-def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
+def _describe_error(error: ValidationError, given: Mapping[str, Given]) -> str:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join(

@@ -28,7 +28,7 @@ def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
     if config is None:
         return
     document = read_toml(config, "settings file")
-    yield from ((key, value, str(config)) for key, value in _leaves("", document))
+    yield from ((key, value, str(config)) for key, value in _list_leaves("", document))
 
 
 def from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
@@ -47,10 +47,10 @@ def from_options(sets: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
         yield key.strip(), value.strip(), ARGUMENT
 
 
-def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _list_leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _leaves(f"{prefix}.{name}" if prefix else name, inner)
+            yield from _list_leaves(f"{prefix}.{name}" if prefix else name, inner)
     else:
         yield prefix, value
 

@@ -49,7 +49,7 @@ def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequ
     if not seen.declared:
         return True
     try:
-        for headers in _sample(transport, reading, ranges):
+        for headers in _sample_headers(transport, reading, ranges):
             seen.add_headers(headers.slice(0, MESSAGES_MAX - seen.messages))
             if not seen.unseen or seen.messages >= MESSAGES_MAX:
                 break
@@ -63,18 +63,18 @@ def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequ
     return seen.messages > 0
 
 
-def _sample(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> Iterator[pa.Array[Any]]:
+def _sample_headers(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> Iterator[pa.Array[Any]]:
     """Yield headers of messages: first of the start of each range, then of the rest."""
     positions = {piece: piece.start for piece in ranges}
     while positions:
         for piece, position in list(positions.items()):
             fetched = transport.fetch(piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=0)
-            yield from _headers(fetched, position, piece.end, reading)
+            yield from _read_headers(fetched, position, piece.end, reading)
             positions[piece] = fetched.end_offset
             if not position < fetched.end_offset < piece.end:
                 del positions[piece]
 
 
-def _headers(fetched: FetchResult, first: int, end: int, reading: ScanSpec) -> Iterator[pa.Array[Any]]:
+def _read_headers(fetched: FetchResult, first: int, end: int, reading: ScanSpec) -> Iterator[pa.Array[Any]]:
     for part in fetched.decode(ScanRequest(first, end, frozenset({"headers"})), states=reading.states):
         yield part.columns["headers"]

@@ -71,7 +71,7 @@ class _OwnMessage:
         return self if error is None else lambda: self._show(error)
 
     def _show(self, error: Any) -> str:
-        return _own(f"{error._message}\n\n{error.getStackTrace() or ''}") or self._read(error)
+        return _find_own_error(f"{error._message}\n\n{error.getStackTrace() or ''}") or self._read(error)
 
 
 class _OwnFirst:
@@ -84,8 +84,8 @@ class _OwnFirst:
         from pyspark.errors.exceptions.captured import PythonException, UnknownException
 
         converted = self._convert(thrown)
-        desc, stack_trace = _parts(converted)
-        if _own(f"{desc}\n\n{stack_trace}") is None:
+        desc, stack_trace = _read_parts(converted)
+        if _find_own_error(f"{desc}\n\n{stack_trace}") is None:
             return converted
         if isinstance(converted, UnknownException):
             # of those PySpark would show the JVM's exception instead
@@ -95,19 +95,19 @@ class _OwnFirst:
 
 def _own_text(text: Callable[[Any], str]) -> Callable[[Any], str]:
     def own(error: Any) -> str:
-        return _own("\n\n".join(map(str, _parts(error)))) or text(error)
+        return _find_own_error("\n\n".join(map(str, _read_parts(error)))) or text(error)
 
     return own
 
 
-def _parts(error: Any) -> tuple[Any, Any]:
+def _read_parts(error: Any) -> tuple[Any, Any]:
     """Return what happened and the stack trace; Spark 3.5 names both without an underscore."""
     if hasattr(error, "_desc"):
         return error._desc, error._stackTrace
     return error.desc, error.stackTrace
 
 
-def _own(text: str) -> str | None:
+def _find_own_error(text: str) -> str | None:
     """Return the last error of ours in ``text``, with its class, else None."""
     found = list(_RAISED.finditer(text))
     return "{}.{}: {}".format(*found[-1].groups()) if found else None

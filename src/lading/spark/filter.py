@@ -70,23 +70,23 @@ def column(condition: Filter | str, contract: Projection | None = None, headers:
     Raises FilterError for an invalid text. Example: ``frame.where(column("delay > 15 AND carrier = 'UA'"))``.
     """
     made = condition if isinstance(condition, Filter) else parse(condition, contract)
-    return _condition(made.tree, headers)
+    return _condition_column(made.tree, headers)
 
 
-def _condition(node: Condition, headers: str) -> Column:
+def _condition_column(node: Condition, headers: str) -> Column:
     match node:
         case And(terms):
-            return reduce(operator.and_, (_condition(term, headers) for term in terms))
+            return reduce(operator.and_, (_condition_column(term, headers) for term in terms))
         case Or(terms):
-            return reduce(operator.or_, (_condition(term, headers) for term in terms))
+            return reduce(operator.or_, (_condition_column(term, headers) for term in terms))
         case Not(term):
-            return ~_condition(term, headers)
+            return ~_condition_column(term, headers)
     if any(isinstance(operand, AnyHeader) for operand in operands(node)):
         return _whole_predicate(node, headers)
-    return _predicate(node, headers)
+    return _predicate_column(node, headers)
 
 
-def _predicate(node: tree.Predicate, headers: str) -> Column:
+def _predicate_column(node: tree.Predicate, headers: str) -> Column:
     match node:
         case Compare(how, left, right, domain):
             return _compare(how, _read(left, domain, headers), _read(right, domain, headers), domain)
@@ -131,7 +131,7 @@ def _compare(how: tree.Operator, left: Column, right: Column, domain: Domain) ->
     return F.when(whole, exact).otherwise(compare(left.getField("double"), right.getField("double")))
 
 
-def _innermost(operand: Operand) -> Operand:
+def _strip_casts(operand: Operand) -> Operand:
     while isinstance(operand, tree.Cast):
         operand = operand.operand
     return operand
@@ -140,9 +140,9 @@ def _innermost(operand: Operand) -> Operand:
 # constants
 
 
-def _constant(operand: Operand, form: Form) -> Column | None:
+def _constant_column(operand: Operand, form: Form) -> Column | None:
     """Return a constant operand as a literal; None for others."""
-    if not isinstance(_innermost(operand), tree.Literal):
+    if not isinstance(_strip_casts(operand), tree.Literal):
         return None
     nothing = Messages(Decoded(0, {}, {}))
     if form == "null":
@@ -153,10 +153,10 @@ def _constant(operand: Operand, form: Form) -> Column | None:
         return F.struct(F.lit(text).cast("decimal(38,0)").alias("whole"), F.lit(text).cast("double").alias("double"))
     assert form != "present", "constants are no headers"
     scalar = values(nothing, operand, form)
-    return _literal(scalar.as_py() if form is not Domain.INSTANT else scalar.cast(pa.int64()).as_py(), form)
+    return _literal_column(scalar.as_py() if form is not Domain.INSTANT else scalar.cast(pa.int64()).as_py(), form)
 
 
-def _literal(value: Any, form: Form) -> Column:
+def _literal_column(value: Any, form: Form) -> Column:
     if form is Domain.INSTANT:
         return F.timestamp_micros(F.lit(value).cast("bigint"))
     words = {Domain.DOUBLE: "double", Domain.TEXT: "string", Domain.BOOLEAN: "boolean", Domain.BYTES: "binary"}
@@ -169,22 +169,22 @@ def _literal(value: Any, form: Form) -> Column:
 
 def _read(operand: Operand, form: Form, headers: str) -> Column:
     """Return the operand in a form: a literal, or one Arrow function of the column that it is based on."""
-    constant = _constant(operand, form)
+    constant = _constant_column(operand, form)
     if constant is not None:
         return constant
-    inner = _innermost(operand)
+    inner = _strip_casts(operand)
     source = inner.name if isinstance(inner, tree.Field) else headers
     if isinstance(inner, tree.PayloadRef):
         source = find_fields((inner.path,))[0]
 
     def read(held: pa.Array[Any]) -> pa.Array[Any]:
-        return _array(_messages(inner, held), operand, form)
+        return _evaluate_array(_to_messages(inner, held), operand, form)
 
     made: Column = arrow_function(read, TYPES[form])(F.col(source))
     return made
 
 
-def _messages(inner: Operand, held: pa.Array[Any]) -> Messages:
+def _to_messages(inner: Operand, held: pa.Array[Any]) -> Messages:
     if isinstance(inner, tree.Field):
         return Messages(Decoded(len(held), {inner.name: held}, {}))
     if isinstance(inner, tree.PayloadRef):
@@ -193,7 +193,7 @@ def _messages(inner: Operand, held: pa.Array[Any]) -> Messages:
     return Messages(Decoded(len(held), {}, locate(as_headers(held), [inner.key])))
 
 
-def _array(source: Source, operand: Operand, form: Form) -> pa.Array[Any]:
+def _evaluate_array(source: Source, operand: Operand, form: Form) -> pa.Array[Any]:
     if form == "null":
         made: Any = is_null(source, operand)
     elif form == "present":

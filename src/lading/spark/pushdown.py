@@ -151,23 +151,23 @@ class _Compared:
         return reduce(pc.or_kleene, (pc.equal(column, value) for value in self.values))
 
 
-def _from(piece: OffsetRange, first: int) -> OffsetRange:
+def _start_at(piece: OffsetRange, first: int) -> OffsetRange:
     return replace(piece, start=max(piece.start, first))
 
 
-def _until(piece: OffsetRange, end: int) -> OffsetRange:
+def _end_at(piece: OffsetRange, end: int) -> OffsetRange:
     return replace(piece, end=min(piece.end, end))
 
 
-def _only(piece: OffsetRange, number: int) -> OffsetRange:
+def _keep_partition(piece: OffsetRange, number: int) -> OffsetRange:
     return piece if piece.partition == number else replace(piece, end=piece.start)
 
 
 _CUTS: dict[tuple[tuple[str, ...], type[Filter]], Callable[[OffsetRange, Any], OffsetRange]] = {
-    (("partition",), EqualTo): lambda piece, condition: _only(piece, condition.value),
-    (("offset",), EqualTo): lambda piece, condition: _until(_from(piece, condition.value), condition.value + 1),
-    (("offset",), GreaterThan): lambda piece, condition: _from(piece, condition.value + 1),
-    (("offset",), GreaterThanOrEqual): lambda piece, condition: _from(piece, condition.value),
-    (("offset",), LessThan): lambda piece, condition: _until(piece, condition.value),
-    (("offset",), LessThanOrEqual): lambda piece, condition: _until(piece, condition.value + 1),
+    (("partition",), EqualTo): lambda piece, condition: _keep_partition(piece, condition.value),
+    (("offset",), EqualTo): lambda piece, condition: _end_at(_start_at(piece, condition.value), condition.value + 1),
+    (("offset",), GreaterThan): lambda piece, condition: _start_at(piece, condition.value + 1),
+    (("offset",), GreaterThanOrEqual): lambda piece, condition: _start_at(piece, condition.value),
+    (("offset",), LessThan): lambda piece, condition: _end_at(piece, condition.value),
+    (("offset",), LessThanOrEqual): lambda piece, condition: _end_at(piece, condition.value + 1),
 }

@@ -64,7 +64,7 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    settings = {_setting(name): _text(value) for name, value in conf.items()}
+    settings = {_setting_name(name): _to_text(value) for name, value in conf.items()}
     if active is not None:
         for name, value in settings.items():
             if active.conf.isModifiable(name):
@@ -80,7 +80,7 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
     defaults = {**LOCAL, "spark.driver.extraJavaOptions": _java_options(settings)} if local else {}
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
-    with _surroundings(require_java(), local), starting():
+    with _prepare_environment(require_java(), local), starting():
         made: SparkSession = builder.getOrCreate()
     register(made)
     return made
@@ -186,11 +186,11 @@ def _register_source(spark: SparkSession) -> None:
                 raise
 
 
-def _setting(name: str) -> str:
+def _setting_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -200,7 +200,7 @@ def _java_options(settings: dict[str, str]) -> str:
 
 
 @contextmanager
-def _surroundings(java: Java, local: bool) -> Iterator[None]:
+def _prepare_environment(java: Java, local: bool) -> Iterator[None]:
     """Set the environment that Spark's launcher and workers read; restore JAVA_HOME when the JVM runs."""
     if local:
         # any other interpreter would lack the packages of this one

@@ -96,7 +96,7 @@ class ColumnMapping:
         spare = [name for name in names if name not in (*OWN, *used, "partition", *READ_ONLY)]
         members: dict[Path, str] = {}
         if places is not None:
-            members = _members(arrow, spare, places, used)
+            members = _choose_members(arrow, spare, places, used)
         elif spare:
             if spare[0].lower() == "value":
                 raise SettingError("column 'value' is not a part of a message; call it payload: value AS payload")
@@ -121,7 +121,7 @@ class ColumnMapping:
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of some rows. Raises LocalError if a value cannot be part of a message."""
-        made = {name: _part(rows.column(name), OUT_SCHEMA_WITH_ORIGIN.field(name).type) for name in self.fields}
+        made = {name: _convert_part(rows.column(name), OUT_SCHEMA_WITH_ORIGIN.field(name).type) for name in self.fields}
         if self.headers:
             kinds = {header.key: header.kind for header in self.headers if header.kind is not None}
             made["headers"] = headers_of(rows, {header.key: header.column for header in self.headers}, "null", kinds)
@@ -143,7 +143,7 @@ def _find_writer(options: SinkOptions) -> WriterSchema | None:
     )  # fmt: skip
 
 
-def _members(
+def _choose_members(
     schema: pa.Schema, spare: Sequence[str], places: Mapping[str, str], used: Sequence[str]
 ) -> dict[Path, str]:
     """Return the column of each member of the payload: ``spare`` ones, at their place in ``places`` if it is there."""
@@ -185,7 +185,7 @@ def _check(name: str, type_: pa.DataType) -> None:
         raise SettingError(f"column {name!r} is {type_} and cannot be the {name} of a message ({wanted}); cast it")
 
 
-def _part(column: Any, wanted: pa.DataType) -> Any:
+def _convert_part(column: Any, wanted: pa.DataType) -> Any:
     if pa.types.is_map(column.type):
         return headers_of_map(column)
     return with_field_names(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
@@ -233,7 +233,7 @@ class TopicWriter:
             delivery = choose_commit_protocol(transport, self._target)
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
-            parts = self._parts(batches, partitions, number, choose_key_partitioner(transport))
+            parts = self._split_by_partition(batches, partitions, number, choose_key_partitioner(transport))
             sent = delivery.write(parts, Task(work, number))
         freeze_modules()
         return TaskCommit(sent)
@@ -260,7 +260,7 @@ class TopicWriter:
         finally:
             transport.close()
 
-    def _parts(
+    def _split_by_partition(
         self, batches: Iterator[pa.RecordBatch], partitions: int, turn: int, partitioner: KeyPartitioner
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield messages by the partition they go to: the row's own, else by key, else whole batches round robin."""

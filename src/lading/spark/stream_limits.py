@@ -41,7 +41,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
         Raises DataLoss if messages after ``start`` were deleted and failOnDataLoss is on.
         """
         self.planner.require_own(start)
-        return self.advance(start, *self._limits(limit), self._last)
+        return self.advance(start, *self._limits_of(limit), self._last)
 
     def check_start(self, since: OffsetsDocument) -> OffsetsDocument:
         """Return ``since``: ``latestOffset`` looked for losses."""
@@ -64,7 +64,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
         """Fix the present end of the topic as the end of this run."""
         self._last = self.planner.end_offsets()
 
-    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+    def _limits_of(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         """Return the maximum messages and bytes of a batch."""
         if isinstance(limit, ReadAllAvailable):
             return None, None

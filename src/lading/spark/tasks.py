@@ -32,7 +32,7 @@ class SparkExecutor:
         """Call ``stage`` with every range, in a task each. Raises Spark's errors, which contain those of ``stage``."""
         # half of what a DataFrame of the same costs
         pieces = self.spark.sparkContext.parallelize(ranges, len(ranges))
-        return pieces.mapPartitions(_staging(stage)).collect()
+        return pieces.mapPartitions(_make_stage(stage)).collect()
 
     def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
         """Run ``work`` with a job tag of this run; if ``on_poll`` raises, the jobs with the tag are cancelled."""
@@ -60,7 +60,7 @@ class SparkExecutor:
         """Do nothing: the session belongs to the caller."""
 
 
-def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedRange]]:
+def _make_stage(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedRange]]:
     def staged(pieces: Iterable[OffsetRange]) -> Iterator[StagedRange]:
         attempt = attempt_name()
         for piece in pieces:
@@ -72,16 +72,16 @@ def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedR
 
 def attempt_name() -> str:
     """Return a name for this attempt that no other attempt and no other task has. Called in a task."""
-    context = _context()
+    context = _task_context()
     return f"{context.stageId()}-{context.taskAttemptId()}"
 
 
 def task_number() -> int:
     """Return the number of this task in its job, the same for all attempts. Called in a task."""
-    return _context().partitionId()
+    return _task_context().partitionId()
 
 
-def _context() -> TaskContext:
+def _task_context() -> TaskContext:
     from pyspark import TaskContext
 
     context = TaskContext.get()

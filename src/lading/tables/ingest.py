@@ -268,7 +268,7 @@ def ingest(
                     withdrawal.keep()
                     watch = ManifestWatch(
                         state, [planner], start.last, start.positions,
-                        lambda manifest: None if on_progress is None else on_progress(_progress(watch)),
+                        lambda manifest: None if on_progress is None else on_progress(_describe_progress(watch)),
                     )  # fmt: skip
                     writer = TableWriter(job)
                     engine.drive(
@@ -304,7 +304,7 @@ class TableWriter:
         commit(state, self.job.run, batch, schemas, resume_command=self.job.resume_command)
 
 
-def _progress(watch: ManifestWatch) -> IngestProgress:
+def _describe_progress(watch: ManifestWatch) -> IngestProgress:
     rows, seconds = watch.counts["written"], watch.seconds
     return IngestProgress(
         rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds, watch.lag_by_topic

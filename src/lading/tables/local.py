@@ -35,7 +35,7 @@ class LocalExecutor:
 
     def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
         """Call ``stage`` with every range, in a worker each; raises the first error of a task as it was raised."""
-        pool = self._workers()
+        pool = self._start_workers()
         tasks: list[Future[StagedRange]] = []
         for piece in ranges:
             self._attempts += 1
@@ -69,7 +69,7 @@ class LocalExecutor:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def _workers(self) -> ProcessPoolExecutor:
+    def _start_workers(self) -> ProcessPoolExecutor:
         if self._pool is None:
             # forked from a process without threads; what it loads is loaded once for all
             context = multiprocessing.get_context("forkserver")

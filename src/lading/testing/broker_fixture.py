@@ -241,7 +241,7 @@ class LadingBroker(BrokerAddresses):
         Clients get the error of a full disk in their protocol, after which they may send again: Kafka's
         KAFKA_STORAGE_ERROR, Iggy's 4006, NSQ's E_PUB_FAILED. A request for several partitions counts for each.
         """
-        self._admin().set_faults(appends_to_refuse=count)
+        self._connect_admin().set_faults(appends_to_refuse=count)
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
@@ -251,11 +251,11 @@ class LadingBroker(BrokerAddresses):
         stored; ``/health`` is degraded. All of it recovers by itself after the block. Deleting a topic would free room
         on a real disk, but does not here: it is refused as well, although the topic is deleted.
         """
-        self._admin().set_faults(disk_is_full=True)
+        self._connect_admin().set_faults(disk_is_full=True)
         try:
             yield
         finally:
-            self._admin().set_faults(disk_is_full=False)
+            self._connect_admin().set_faults(disk_is_full=False)
 
     def restart(self, *, crash: bool = False) -> None:
         """Stop, or kill, the broker and start it again on the same addresses and data; all connections end."""
@@ -337,7 +337,7 @@ class LadingBroker(BrokerAddresses):
     def create_topic(self, name: str | None = None, partitions: int = 1) -> str:
         """Create a topic and return its name; without one, a name that no topic of this run had."""
         name = f"test-{next(self._numbers)}" if name is None else name
-        self._admin().create_topic(name, partitions)
+        self._connect_admin().create_topic(name, partitions)
         return name
 
     def reset(self) -> None:
@@ -345,7 +345,7 @@ class LadingBroker(BrokerAddresses):
 
         Refusals that ``refuse_produces`` ordered and that have not happened yet are dropped.
         """
-        admin = self._admin()
+        admin = self._connect_admin()
         admin.set_faults(appends_to_refuse=0)
         for topic in admin.topics():
             admin.delete_topic(topic.name)
@@ -355,7 +355,7 @@ class LadingBroker(BrokerAddresses):
         from ..client.consumer import Consumer
 
         with Consumer(self.connect(), topic, end="latest", timeout_s=0) as consumer:
-            found = [message for message in consumer if _matches(message.headers, headers or {})]
+            found = [message for message in consumer if _has_headers(message.headers, headers or {})]
         return sorted(found, key=lambda message: (message.partition, message.offset))
 
     def wait_for(
@@ -388,7 +388,7 @@ class LadingBroker(BrokerAddresses):
             while True:
                 left_s = deadline - time.monotonic()
                 for message in consumer.poll(timeout_s=min(max(left_s, 0.0), STEP_S)):
-                    (found if _matches(message.headers, wanted) else others).append(message)
+                    (found if _has_headers(message.headers, wanted) else others).append(message)
                 if len(found) >= count:
                     return found
                 if left_s <= 0:
@@ -411,18 +411,18 @@ class LadingBroker(BrokerAddresses):
                 f"{topic} has messages {_describe(headers or {})}: {len(found)}{_list_messages(found)}"
             )
 
-    def _admin(self) -> LadingTransport:
+    def _connect_admin(self) -> LadingTransport:
         if self._transport is None:
             self._transport = self.connect()
         return self._transport
 
 
-def _matches(headers: Headers, wanted: ExpectedHeaders) -> bool:
+def _has_headers(headers: Headers, wanted: ExpectedHeaders) -> bool:
     """Whether each of the wanted headers is among these, by key and value."""
-    return all(any(_equals(value)(header) for header in headers.all(key)) for key, value in wanted.items())
+    return all(any(_make_test(value)(header) for header in headers.all(key)) for key, value in wanted.items())
 
 
-def _equals(wanted: Any) -> Callable[[Any], bool]:
+def _make_test(wanted: Any) -> Callable[[Any], bool]:
     def equals(header: Any) -> bool:
         if isinstance(wanted, HeaderValue):
             return (header.kind, header.value) == (wanted.kind, wanted.data)

@@ -145,7 +145,7 @@ class _Link:
 
     def start(self) -> None:
         for source, sink, is_response in ((self._client, self._server, False), (self._server, self._client, True)):
-            threading.Thread(target=self._pump, args=(source, sink, is_response), daemon=True).start()
+            threading.Thread(target=self._pass_bytes_on, args=(source, sink, is_response), daemon=True).start()
 
     def cut(self) -> None:
         # the pumps, which this wakes, do not take it for an orderly end
@@ -154,7 +154,7 @@ class _Link:
         for one in (self._client, self._server):
             _reset(one)
 
-    def _pump(self, source: socket.socket, sink: socket.socket, is_response: bool) -> None:
+    def _pass_bytes_on(self, source: socket.socket, sink: socket.socket, is_response: bool) -> None:
         try:
             while data := source.recv(READ_BYTES):
                 if is_response and self._proxy._holds_back():

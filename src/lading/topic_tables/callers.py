@@ -90,14 +90,14 @@ class Callers:
             return None if self._is_closed else OWN
         if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
             return OWN
-        name = _digest(token)
+        name = _hash_text(token)
         login = self._find_login(name)
         if login is not None:
             return login.caller
         if "token" not in self._options:
             # the source has no tokens, so that nobody could know this one
             return None if self._is_closed else OWN
-        self._try(name, lambda: open_transport(self._url, token=token))
+        self._open_for_caller(name, lambda: open_transport(self._url, token=token))
         return name
 
     def log_in(self, name: str, password: str) -> str | None:
@@ -105,7 +105,7 @@ class Callers:
         if self.key is not None and hmac.compare_digest(password.encode(), self.key.encode()):
             return self.key
         caller = _digest_pair(name, password)
-        if self._can_read(self._try(caller, lambda: self._log_in_transport(name, password))):
+        if self._can_read(self._open_for_caller(caller, lambda: self._log_in_transport(name, password))):
             self.accept(caller)
         else:
             self.forget(caller)
@@ -134,7 +134,7 @@ class Callers:
         """Return another token of the login of one that this process made; None for any other, or after ``LOGIN_S``."""
         if self.key is not None and hmac.compare_digest(token.encode(), self.key.encode()):
             return self.key
-        login = self._find_login(_digest(token))
+        login = self._find_login(_hash_text(token))
         return None if login is None else self._make_token(login)
 
     def _find_login(self, digest: str) -> CallerLogin | None:
@@ -148,7 +148,7 @@ class Callers:
     def _make_token(self, login: CallerLogin) -> str:
         token = secrets.token_urlsafe(24)
         with self._lock:
-            login.tokens.append(_digest(token))
+            login.tokens.append(_hash_text(token))
             self._logins[login.tokens[-1]] = login
             if len(login.tokens) > TOKENS_MAX:
                 self._logins.pop(login.tokens.pop(0), None)
@@ -172,7 +172,7 @@ class Callers:
             return False
         return True
 
-    def _try(self, name: str, connect: Callable[[], Transport]) -> TableSource:
+    def _open_for_caller(self, name: str, connect: Callable[[], Transport]) -> TableSource:
         """Return the source of a caller. Until ``accept`` it is a stranger: strangers displace each other only."""
         with self._lock:
             found = self._sources.get(name) or self._strangers.pop(name, None)
@@ -215,8 +215,8 @@ class Callers:
 
 
 def _digest_pair(name: str, password: str) -> str:
-    return _digest(f"{name}\0{password}")
+    return _hash_text(f"{name}\0{password}")
 
 
-def _digest(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

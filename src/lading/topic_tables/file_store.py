@@ -97,7 +97,7 @@ class FileStore:
 
     def locate(self, uuid: str, name: str) -> str:
         """Return the location of a file, for engines."""
-        return str(self._path(uuid, name, OBJECT))
+        return str(self._path_of(uuid, name, OBJECT))
 
     def parse_key(self, key: str) -> tuple[str, str] | None:
         """Return the uuid of the table and the name of a file by its key in the bucket; None for any other key."""
@@ -109,7 +109,7 @@ class FileStore:
     def find_facts(self, uuid: str, name: str) -> FileFacts | None:
         """Return the facts of a file, or None if it is not in the store."""
         try:
-            document = json.loads(self._path(uuid, name, FACTS).read_bytes())
+            document = json.loads(self._path_of(uuid, name, FACTS).read_bytes())
         except FileNotFoundError:
             return None
         return FileFacts.parse(document)
@@ -117,8 +117,8 @@ class FileStore:
     def put(self, uuid: str, name: str, body: bytes, facts: FileFacts) -> bool:
         """Put a file and its facts; returns False if there is one with other bytes."""
         try:
-            self._path(uuid, name, OBJECT).create_bytes(body)
-            self._path(uuid, name, FACTS).create_bytes(json.dumps(facts.to_document()).encode())
+            self._path_of(uuid, name, OBJECT).create_bytes(body)
+            self._path_of(uuid, name, FACTS).create_bytes(json.dumps(facts.to_document()).encode())
         except FileExistsError:
             return False
         return True
@@ -133,13 +133,13 @@ class FileStore:
     def delete(self, uuid: str, name: str) -> None:
         """Delete a file, its facts first: a file without facts is not listed."""
         for ending in (FACTS, OBJECT):
-            self._path(uuid, name, ending).unlink(missing_ok=True)
+            self._path_of(uuid, name, ending).unlink(missing_ok=True)
 
     def open(self, uuid: str, name: str, facts: FileFacts) -> SharedFile:
         """Return a file of the store that has these facts."""
-        return SharedFile(facts, self._path(uuid, name, OBJECT))
+        return SharedFile(facts, self._path_of(uuid, name, OBJECT))
 
-    def _path(self, uuid: str, name: str, ending: str) -> ObjectPath:
+    def _path_of(self, uuid: str, name: str, ending: str) -> ObjectPath:
         return self.root / uuid / f"{name}{ending}"
 
 

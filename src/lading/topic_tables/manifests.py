@@ -40,19 +40,19 @@ class ListedManifest(NamedTuple):
     files: Sequence[SnapshotFile]
 
 
-def _field(name: str, field_id: int, type_: Any, **more: Any) -> dict[str, Any]:
+def _field_schema(name: str, field_id: int, type_: Any, **more: Any) -> dict[str, Any]:
     return {"name": name, "type": type_, "field-id": field_id, **more}
 
 
-def _optional(name: str, field_id: int, type_: Any) -> dict[str, Any]:
-    return _field(name, field_id, ["null", type_], default=None)
+def _optional_field(name: str, field_id: int, type_: Any) -> dict[str, Any]:
+    return _field_schema(name, field_id, ["null", type_], default=None)
 
 
-def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
+def _map_schema(key_id: int, value_id: int, value: str) -> dict[str, Any]:
     record = {
         "type": "record",
         "name": f"k{key_id}_v{value_id}",
-        "fields": [_field("key", key_id, "int"), _field("value", value_id, value)],
+        "fields": [_field_schema("key", key_id, "int"), _field_schema("value", value_id, value)],
     }
     return {"type": "array", "items": record, "logicalType": "map"}
 
@@ -61,49 +61,49 @@ _DATA_FILE: Final = {
     "type": "record",
     "name": "r2",
     "fields": [
-        _field("content", 134, "int"),
-        _field("file_path", 100, "string"),
-        _field("file_format", 101, "string"),
-        _field("partition", 102, {"type": "record", "name": "r102", "fields": []}),
-        _field("record_count", 103, "long"),
-        _field("file_size_in_bytes", 104, "long"),
-        _optional("value_counts", 109, _map(119, 120, "long")),
-        _optional("null_value_counts", 110, _map(121, 122, "long")),
-        _optional("nan_value_counts", 137, _map(138, 139, "long")),
-        _optional("lower_bounds", 125, _map(126, 127, "bytes")),
-        _optional("upper_bounds", 128, _map(129, 130, "bytes")),
-        _optional("split_offsets", 132, {"type": "array", "items": "long", "element-id": 133}),
-        _optional("sort_order_id", 140, "int"),
+        _field_schema("content", 134, "int"),
+        _field_schema("file_path", 100, "string"),
+        _field_schema("file_format", 101, "string"),
+        _field_schema("partition", 102, {"type": "record", "name": "r102", "fields": []}),
+        _field_schema("record_count", 103, "long"),
+        _field_schema("file_size_in_bytes", 104, "long"),
+        _optional_field("value_counts", 109, _map_schema(119, 120, "long")),
+        _optional_field("null_value_counts", 110, _map_schema(121, 122, "long")),
+        _optional_field("nan_value_counts", 137, _map_schema(138, 139, "long")),
+        _optional_field("lower_bounds", 125, _map_schema(126, 127, "bytes")),
+        _optional_field("upper_bounds", 128, _map_schema(129, 130, "bytes")),
+        _optional_field("split_offsets", 132, {"type": "array", "items": "long", "element-id": 133}),
+        _optional_field("sort_order_id", 140, "int"),
     ],
 }
 ENTRY_SCHEMA: Final = {
     "type": "record",
     "name": "manifest_entry",
     "fields": [
-        _field("status", 0, "int"),
-        _optional("snapshot_id", 1, "long"),
-        _optional("sequence_number", 3, "long"),
-        _optional("file_sequence_number", 4, "long"),
-        _field("data_file", 2, _DATA_FILE),
+        _field_schema("status", 0, "int"),
+        _optional_field("snapshot_id", 1, "long"),
+        _optional_field("sequence_number", 3, "long"),
+        _optional_field("file_sequence_number", 4, "long"),
+        _field_schema("data_file", 2, _DATA_FILE),
     ],
 }
 LIST_SCHEMA: Final = {
     "type": "record",
     "name": "manifest_file",
     "fields": [
-        _field("manifest_path", 500, "string"),
-        _field("manifest_length", 501, "long"),
-        _field("partition_spec_id", 502, "int"),
-        _field("content", 517, "int"),
-        _field("sequence_number", 515, "long"),
-        _field("min_sequence_number", 516, "long"),
-        _field("added_snapshot_id", 503, "long"),
-        _field("added_files_count", 504, "int"),
-        _field("existing_files_count", 505, "int"),
-        _field("deleted_files_count", 506, "int"),
-        _field("added_rows_count", 512, "long"),
-        _field("existing_rows_count", 513, "long"),
-        _field("deleted_rows_count", 514, "long"),
+        _field_schema("manifest_path", 500, "string"),
+        _field_schema("manifest_length", 501, "long"),
+        _field_schema("partition_spec_id", 502, "int"),
+        _field_schema("content", 517, "int"),
+        _field_schema("sequence_number", 515, "long"),
+        _field_schema("min_sequence_number", 516, "long"),
+        _field_schema("added_snapshot_id", 503, "long"),
+        _field_schema("added_files_count", 504, "int"),
+        _field_schema("existing_files_count", 505, "int"),
+        _field_schema("deleted_files_count", 506, "int"),
+        _field_schema("added_rows_count", 512, "long"),
+        _field_schema("existing_rows_count", 513, "long"),
+        _field_schema("deleted_rows_count", 514, "long"),
     ],
 }
 

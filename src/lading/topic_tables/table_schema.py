@@ -31,21 +31,21 @@ class TableColumn:
     @property
     def arrow(self) -> pa.Field[Any]:
         """The Arrow field, whose metadata has the id for Parquet's writer."""
-        return _field(self.name, self.type, self.field_id, not self.is_required)
+        return _arrow_field(self.name, self.type, self.field_id, not self.is_required)
 
 
-def _field(name: str, type_: pa.DataType, field_id: int, is_nullable: bool = True) -> pa.Field[Any]:
+def _arrow_field(name: str, type_: pa.DataType, field_id: int, is_nullable: bool = True) -> pa.Field[Any]:
     return pa.field(name, type_, is_nullable, {FIELD_ID: str(field_id).encode()})
 
 
 _HEADER: Final = pa.struct(
     [
-        _field("key", pa.string(), 10, is_nullable=False),
-        _field("kind", pa.int32(), 11, is_nullable=False),
-        _field("value", pa.binary(), 12),
+        _arrow_field("key", pa.string(), 10, is_nullable=False),
+        _arrow_field("kind", pa.int32(), 11, is_nullable=False),
+        _arrow_field("value", pa.binary(), 12),
     ]
 )
-_HEADERS: Final = pa.list_(_field("element", _HEADER, 9, is_nullable=False))
+_HEADERS: Final = pa.list_(_arrow_field("element", _HEADER, 9, is_nullable=False))
 
 MESSAGE_COLUMNS: Final = (
     TableColumn("partition", 1, pa.int32(), is_required=True),
@@ -152,7 +152,9 @@ def _convert(column: Any, type_: pa.DataType) -> Any:
         return drop_unreadable_times(column.cast(type_))[0]
     if isinstance(type_, pa.ListType):
         offsets: Any = column.offsets
-        return pa.ListArray.from_arrays(offsets, column.values.cast(type_.value_type), type=type_, mask=_mask(column))
+        return pa.ListArray.from_arrays(
+            offsets, column.values.cast(type_.value_type), type=type_, mask=_null_mask(column)
+        )
     return column.cast(type_)
 
 
@@ -161,10 +163,10 @@ def _convert_headers(column: Any) -> Any:
     held = column.values
     keys, kinds, values = held.field("key"), held.field("kind").cast(pa.int32()), held.field("value")
     structs = pa.StructArray.from_arrays([keys, kinds, values], fields=list(_HEADER))
-    return pa.ListArray.from_arrays(column.offsets, structs, type=_HEADERS, mask=_mask(column))
+    return pa.ListArray.from_arrays(column.offsets, structs, type=_HEADERS, mask=_null_mask(column))
 
 
-def _mask(column: Any) -> Any:
+def _null_mask(column: Any) -> Any:
     return column.is_null() if column.null_count else None
 
 
@@ -186,7 +188,7 @@ def extend_schema(before: TableSchema | None, words: str) -> TableSchema:
             continue
         element_id = next_id + 1 if is_list else None
         if isinstance(stored, pa.ListType):
-            stored = pa.list_(_field("element", stored.value_type, next_id + 1))
+            stored = pa.list_(_arrow_field("element", stored.value_type, next_id + 1))
         columns.append(TableColumn(field.name, next_id, stored, element_id=element_id))
         next_id += 2 if is_list else 1
     return TableSchema(0 if before is None else before.schema_id + 1, tuple(columns), words, next_id - 1)

@@ -172,7 +172,7 @@ class LiveTable:
             columns, hidden = source.find_columns(table), source.find_hidden(table)
             self._refresh(uuid, table, columns, hidden, source.find_cleaned(table), now_ms)
             if self._shipper is not None:
-                self._ship(self._shipper, source, table)
+                self._ship_sealed(self._shipper, source, table)
 
     def _refresh(
         self, uuid: str, table: TopicTable, columns: str, hidden: Hidden, cleaned: Cleaned, now_ms: int
@@ -211,7 +211,7 @@ class LiveTable:
         ranges = self._shipper.find_stored(self.uuid, schema, partitions, list_earlier)
         return StoredParts(url, ranges) if any(ranges) else NOTHING_STORED
 
-    def _ship(self, shipper: FileShipper, source: TableSource, table: TopicTable) -> None:
+    def _ship_sealed(self, shipper: FileShipper, source: TableSource, table: TopicTable) -> None:
         """Have the sealed files of the newest snapshot put into the store, if they are not there yet."""
         with self._lock:
             last, view, seal_rows = self._history.last, self._history.view, self._history.seal_rows
@@ -224,7 +224,7 @@ class LiveTable:
         cuts = [cut for partition, span in enumerate(spans) for cut in cut_rows(partition, *span, seal_rows)]
         sealed = [cut for cut in cuts if cut.end - cut.first == seal_rows and view.is_plain(cut)]
         shipper.ship(
-            self.uuid, view.schema, sealed, last.firsts, lambda rows: self._render(source, view, rows),
+            self.uuid, view.schema, sealed, last.firsts, lambda rows: self._render_file(source, view, rows),
             is_identified=table.meta.topic_id is not None,
         )  # fmt: skip
 
@@ -344,9 +344,9 @@ class LiveTable:
                 return None
             views = (view for view in reversed(self._history.views.values()) if view.name_file(rows) == name)
             view = next(views, None)
-        return self._render(source, view, rows) if view is not None else None
+        return self._render_file(source, view, rows) if view is not None else None
 
-    def _render(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
+    def _render_file(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
         table = self._table
 
         def render(stream: Any) -> FileFacts:
@@ -429,7 +429,7 @@ class LiveTable:
     def _open_file(self, source: TableSource, view: TableView, rows: RowRange) -> Future[RenderedFile]:
         if self._shipper is not None and self._is_stored(view, rows):
             return self._shipper.open(self.uuid, name_stored_file(view.schema, rows))
-        return self._render(source, view, rows)
+        return self._render_file(source, view, rows)
 
     def _locate(self, view: TableView, rows: RowRange) -> str:
         if self._shipper is not None and self._is_stored(view, rows):

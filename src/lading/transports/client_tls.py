@@ -94,7 +94,7 @@ def explain_failure(failure: BaseException) -> str:
         why = failure.verify_message.rstrip(".") or "it cannot be checked"
         if failure.verify_code in _UNKNOWN_SIGNERS:
             why += f"; {NAME_CA_FILE}"
-        return f"the server's certificate is refused: {_decapitalise(why)}"
+        return f"the server's certificate is refused: {_begin_lower_case(why)}"
     if isinstance(failure, ssl.SSLError) and failure.reason:
         advice = _ADVICE.get(failure.reason)
         return failure.reason.replace("_", " ").lower() + (f"; {advice}" if advice else "")
@@ -102,9 +102,9 @@ def explain_failure(failure: BaseException) -> str:
         # a plain server closes the connection after a TLS hello; OpenSSL reports that in one of several ways
         return f"the server closed the connection in the handshake; perhaps {_PLAIN_SERVER}"
     text = (failure.strerror if isinstance(failure, OSError) else "") or str(failure) or type(failure).__name__
-    return _decapitalise(text)
+    return _begin_lower_case(text)
 
 
-def _decapitalise(sentence: str) -> str:
+def _begin_lower_case(sentence: str) -> str:
     """Return a sentence as part of another one; if it begins with an acronym, such as "IP", unchanged."""
     return sentence if sentence[:2].isupper() else sentence[:1].lower() + sentence[1:]

@@ -54,9 +54,9 @@ class FetchResult:
         for run in self.runs:
             for low, high in subtract_ranges(sorted(self.damaged), request.first, end):
                 for part in decode(run, asked._replace(first=low, end=high)):
-                    yield from self._visible(part, states)
+                    yield from self._select_visible(part, states)
 
-    def _visible(self, part: Decoded, states: States) -> Iterator[Decoded]:
+    def _select_visible(self, part: Decoded, states: States) -> Iterator[Decoded]:
         import pyarrow as pa
 
         offsets = part.columns["offset"].to_numpy(zero_copy_only=False)

@@ -53,12 +53,12 @@ class FilesTransport:
     def topics(self, wanted: Callable[[str], bool] | None = None) -> list[TopicMeta]:
         """Return all topics with their partitions, or those whose flat name is wanted."""
         self._look()
-        return [self._meta(topic) for topic in self._topics.values() if wanted is None or wanted(topic.name)]
+        return [self._describe_topic(topic) for topic in self._topics.values() if wanted is None or wanted(topic.name)]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
         self._look()
-        return self._meta(self._topic(name))
+        return self._describe_topic(self._find_topic(name))
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Refused: a directory belongs to its broker."""
@@ -78,7 +78,7 @@ class FilesTransport:
 
         Messages of a damaged chunk are among them if their dialect's own checks hold; ``damaged`` lists the others.
         """
-        reader = self._reader(self._topic(topic), partition)
+        reader = self._open_reader(self._find_topic(topic), partition)
         deadline = time.monotonic() + wait_ms / 1000
         if offset >= reader.last_stable_offset:
             reader.refresh()
@@ -91,7 +91,7 @@ class FilesTransport:
         else:
             # no message before the end can be read: a reader that waited here would wait for ever
             end = max(offset, reader.last_stable_offset)
-        chunks = [] if span is None else _runs(span)
+        chunks = [] if span is None else _runs_of(span)
         return FetchResult(
             topic,
             partition,
@@ -109,7 +109,7 @@ class FilesTransport:
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """Return the first offset whose timestamp is at or after ``timestamp_us``."""
-        reader = self._reader(self._topic(topic), partition)
+        reader = self._open_reader(self._find_topic(topic), partition)
         reader.refresh()
         at = reader.offset_at(timestamp_us)
         while at < reader.last_stable_offset:
@@ -155,12 +155,12 @@ class FilesTransport:
     def _look(self) -> None:
         self._topics = {topic.name: topic for topic in _topics_at(self._path)}
 
-    def _topic(self, name: str) -> _Topic:
+    def _find_topic(self, name: str) -> _Topic:
         if name not in self._topics:
             raise unknown_topic_error(name, self._topics, self.url)
         return self._topics[name]
 
-    def _reader(self, topic: _Topic, partition: int) -> DirectoryReader:
+    def _open_reader(self, topic: _Topic, partition: int) -> DirectoryReader:
         path = topic.paths.get(partition)
         if path is None:
             numbers = ", ".join(map(str, topic.paths)) or "none"
@@ -176,12 +176,12 @@ class FilesTransport:
             raise CorruptLog(f"topic {topic.name!r} has a partition {partition}, but {path} is not there") from None
         return self._readers[path]
 
-    def _meta(self, topic: _Topic) -> TopicMeta:
+    def _describe_topic(self, topic: _Topic) -> TopicMeta:
         parts = []
         topic_id = b""
         for number, path in topic.paths.items():
             known = path in self._readers
-            reader = self._reader(topic, number)
+            reader = self._open_reader(topic, number)
             if known:
                 reader.refresh()
             topic_id = reader.topic_id
@@ -233,7 +233,7 @@ def _size_bytes(path: Path) -> int:
         )
 
 
-def _runs(span: Span) -> list[Run]:
+def _runs_of(span: Span) -> list[Run]:
     """Return the chunks of a span; for a damaged one, the messages that its dialect finds intact."""
     whole = runs(span.region, span.start, span.end, verify=False)
     return [dialect(run.dialect).salvage(run) for run in whole] if span.damaged else whole

@@ -45,7 +45,7 @@ class TopicAddress(NamedTuple):
 
     def is_same(self, other: TopicAddress) -> bool:
         """Return whether both are one topic, as far as their texts say."""
-        return _place(self) == _place(other)
+        return _place_of(self) == _place_of(other)
 
 
 def is_url(text: str) -> bool:
@@ -53,7 +53,7 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def _place(address: TopicAddress) -> tuple[str, str | None, int | None, str]:
+def _place_of(address: TopicAddress) -> tuple[str, str | None, int | None, str]:
     parts = urlsplit(address.server.partition("?")[0])
     row = SCHEMES.get(parts.scheme.lower())
     try:

@@ -77,11 +77,11 @@ def find_difference(
         end = rest.end_of(one.partition)
         meaning = f"{missing} has no more messages; {'a' if rest is a else 'b'} goes on to offset {end - 1:,}"
         return Difference(one.partition, number, of_a, of_b, (), meaning)
-    differing = [fact for fact in FACTS if fact in facts and not _equal(rows[0], rows[1], 0, 0, [fact], ignored)]
+    differing = [fact for fact in FACTS if fact in facts and not _are_equal(rows[0], rows[1], 0, 0, [fact], ignored)]
     meaning = "the messages differ"
-    if rows[0].num_rows > 1 and _equal(rows[0], rows[1], 1, 0, facts, ignored):
+    if rows[0].num_rows > 1 and _are_equal(rows[0], rows[1], 1, 0, facts, ignored):
         meaning = "b lacks this message of a"
-    elif rows[1].num_rows > 1 and _equal(rows[0], rows[1], 0, 1, facts, ignored):
+    elif rows[1].num_rows > 1 and _are_equal(rows[0], rows[1], 0, 1, facts, ignored):
         meaning = "b has a message that a has not"
     return Difference(one.partition, number, of_a, of_b, differing, meaning)
 
@@ -116,23 +116,23 @@ class _Rows:
 def _count_same(left: pa.RecordBatch, right: pa.RecordBatch, facts: Collection[Fact], ignored: Collection[str]) -> int:
     """Return how many messages at the beginning of two batches of one size are equal."""
     low, high = 0, left.num_rows
-    if _digest(left, facts, ignored) == _digest(right, facts, ignored):
+    if _digest_of(left, facts, ignored) == _digest_of(right, facts, ignored):
         return high
     while high - low > 1:
         middle = (low + high) // 2
         parts = (batch.slice(low, middle - low) for batch in (left, right))
-        one, other = (_digest(part, facts, ignored) for part in parts)
+        one, other = (_digest_of(part, facts, ignored) for part in parts)
         low, high = (middle, high) if one == other else (low, middle)
     return low
 
 
-def _equal(
+def _are_equal(
     left: pa.RecordBatch, right: pa.RecordBatch, at: int, place: int, facts: Collection[Fact], ignored: Collection[str]
 ) -> bool:
-    return _digest(left.slice(at, 1), facts, ignored) == _digest(right.slice(place, 1), facts, ignored)
+    return _digest_of(left.slice(at, 1), facts, ignored) == _digest_of(right.slice(place, 1), facts, ignored)
 
 
-def _digest(batch: pa.RecordBatch, facts: Collection[Fact], ignored: Collection[str]) -> bytes:
+def _digest_of(batch: pa.RecordBatch, facts: Collection[Fact], ignored: Collection[str]) -> bytes:
     digest = RangeDigest(facts, ignored)
     digest.add(batch)
     return digest.digest()

@@ -71,7 +71,9 @@ class AuditFile:
         if self._broker is not None:
             document["broker"] = self._broker
         if given:
-            document["given"] = {name[:TEXT_MAX]: _shorten(one) for name, one in given.items() if name not in OMITTED}
+            document["given"] = {
+                name[:TEXT_MAX]: _shorten_value(one) for name, one in given.items() if name not in OMITTED
+            }
         if done:
             document["done"] = {name: one for name, one in done.items() if isinstance(one, int)}
         line = json.dumps(document, default=str)
@@ -94,9 +96,9 @@ class AuditFile:
         self._waiting.clear()
 
 
-def _shorten(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     if isinstance(value, str):
         return value[:TEXT_MAX]
     if isinstance(value, list):
-        return [_shorten(one) for one in value[:TEXT_MAX]]
+        return [_shorten_value(one) for one in value[:TEXT_MAX]]
     return value if isinstance(value, int | float | None) else str(value)[:TEXT_MAX]

@@ -131,7 +131,7 @@ class OidcLogins:
                 "scope": self._settings.scopes,
                 "state": self._derive("state", begun),
                 "nonce": self._derive("nonce", begun),
-                "code_challenge": _challenge(self._derive("verifier", begun)),
+                "code_challenge": _make_challenge(self._derive("verifier", begun)),
                 "code_challenge_method": "S256",
             }
         )
@@ -147,10 +147,10 @@ class OidcLogins:
         goal = self._require_begun(begun, query.get("state", ""))
         if query.get("iss", self._settings.issuer) != self._settings.issuer:
             # a response of another provider (RFC 9207)
-            raise _refusal("the login came from another identity provider; log in again")
+            raise _make_refusal("the login came from another identity provider; log in again")
         if "error" in query or not query.get("code"):
             why = query.get("error_description") or query.get("error") or "no reason given"
-            raise _refusal(f"{self.shown} did not log you in: {why[:200]}")
+            raise _make_refusal(f"{self.shown} did not log you in: {why[:200]}")
         await asyncio.sleep(self._throttle.wait_us(PROVIDER_LOGIN, host, now_us()) / 1e6)
         try:
             async with self._exchanges:
@@ -159,23 +159,25 @@ class OidcLogins:
                 claims = await configuration.issuer.read_claims(token, date_us())
         except Refusal as refusal:
             self._throttle.fail(PROVIDER_LOGIN, host, now_us())
-            raise _refusal(f"the login at {self.shown} is not valid here: {refusal}") from None
+            raise _make_refusal(f"the login at {self.shown} is not valid here: {refusal}") from None
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), self._derive("nonce", begun).encode()):
-            raise _refusal(f"the token of {self.shown} is of another login; log in again")
+            raise _make_refusal(f"the token of {self.shown} is of another login; log in again")
         # a token for several clients says which one it was issued to (OpenID Connect Core 1.0, 3.1.3.7)
         if isinstance(claims.get("aud"), list) and len(claims["aud"]) > 1:
             claims.setdefault("azp", "")
         if claims.get("azp", self._settings.client_id) != self._settings.client_id:
-            raise _refusal(f"the token of {self.shown} was issued to another client")
+            raise _make_refusal(f"the token of {self.shown} was issued to another client")
         return str(claims[self._settings.user_claim]), goal
 
     def _require_begun(self, begun: str, state: str) -> str:
         """Return the goal of a login. Raises Refusal if this browser did not begin it, or too long ago."""
         if not begun or not hmac.compare_digest(state.encode(), self._derive("state", begun).encode()):
-            raise _refusal("this login was not begun in this browser, or another one was begun since; log in again")
+            raise _make_refusal(
+                "this login was not begun in this browser, or another one was begun since; log in again"
+            )
         _, began_s, goal = begun.split(".")
         if not 0 <= self._clock() - int(began_s) <= LOGIN_S:
-            raise _refusal("this login was begun too long ago; log in again")
+            raise _make_refusal("this login was begun too long ago; log in again")
         return urlsafe_b64decode(goal).decode()
 
     def _derive(self, purpose: str, begun: str) -> str:
@@ -260,9 +262,9 @@ class OidcLogins:
         return Unreachable(f"the identity provider {self.shown} cannot be used now: {why}; try again in a while")
 
 
-def _challenge(verifier: str) -> str:
+def _make_challenge(verifier: str) -> str:
     return urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
 
-def _refusal(sentence: str) -> Refusal:
+def _make_refusal(sentence: str) -> Refusal:
     return Refusal(Reason.INVALID_CREDENTIALS, sentence)

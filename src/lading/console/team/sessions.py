@@ -66,13 +66,13 @@ class BrowserSessions:
         while len(self._sessions) >= self._settings.count_max:
             self.end(next(iter(self._sessions.values())), "too many others logged in since; log in again")
         token = token or secrets.token_urlsafe(TOKEN_BYTES)
-        session.digest = _digest(token)
+        session.digest = _hash_token(token)
         self._sessions[session.digest] = session
         return token
 
     def find(self, token: str, *, is_used: bool) -> BrowserSession | None:
         """Return the session of a token; ``is_used`` says that its user did something, rather than only waited."""
-        session = self._sessions.get(_digest(token))
+        session = self._sessions.get(_hash_token(token))
         if session is None or not self.is_alive(session):
             return None
         if is_used:
@@ -82,7 +82,7 @@ class BrowserSessions:
 
     def explain(self, token: str) -> str:
         """Return why a token has no session."""
-        return self._ended.get(_digest(token), UNKNOWN)
+        return self._ended.get(_hash_token(token), UNKNOWN)
 
     def is_alive(self, session: BrowserSession) -> bool:
         """Return whether a session is valid; if its time is over, end it."""
@@ -114,5 +114,5 @@ class BrowserSessions:
             self.is_alive(session)
 
 
-def _digest(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

@@ -88,10 +88,10 @@ def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
     rows: list[Row] = []
     unholdable = []
     for at, row in zip(rest.tolist(), rows_at(batch, rest), strict=True):
-        fit = _fit(row, target)
+        fit = _fit_row(row, target)
         if isinstance(fit, tuple):
             unholdable.append(Unholdable(at, *fit))
-            fit = _stub(row, fit[1])
+            fit = _make_stub(row, fit[1])
         rows.append(fit)
     fitted = replace_rows(fitted, rest, rows)
     return Carried(fitted if target.origin_time else without_origins(fitted), unholdable)
@@ -177,7 +177,7 @@ def _carrier_headers(facts: Facts, target: Capabilities) -> list[Header]:
     return [Header(name, int(Kind.RAW), value) for name, value in parts]
 
 
-def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
+def _fit_row(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
     """Return the row with its carrier, if it needs one, or the reason why it cannot have one."""
     if row.payload is not None and len(row.payload) > target.payload_bytes_max:
         sentence = f"the payload has {len(row.payload)} bytes; the target accepts {target.payload_bytes_max}"
@@ -188,8 +188,8 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
     if shown != list(row.headers) or (len(shown) > 1 and not target.order):
         entries = list(row.headers)
         for at, mark in zip(forms, fingerprints(shown), strict=True):
-            entries[at] = _entry(row.headers[at], forms[at], mark)
-    payload, payload_was, checksum = _payload(row, target)
+            entries[at] = _make_entry(row.headers[at], forms[at], mark)
+    payload, payload_was, checksum = _fit_payload(row, target)
     zero_id = target.id and not target.zero_id and row.id == bytes(16)
     step_us = target.time_step_us
     kept_time = row.timestamp_us is None or (
@@ -224,7 +224,7 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
     return Row(row.key if target.key else None, shown, payload, id_, checksum, row.timestamp_us, row.origin_us)
 
 
-def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, int | None]:
+def _fit_payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, int | None]:
     """Return the payload as the target shows it, the original one, and its checksum, if the message has one."""
     if row.payload or (target.null_payload if row.payload is None else target.empty_payload):
         return row.payload, PayloadWas.SHOWN, row.checksum
@@ -232,14 +232,14 @@ def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, 
     return STAND_IN, was, None if row.checksum is None else zlib.crc32(STAND_IN)
 
 
-def _entry(header: Header, form: Header, mark: int) -> Entry:
+def _make_entry(header: Header, form: Header, mark: int) -> Entry:
     """Return the carrier's entry for a header that the target stores as ``form``."""
     if header == form:
         return mark
     return Typed(mark, header.kind) if header.value == form.value else Replaced(mark, header.kind, header.value)
 
 
-def _stub(row: Row, sentence: str) -> Row:
+def _make_stub(row: Row, sentence: str) -> Row:
     header = Header(STUB_KEY, Kind.STRING, sentence.encode()[:255])
     checksum = None if row.checksum is None else zlib.crc32(STAND_IN)
     id_ = row.id if row.id and any(row.id) else None

@@ -104,7 +104,7 @@ def split(data: bytes, part_bytes_max: int) -> list[tuple[str, bytes]]:
 
 def fingerprint(header: Header, occurrence: int) -> int:
     """CRC-32 of a header as the target shows it, and which of the headers of its key it is, counted from 0."""
-    return zlib.crc32(_header_bytes(header) + _varint(occurrence))
+    return zlib.crc32(_header_bytes(header) + _encode_varint(occurrence))
 
 
 def fingerprints(headers: Iterable[Header]) -> list[int]:
@@ -131,7 +131,7 @@ def encode(facts: Facts) -> bytes:
     )
     parts = [bytes((VERSION_BYTE, flags))]
     if facts.key is not None:
-        parts += (_varint(len(facts.key)), facts.key)
+        parts += (_encode_varint(len(facts.key)), facts.key)
     if facts.timestamp_us is not None:
         parts.append(_TIME_US.pack(facts.timestamp_us))
     if facts.id is not None:
@@ -139,7 +139,7 @@ def encode(facts: Facts) -> bytes:
     if facts.origin_us is not None:
         parts.append(_TIME_US.pack(facts.origin_us))
     if facts.entries is not None:
-        parts.append(_varint(len(facts.entries)))
+        parts.append(_encode_varint(len(facts.entries)))
         parts += map(_entry_bytes, facts.entries)
     body = b"".join(parts)
     return body + _CRC.pack(zlib.crc32(body))
@@ -150,7 +150,7 @@ def printable(data: bytes) -> bytes:
     return TEXT_PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _plain(text: bytes) -> bytes:
+def _decode_printable(text: bytes) -> bytes:
     digits = text[len(TEXT_PREFIX) :]
     if len(digits) % 4 == 1 or _DIGITS.fullmatch(digits) is None:
         raise MalformedMessage("a printable carrier is not base64url")
@@ -166,14 +166,14 @@ def decode(data: bytes) -> Facts:
     Raises MalformedMessage if they are not a carrier, or one of a later version.
     """
     if data.startswith(TEXT_PREFIX):
-        data = _plain(data)
+        data = _decode_printable(data)
     if (
         len(data) < HEAD_BYTES + CRC_BYTES
         or zlib.crc32(data[:-CRC_BYTES]) != _CRC.unpack_from(data, len(data) - CRC_BYTES)[0]
     ):
         raise MalformedMessage("a carrier is cut short or changed")
     version, flags = data[0], data[1]
-    if version != VERSION_BYTE or flags & ~KNOWN_FLAGS or _contradict(flags):
+    if version != VERSION_BYTE or flags & ~KNOWN_FLAGS or _are_contradictory(flags):
         raise MalformedMessage(f"a carrier of version {version} with flags {flags:#x} is not known here")
     reader = _Reader(data, HEAD_BYTES, len(data) - CRC_BYTES)
     key = reader.take(reader.varint()) if flags & KEY_FLAG else None
@@ -187,11 +187,11 @@ def decode(data: bytes) -> Facts:
     return Facts(key, was, bool(flags & ZERO_ID_FLAG), timestamp_us, entries, id_, origin_us)
 
 
-def _contradict(flags: int) -> bool:
+def _are_contradictory(flags: int) -> bool:
     return any(flags & pair == pair for pair in (NULL_PAYLOAD_FLAG | EMPTY_PAYLOAD_FLAG, ZERO_ID_FLAG | ID_FLAG))
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     if value <= 0x7F:
         return bytes((value,))
     out = bytearray()
@@ -208,7 +208,7 @@ def _header_bytes(header: Header) -> bytes:
     if len(key) <= 0x7F and size_bytes <= 0x7F:
         # each length is one byte
         return b"%c%b%c%c%b" % (len(key), key, header.kind & 0xFF, size_bytes, value)
-    return _varint(len(key)) + key + bytes((header.kind & 0xFF,)) + _varint(size_bytes) + value
+    return _encode_varint(len(key)) + key + bytes((header.kind & 0xFF,)) + _encode_varint(size_bytes) + value
 
 
 def _entry_bytes(entry: Entry) -> bytes:
@@ -217,7 +217,7 @@ def _entry_bytes(entry: Entry) -> bytes:
     if isinstance(entry, Typed):
         return bytes((TYPED_TAG,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,))
     if isinstance(entry, Replaced):
-        size = _varint(0 if entry.value is None else len(entry.value) + 1)
+        size = _encode_varint(0 if entry.value is None else len(entry.value) + 1)
         return (
             bytes((REPLACED_TAG,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,)) + size + (entry.value or b"")
         )

@@ -92,7 +92,7 @@ def restore_row(row: Row) -> Row:
     except MalformedMessage:
         return row
     others = [header for header in row.headers if header.key not in used]
-    payload, checksum = _payload(row, facts)
+    payload, checksum = _restore_payload(row, facts)
     return Row(
         row.key if facts.key is None else facts.key,
         others if facts.entries is None else _in_order(facts.entries, others),
@@ -125,7 +125,7 @@ def _in_order(entries: Sequence[Entry], others: Sequence[Header]) -> list[Header
     return headers + list(left.values())
 
 
-def _payload(row: Row, facts: Facts) -> tuple[bytes | None, int | None]:
+def _restore_payload(row: Row, facts: Facts) -> tuple[bytes | None, int | None]:
     if facts.payload == PayloadWas.SHOWN or row.payload != STAND_IN or row.checksum not in _STAND_IN_CHECKSUMS:
         return row.payload, row.checksum
     if facts.payload == PayloadWas.NULL:

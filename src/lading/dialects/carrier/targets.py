@@ -62,11 +62,11 @@ def render_headers(headers: Sequence[Header], target: Capabilities) -> dict[int,
     form = form_of(target)
     if form is not None:
         return form.render(fitting)
-    shown = ((at, _render(header, target)) for at, header in fitting.items())
+    shown = ((at, _render_header(header, target)) for at, header in fitting.items())
     return {at: header for at, header in shown if header is not None}
 
 
-def _render(header: Header, target: Capabilities) -> Header | None:
+def _render_header(header: Header, target: Capabilities) -> Header | None:
     value = header.value
     if value is None or value == b"":
         fits = target.nulls if value is None else target.empties

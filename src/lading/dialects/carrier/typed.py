@@ -38,7 +38,7 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
     rows = np.flatnonzero(fit)
     if not len(rows):
         return batch, fit
-    columns = _columns(items)
+    columns = _read_columns(items)
     ids, id_valid = ids_of(batch.column("id"))
     times = np.ascontiguousarray(_times_us(batch, "timestamp"))
     origins = np.ascontiguousarray(_times_us(batch, ORIGIN_TIMESTAMP)) if lost.origin.any() else times
@@ -47,7 +47,7 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
     target, ends = np.empty(room, np.uint8), np.empty(len(rows) + 1, np.int32)
     kernels = engine.select(KERNEL_MODULE, fallback, batch.nbytes)
     told = ids, id_valid, times, lost.time.view(np.uint8), origins, lost.origin.view(np.uint8)
-    kernels.make(rows, *columns, *told, _scratch(columns), target, ends)
+    kernels.make(rows, *columns, *told, _allocate_scratch(columns), target, ends)
     binary: Any = pa.Array.from_buffers(pa.binary(), len(rows), [None, *map(pa.py_buffer, (ends.data, target.data))])
     kinds = np.where(fit[items.rows], layout.RAW, columns[3]).astype(np.int8)
     raw = Items(_with_kinds(items.array, kinds), items.rows, items.rows_count)
@@ -63,14 +63,14 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
 
     The last header of each of ``rows`` has the reserved name.
     """
-    columns = _columns(items)
+    columns = _read_columns(items)
     found = columns[3].copy()
     ids, id_valid = ids_of(batch.column("id"))
     ids = ids.copy()
     times, origins = _times_us(batch, "timestamp").copy(), np.zeros(batch.num_rows, np.int64)
     changed, done = np.zeros(batch.num_rows, np.uint8), np.zeros(len(rows), np.uint8)
     kernels = engine.select(KERNEL_MODULE, fallback, batch.nbytes)
-    kernels.undo(rows, *columns, _scratch(columns), found, ids, times, origins, changed, done)
+    kernels.undo(rows, *columns, _allocate_scratch(columns), found, ids, times, origins, changed, done)
     mended = rows[done == 1]
     if not len(mended):
         return batch, done == 1
@@ -97,16 +97,16 @@ def _times_us(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     return numpy_of(batch.column(name).cast(pa.int64()).fill_null(0))
 
 
-def _columns(items: Items) -> tuple[Any, ...]:
+def _read_columns(items: Items) -> tuple[Any, ...]:
     """Return list ends, name ends, names, kinds, value ends, values and whether each value is present."""
     lists = np.zeros(items.rows_count + 1, np.int32)
     np.cumsum(np.bincount(items.rows, minlength=items.rows_count), out=lists[1:])
     names, kinds, values = (items.array.field(part) for part in range(3))
     valid = np.ascontiguousarray(numpy_of(values.is_valid().cast(pa.uint8())))
-    return (lists, *_binary(names), np.ascontiguousarray(numpy_of(kinds)), *_binary(values), valid)
+    return (lists, *_view_binary(names), np.ascontiguousarray(numpy_of(kinds)), *_view_binary(values), valid)
 
 
-def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def _view_binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     _, ends, data = array.buffers()
     if ends is None or not len(array):
         return np.zeros(len(array) + 1, np.int32), np.empty(0, np.uint8)
@@ -114,7 +114,7 @@ def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     return np.frombuffer(ends, np.int32, len(array) + 1, 4 * array.offset), octets
 
 
-def _scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
+def _allocate_scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
     """Return memory for the input of the largest header's fingerprint."""
     sizes = np.diff(columns[1]).astype(np.int64) + np.diff(columns[4])
     return np.empty(int(sizes.max(initial=0)) + MARKED_BYTES, np.uint8)

@@ -45,7 +45,7 @@ def parse_subscription(data: bytes) -> Subscription:
     """Parse the subscription of a member of any client. Raises MalformedMessage if it cannot be read."""
     layout = message("consumer.metadata", "ConsumerProtocolSubscription")
     found = _decode_layout(layout, data, "subscription")
-    owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
+    owned = frozenset(_list_places(getattr(found, "owned_partitions", None) or ()))
     generation = getattr(found, "generation_id", -1)
     return Subscription(frozenset(found.topics), owned, -1 if generation is None else generation)
 
@@ -66,7 +66,7 @@ def parse_assignment(data: bytes) -> list[Place]:
     Raises MalformedMessage if they cannot be read.
     """
     layout = message("consumer.metadata", "ConsumerProtocolAssignment")
-    return sorted(_places(_decode_layout(layout, data, "assignment").assigned_partitions)) if data else []
+    return sorted(_list_places(_decode_layout(layout, data, "assignment").assigned_partitions)) if data else []
 
 
 def _decode_layout(layout: Any, data: bytes, what: str) -> Any:
@@ -78,7 +78,7 @@ def _decode_layout(layout: Any, data: bytes, what: str) -> Any:
         ) from None
 
 
-def _places(rows: Iterable[Any]) -> list[Place]:
+def _list_places(rows: Iterable[Any]) -> list[Place]:
     return [(row.topic, number) for row in rows for number in row.partitions]
 
 
@@ -89,7 +89,7 @@ def assign_range(members: Mapping[str, Subscription], counts: Mapping[str, int])
     """
     shares: Shares = {member: [] for member in members}
     for topic, count in sorted(counts.items()):
-        wanting = _wanting(members, topic)
+        wanting = _members_wanting(members, topic)
         if not wanting:
             continue
         each, more = divmod(count, len(wanting))
@@ -126,7 +126,7 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
     for place in places:
         if place in holder:
             held[holder[place]].append(place)
-    wanting = {topic: _wanting(members, topic) for topic, _ in places}
+    wanting = {topic: _members_wanting(members, topic) for topic, _ in places}
     # begin with the topics that fewest members can read, and with those members: others have more choice
     for place in sorted(places, key=lambda place: len(wanting[place[0]])):
         if place not in holder:
@@ -175,7 +175,7 @@ def _find_holders(members: Mapping[str, Subscription], places: frozenset[Place])
     return {place: member for place, (_, member) in found.items() if member is not None}
 
 
-def _wanting(members: Mapping[str, Subscription], topic: str) -> list[str]:
+def _members_wanting(members: Mapping[str, Subscription], topic: str) -> list[str]:
     return sorted(member for member, metadata in members.items() if topic in metadata.topics)
 
 

@@ -55,7 +55,7 @@ def _undo_carriers(noted: Noted, columns: dict[str, Any], located: dict[str, Loc
     found = noted.portion.located[NAME]
     starts = np.array([each.start for each in located.values()], np.int64).reshape(len(located), count)
     kinds = np.array([each.kind for each in located.values()], np.int8).reshape(len(located), count)
-    times = _times(columns.get("timestamp"), count)
+    times = _writable_times(columns.get("timestamp"), count)
     ids = np.zeros(carrier.ID_BYTES * count, np.uint8)
     changed = np.zeros(count, np.uint8)
     kernels = engine.select(KERNEL_MODULE, carrier_fallback, int(found.length.sum()) * 8)
@@ -79,7 +79,7 @@ def _undo_carriers(noted: Noted, columns: dict[str, Any], located: dict[str, Loc
     )
 
 
-def _times(column: Any, count: int) -> Any:
+def _writable_times(column: Any, count: int) -> Any:
     """Return times in a writable array; if the column was not requested, undefined zeros."""
     if column is None:
         return np.zeros(count, np.int64)

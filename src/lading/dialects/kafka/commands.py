@@ -29,7 +29,7 @@ KEYS: Final = {api.name: key for key, api in SERVED.items() if api.asked is not 
 """APIs that are encoded by ``kafka.protocol``, by their names there."""
 
 
-def _message(name: str, kind: str) -> Any:
+def _message_class(name: str, kind: str) -> Any:
     module = SERVED[KEYS[name]].module
     assert module is not None
     return message(module, name + kind)
@@ -40,20 +40,20 @@ def encode_library_request(name: str, version: int, correlation: int, client: st
 
     Field names are those of ``kafka.protocol``, rows of arrays are mappings.
     """
-    layout = _message(name, "Request")
-    request = layout(version=version, **_rows(layout, version, fields))
+    layout = _message_class(name, "Request")
+    request = layout(version=version, **_build_rows(layout, version, fields))
     request.with_header(correlation_id=correlation, client_id=client)
     return bytes(request.encode(header=True, framed=True))
 
 
-def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _build_rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with mappings converted to the row classes of ``kafka.protocol``."""
 
     def row(name: str, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
         inner = layout.fields[name].data_class
-        return inner(version=version, **_rows(inner, version, value))
+        return inner(version=version, **_build_rows(inner, version, value))
 
     return {
         name: [row(name, each) for each in value] if isinstance(value, list) else value
@@ -64,7 +64,7 @@ def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any
 def parse_library_response(name: str, version: int, answer: memoryview) -> Any:
     """Return the response, from the correlation id on. Raises MalformedMessage if it is not one."""
     try:
-        return _message(name, "Response").decode(bytes(answer), version=version, header=True)
+        return _message_class(name, "Response").decode(bytes(answer), version=version, header=True)
     except Exception as error:
         raise MalformedMessage(f"the response to {name} cannot be read: {error or type(error).__name__}") from None
 
@@ -76,14 +76,14 @@ _FETCHED: Final = struct.Struct(">ihqqqi")
 _ABORTED: Final = struct.Struct(">qq")
 
 
-def _frame(key: int, version: int, correlation: int, client: str, *parts: bytes, more_bytes: int = 0) -> bytes:
+def _build_frame(key: int, version: int, correlation: int, client: str, *parts: bytes, more_bytes: int = 0) -> bytes:
     """Return a request, or its beginning if ``more_bytes`` follow."""
     name = client.encode()
     size = _HEAD.size + len(name) + sum(map(len, parts)) + more_bytes
     return b"".join((struct.pack(">i", size), _HEAD.pack(key, version, correlation, len(name)), name, *parts))
 
 
-def _text(value: str) -> bytes:
+def _encode_text(value: str) -> bytes:
     data = value.encode()
     return struct.pack(">h", len(data)) + data
 
@@ -103,18 +103,18 @@ def encode_fetch(
 
     It waits only while nothing can be read. A leader of another epoch than ``leader_epoch`` (-1: any) refuses it.
     """
-    return _frame(
+    return _build_frame(
         FETCH,
         FETCH_VERSION,
         correlation,
         client,
         _FETCH.pack(-1, wait_ms, 1 if wait_ms else 0, max_bytes, READ_COMMITTED, 0, -1),
         struct.pack(">i", 1),
-        _text(topic),
+        _encode_text(topic),
         struct.pack(">i", 1),
         _FETCH_PARTITION.pack(partition, leader_epoch, offset, -1, max_bytes),
         struct.pack(">i", 0),
-        _text(""),
+        _encode_text(""),
     )
 
 
@@ -127,11 +127,11 @@ def encode_watch(
         topics.setdefault(topic, []).append((partition, offset))
     rows = []
     for topic, parts in topics.items():
-        rows += [_text(topic), struct.pack(">i", len(parts))]
+        rows += [_encode_text(topic), struct.pack(">i", len(parts))]
         rows += [_FETCH_PARTITION.pack(partition, -1, offset, -1, max_bytes) for partition, offset in parts]
     ask = _FETCH.pack(-1, wait_ms, 1, max_bytes, READ_COMMITTED, 0, -1)
-    end = (struct.pack(">i", 0), _text(""))
-    return _frame(FETCH, FETCH_VERSION, correlation, client, ask, struct.pack(">i", len(topics)), *rows, *end)
+    end = (struct.pack(">i", 0), _encode_text(""))
+    return _build_frame(FETCH, FETCH_VERSION, correlation, client, ask, struct.pack(">i", len(topics)), *rows, *end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +225,14 @@ def encode_produce(
     transactional_id: str | None = None,
 ) -> bytes:
     """Encode a Produce request up to its one batch of ``batch_bytes``; all in-sync replicas must acknowledge it."""
-    return _frame(
+    return _build_frame(
         PRODUCE,
         PRODUCE_VERSION,
         correlation,
         client,
-        struct.pack(">h", -1) if transactional_id is None else _text(transactional_id),
+        struct.pack(">h", -1) if transactional_id is None else _encode_text(transactional_id),
         struct.pack(">hii", -1, timeout_ms, 1),
-        _text(topic),
+        _encode_text(topic),
         struct.pack(">iii", 1, partition, batch_bytes),
         more_bytes=batch_bytes,
     )

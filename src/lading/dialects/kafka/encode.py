@@ -54,7 +54,7 @@ class RecordEncoder:
     ) -> None:
         headers = _Headers.of(batch)
         flags, ids = np.zeros(batch.num_rows, np.uint8), np.empty(0, np.uint8)
-        names = _binary(_wire_keys(headers.names, headers.lists))
+        names = _view_binary(_wire_keys(headers.names, headers.lists))
         self._fill(batch, headers, names, flags, ids, times_us, offsets)
 
     @classmethod
@@ -67,7 +67,7 @@ class RecordEncoder:
         if ORIGIN_TIMESTAMP in batch.schema.names:
             return None
         headers = _Headers.of(batch)
-        names = _binary(headers.names)
+        names = _view_binary(headers.names)
         ids, id_valid = ids_of(batch.column("id"))
         flags = np.empty(batch.num_rows, np.uint8)
         kernels = engine.select(KERNEL_MODULE, send_fallback, batch.nbytes)
@@ -91,8 +91,8 @@ class RecordEncoder:
         self._times_us = times_us
         self._stored = offsets is not None
         self._offsets = np.arange(self.rows) if offsets is None else offsets
-        values = _binary(headers.values)
-        key, payload = _binary(batch.column("key")), _binary(batch.column("payload"))
+        values = _view_binary(headers.values)
+        key, payload = _view_binary(batch.column("key")), _view_binary(batch.column("payload"))
         self._columns = (*key, *payload, headers.lists, *names[:2], *values, headers.kinds, flags)
         self._facts = (ids, times_us)
         self.sizes = np.empty(self.rows, np.int64)
@@ -191,7 +191,7 @@ class _Headers(NamedTuple):
 _Binary = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
 
 
-def _binary(array: Any) -> _Binary:
+def _view_binary(array: Any) -> _Binary:
     """Return ends (one more than values), bytes, and which values are present (1 or 0), of an array or a slice."""
     _, ends, data = array.buffers()
     present = np.ones(len(array), np.uint8)

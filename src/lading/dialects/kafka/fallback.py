@@ -45,7 +45,7 @@ def survey(
             if not 0 <= at <= body_end <= region.size:
                 raise _Refused(layout.CUT)
             while at < body_end and found < len(table):
-                row = _batch(data, at, body_end, verify)
+                row = _read_batch(data, at, body_end, verify)
                 if row[layout.LAST] >= first and row[layout.BASE] < end:
                     table[found] = (*row, chunk)
                     found += 1
@@ -60,7 +60,7 @@ def survey(
     return found, at, reason
 
 
-def _batch(data: Any, at: int, body_end: int, verify: bool) -> tuple[int, ...]:
+def _read_batch(data: Any, at: int, body_end: int, verify: bool) -> tuple[int, ...]:
     if body_end - at < BATCH_HEADER_BYTES:
         raise _Refused(layout.CUT)
     fields = BATCH_HEADER.unpack_from(data, at)
@@ -110,7 +110,7 @@ def scan(
     try:
         while batch < len(batches) and not full:
             start, stop, base, records, last, base_ms, max_ms, attributes, _, _ = batches[batch].tolist()
-            append_us = _micros(max_ms) if attributes & layout.LOG_APPEND_TIME else None
+            append_us = _to_micros(max_ms) if attributes & layout.LOG_APPEND_TIME else None
             if at < 0:
                 at, done, before = start, 0, base - 1
                 if records > (stop - at) // layout.RECORD_BYTES_MIN:
@@ -126,7 +126,7 @@ def scan(
                     at, done = stop, records
                     break
                 if offset >= first:
-                    time_us = _micros(add_wrapping(base_ms, ms_delta)) if append_us is None else append_us
+                    time_us = _to_micros(add_wrapping(base_ms, ms_delta)) if append_us is None else append_us
                     if not scanner.take(here, record_end, offset, time_us, max_bytes):
                         full = True
                         break
@@ -245,7 +245,7 @@ def _clamp_ms(ms: int) -> int:
     return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
 
 
-def _micros(ms: int) -> int:
+def _to_micros(ms: int) -> int:
     """Convert to microseconds since 1970; a time outside of a Batch's range becomes the nearest one inside."""
     return _clamp_ms(ms) * 1000
 
@@ -258,9 +258,9 @@ def fill(region: Bytes, rows: Longs, totals: Longs, memory: Bytes, places: Longs
     _put(memory, places[layout.OFFSETS], offsets)
     _put(memory, places[layout.TIMESTAMPS], times)
     buffers = (places[layout.KEY_VALID], places[layout.KEY_ENDS], places[layout.KEYS])
-    _column(memory, buffers, _slices(data, key_at, key_size))
+    _write_column(memory, buffers, _cut_slices(data, key_at, key_size))
     buffers = (places[layout.PAYLOAD_VALID], places[layout.PAYLOAD_ENDS], places[layout.PAYLOADS])
-    _column(memory, buffers, _slices(data, value_at, value_size))
+    _write_column(memory, buffers, _cut_slices(data, value_at, value_size))
     if places[layout.LIST_ENDS] < 0:
         return
     names: list[bytes | None] = []
@@ -270,17 +270,17 @@ def fill(region: Bytes, rows: Longs, totals: Longs, memory: Bytes, places: Longs
             name_at, size, at = _read_sized(data, at, region.size, layout.BAD_HEADERS)
             names.append(key_text(bytes(data[name_at : name_at + size])).encode())
             place, size, at = _read_sized(data, at, region.size, layout.BAD_HEADERS)
-            values += _slices(data, [place], [size])
+            values += _cut_slices(data, [place], [size])
     _put(memory, places[layout.LIST_ENDS], np.cumsum([0, *headers_count], dtype=np.int32))
-    _column(memory, (np.int64(-1), places[layout.NAME_ENDS], places[layout.NAMES]), names)
-    _column(memory, (places[layout.VALUE_VALID], places[layout.VALUE_ENDS], places[layout.VALUES]), values)
+    _write_column(memory, (np.int64(-1), places[layout.NAME_ENDS], places[layout.NAMES]), names)
+    _write_column(memory, (places[layout.VALUE_VALID], places[layout.VALUE_ENDS], places[layout.VALUES]), values)
 
 
-def _slices(data: Any, starts: list[int], sizes: list[int]) -> list[bytes | None]:
+def _cut_slices(data: Any, starts: list[int], sizes: list[int]) -> list[bytes | None]:
     return [bytes(data[at : at + size]) if size >= 0 else None for at, size in zip(starts, sizes, strict=True)]
 
 
-def _column(memory: Bytes, places: tuple[Any, Any, Any], values: list[bytes | None]) -> None:
+def _write_column(memory: Bytes, places: tuple[Any, Any, Any], values: list[bytes | None]) -> None:
     """Write one binary column: validity bits, ends, bytes."""
     valid, ends, octets = places
     if ends < 0:

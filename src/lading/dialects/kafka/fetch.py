@@ -65,12 +65,12 @@ class FetchedPartition(NamedTuple):
     aborted: Sequence[tuple[int, int]] = ()
 
 
-def _head(version: int) -> struct.Struct:
+def _head_layout(version: int) -> struct.Struct:
     replica = "" if version >= _WITHOUT_REPLICA else "4x"
     return struct.Struct(f">{replica}iiib{'ii' if version >= _WITH_SESSION else ''}")
 
 
-def _row(version: int) -> struct.Struct:
+def _row_layout(version: int) -> struct.Struct:
     epoch = "i" if version >= _WITH_EPOCH else ""
     last_epoch = "4x" if version >= _WITH_LAST_EPOCH else ""
     start = "8x" if version >= _WITH_START else ""
@@ -78,9 +78,9 @@ def _row(version: int) -> struct.Struct:
 
 
 _VERSIONS: Final = range(SERVED[FETCH].low, SERVED[FETCH].high + 1)
-_HEADS: Final = {version: _head(version) for version in _VERSIONS}
+_HEADS: Final = {version: _head_layout(version) for version in _VERSIONS}
 """Longest wait, smallest and largest number of bytes, isolation level, and the session's id and epoch."""
-_ROWS: Final = {version: _row(version) for version in _VERSIONS}
+_ROWS: Final = {version: _row_layout(version) for version in _VERSIONS}
 """The row of a partition by version (number, epoch of its leader, offset, largest number of bytes)."""
 
 

@@ -49,7 +49,7 @@ class Reader:
 
     def count(self, entry_bytes: int) -> int:
         """Read the number of entries of a list, 0 for null; each has at least ``entry_bytes``."""
-        count = self._length(INT32)
+        count = self._read_length(INT32)
         if count > (len(self.frame) - self.at) // entry_bytes:
             raise MalformedMessage(f"the request claims a list of {count} entries", at=self.at)
         if count <= 0:
@@ -61,12 +61,12 @@ class Reader:
 
     def text(self) -> bytes | None:
         """Return a string as bytes."""
-        size = self._length(INT16)
+        size = self._read_length(INT16)
         return None if size < 0 else bytes(self.take(size))
 
     def data(self) -> tuple[int, int]:
         """Return the start of a byte string and its size (-1: null), and move the reader past it."""
-        size = self._length(INT32)
+        size = self._read_length(INT32)
         start = self.at
         self.take(max(size, 0))
         return start, size
@@ -83,7 +83,7 @@ class Reader:
         if self.flexible:
             self.at = skip_tags(self.frame, self.at)
 
-    def _length(self, layout: struct.Struct) -> int:
+    def _read_length(self, layout: struct.Struct) -> int:
         if self.flexible:
             value, self.at = read_uvarint(self.frame, self.at)
             return value - 1

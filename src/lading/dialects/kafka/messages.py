@@ -75,15 +75,15 @@ def read_batches(
     With ``verify`` each CRC-32C is checked. Never raises: see ``reason``.
     """
     chunk = np.array([[start, end, 0, 0, POSITION_MAX, 0, 0, 0]], np.int64)
-    return _survey(region, chunk, first, last, verify)
+    return _survey_batches(region, chunk, first, last, verify)
 
 
 def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batches:
     """Return the batches in the chunks of a Run, whose CRCs are not checked."""
-    return _survey(run.region, run.chunks, first, last, False)
+    return _survey_batches(run.region, run.chunks, first, last, False)
 
 
-def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
+def _survey_batches(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
     size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
     kernels = engine.select(SURVEY_KERNEL_MODULE, fallback, size_bytes if verify else size_bytes // 16)
     cursor = np.array([0, -1], np.int64)
@@ -121,11 +121,11 @@ def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
     asked = RequestedKeys(request.keys, _to_stored_key)
-    for region, table in _plain(run.region, batches.table, request):
-        yield from _portions(region, table, request, asked)
+    for region, table in _note_uncompressed(run.region, batches.table, request):
+        yield from _note_portions(region, table, request, asked)
 
 
-def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
+def _note_uncompressed(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
     """Return the batches with uncompressed records: regions, each with a table of the positions of records."""
     table = table[table[:, layout.ATTRIBUTES] & layout.CONTROL == 0]
     codecs = table[:, layout.ATTRIBUTES] & layout.CODEC_BITS
@@ -181,7 +181,7 @@ def _join_pieces(pieces: list[Bytes], rows: list[NDArray[np.int64]]) -> tuple[By
     return np.concatenate([*(piece[:-SPARE_BYTES] for piece in pieces), pieces[-1][-SPARE_BYTES:]]), np.stack(rows)
 
 
-def _portions(region: Bytes, table: Table, request: ScanRequest, asked: RequestedKeys) -> Iterator[Noted]:
+def _note_portions(region: Bytes, table: Table, request: ScanRequest, asked: RequestedKeys) -> Iterator[Noted]:
     fields = request.fields
     size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
@@ -193,21 +193,21 @@ def _portions(region: Bytes, table: Table, request: ScanRequest, asked: Requeste
     cursor = np.array([0, -1, 0, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
     room = max(1, min(request.max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1, int(table[:, layout.COUNT].sum())))
-    rows = _words(_ROWS, (room, layout.ROW_WORDS))
+    rows = _allocate_words(_ROWS, (room, layout.ROW_WORDS))
     limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(table):
-        places = _words(_PLACES, (len(asked), room)), _words(_PLACES, (len(asked), room))
+        places = _allocate_words(_PLACES, (len(asked), room)), _allocate_words(_PLACES, (len(asked), room))
         span = (cursor, request.first, request.end, room, limit_bytes, wants)
         reason = kernels.scan(region, table, *span, asked.bytes, asked.ends, rows.reshape(-1), *places, totals)
         if reason:
             raise MalformedMessage(f"a record {layout.REASONS[reason]}", at=int(totals[layout.WHERE]))
         count = int(totals[layout.TOTAL_COUNT])
         if count:
-            columns = _columns(region, rows[:count], totals, fields)
+            columns = _build_columns(region, rows[:count], totals, fields)
             yield Noted(Decoded(count, columns, asked.locate(region, count, *places)), rows[:count])
 
 
-def _words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
+def _allocate_words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
     return pool.memory(8 * shape[0] * shape[1]).view(np.int64).reshape(shape)
 
 
@@ -220,7 +220,9 @@ def _to_stored_key(text: str) -> bytes | None:
     return data if key_text(data) == text else None
 
 
-def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: frozenset[str]) -> dict[str, pa.Array[Any]]:
+def _build_columns(
+    region: Bytes, rows: Table, totals: NDArray[np.int64], fields: frozenset[str]
+) -> dict[str, pa.Array[Any]]:
     count = len(rows)
     sizes = dict(enumerate(totals.tolist()))
     header_count = sizes[layout.HEADER_COUNT]

@@ -81,7 +81,7 @@ def metadata_answer(
             out.append(topic.topic_id)
         if version >= _FIRST_WITH["controller"]:
             out.append(b"\1" if topic.is_internal else b"\0")
-        out += count(len(topic.epochs), flexible), _partitions(version, broker.id, topic.epochs)
+        out += count(len(topic.epochs), flexible), _encode_partitions(version, broker.id, topic.epochs)
         if version >= OPERATIONS_FROM:
             out.append(_NOT_ASKED if topic.operations == NOT_ASKED else INT32.pack(topic.operations))
         out.append(tags)
@@ -97,8 +97,8 @@ def metadata_answer(
 _NULL_NAMES: Final = 12
 
 
-def _partitions(version: int, leader: int, epochs: Sequence[int]) -> bytes:
-    rows = np.zeros(len(epochs), _layout(version))
+def _encode_partitions(version: int, leader: int, epochs: Sequence[int]) -> bytes:
+    rows = np.zeros(len(epochs), _partition_layout(version))
     rows["index"] = np.arange(len(epochs))
     if version >= _FIRST_WITH["epoch"]:
         rows["epoch"] = epochs
@@ -112,7 +112,7 @@ def _partitions(version: int, leader: int, epochs: Sequence[int]) -> bytes:
 
 
 @cache
-def _layout(version: int) -> np.dtype[Any]:
+def _partition_layout(version: int) -> np.dtype[Any]:
     """Return the layout of a partition with one broker; the length of each list comes before its entries."""
     length = "u1" if version >= FLEXIBLE else ">i4"
     fields = [("error", ">i2"), ("index", ">i4"), ("leader", ">i4")]

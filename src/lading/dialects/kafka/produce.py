@@ -111,7 +111,7 @@ def encode_response(layout: ResponseLayout, correlation: int, outcomes: Sequence
     version, around = layout
     parts: list[bytes] = []
     for before, outcome in zip(around, outcomes, strict=False):
-        parts += before, _outcome(version, outcome)
+        parts += before, _encode_outcome(version, outcome)
     parts += around[-1:]
     body = b"".join(parts)
     return _CORRELATED.pack(LENGTH_BYTES + len(body), correlation) + body
@@ -132,7 +132,7 @@ _STARTED: Final = struct.Struct(">ihqqq")
 _NO_MESSAGES: Final = {True: b"\1\0\0", False: b"\0\0\0\0\xff\xff"}
 
 
-def _outcome(version: int, outcome: Outcome) -> bytes:
+def _encode_outcome(version: int, outcome: Outcome) -> bytes:
     index, error, base_offset, time_ms, first_offset, message, record_errors = outcome
     if version < _WITH_TIME:
         return _PLAIN.pack(index, error, base_offset)

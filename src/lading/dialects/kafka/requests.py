@@ -92,7 +92,7 @@ def decode_request(key: int, version: int, body: memoryview) -> Any:
 
     Raises MalformedMessage and nothing else. The library's decoder checks lengths, as it reads from a bounded buffer.
     """
-    kind = _message(key, "Request")
+    kind = _message_class(key, "Request")
     try:
         decoded = kind.decode(body, version=version)
         _require_values(kind, version, decoded)
@@ -109,7 +109,7 @@ def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str,
     ``fields`` are named as in ``kafka.protocol``, with structs as mappings. Omitted fields, and fields that the version
     does not have, take their defaults.
     """
-    answer = _container(_message(key, "Response"), version, fields)
+    answer = _build_container(_message_class(key, "Response"), version, fields)
     answer.with_header(correlation_id=correlation)
     return bytes(answer.encode(header=True, framed=True))
 
@@ -123,7 +123,7 @@ def encode_unsupported_versions(correlation: int, keys: Collection[int]) -> byte
 
 def has_throttle_time(key: int) -> bool:
     """Return whether responses of a rare API have a field for the time that the client should wait."""
-    return "throttle_time_ms" in _message(key, "Response").fields
+    return "throttle_time_ms" in _message_class(key, "Response").fields
 
 
 def prepare_codec(key: int, version: int) -> None:
@@ -132,7 +132,7 @@ def prepare_codec(key: int, version: int) -> None:
     A broker does this in a worker at the first request: of nearly 200 codecs a client uses a dozen, and compiling
     Python holds the interpreter, in any thread.
     """
-    request, answer = _message(key, "Request"), _message(key, "Response")
+    request, answer = _message_class(key, "Request"), _message_class(key, "Response")
     tagged = version >= SERVED[key].flexible
     request._struct.compiled_decode_from(version, compact=tagged, tagged=tagged, data_class=request[None])
     answer._struct.compiled_encode_into(version, compact=tagged, tagged=tagged)
@@ -148,7 +148,7 @@ def prepare_codecs(keys: Iterable[int]) -> None:
                 prepare_codec(key, version)
 
 
-def _message(key: int, kind: str) -> Any:
+def _message_class(key: int, kind: str) -> Any:
     served = SERVED[key]
     assert served.module is not None, f"{served.name} is read and written by hand"
     return message(served.module, served.name + kind)
@@ -167,7 +167,7 @@ def _require_values(kind: Any, version: int, decoded: Any) -> None:
                 _require_values(getattr(kind, field.type_str), version, one)
 
 
-def _container(kind: Any, version: int, fields: Mapping[str, Any]) -> Any:
+def _build_container(kind: Any, version: int, fields: Mapping[str, Any]) -> Any:
     known = kind.fields
     values: dict[str, Any] = {}
     for name, value in fields.items():
@@ -176,8 +176,8 @@ def _container(kind: Any, version: int, fields: Mapping[str, Any]) -> Any:
             continue
         if field.is_struct_array() and value is not None:
             inner = getattr(kind, field.type_str)
-            value = [_container(inner, version, one) for one in value]
+            value = [_build_container(inner, version, one) for one in value]
         elif field.is_struct() and value is not None:
-            value = _container(getattr(kind, field.type_str), version, value)
+            value = _build_container(getattr(kind, field.type_str), version, value)
         values[name] = value
     return kind(version=version, **values)

@@ -91,10 +91,14 @@ def _step_of(field: Any, version: int, flexible: bool) -> Step:
     if field.is_array():
         inner = field.type_str.removeprefix("[]")
         size_bytes = _SIZES.get(inner)
-        return _list((_text(flexible, inner),), flexible) if size_bytes is None else _numbers(size_bytes, flexible)
+        return (
+            _list((_pass_text(flexible, inner),), flexible)
+            if size_bytes is None
+            else _pass_numbers(size_bytes, flexible)
+        )
     if field.is_struct():
-        return _struct(_steps_of(field, version, flexible), field.nullable_for_version_q(version))
-    return _text(flexible, field.type_str)
+        return _pass_struct(_steps_of(field, version, flexible), field.nullable_for_version_q(version))
+    return _pass_text(flexible, field.type_str)
 
 
 def _skip(size_bytes: int) -> Step:
@@ -123,7 +127,7 @@ def _read_length(walk: _Walk, flexible: bool, plain: struct.Struct) -> int:
     return max(int(length), 0)
 
 
-def _text(flexible: bool, kind: str) -> Step:
+def _pass_text(flexible: bool, kind: str) -> Step:
     plain = _INT16 if kind == "string" else _INT32
 
     def step(walk: _Walk) -> None:
@@ -135,7 +139,7 @@ def _text(flexible: bool, kind: str) -> Step:
     return step
 
 
-def _numbers(size_bytes: int, flexible: bool) -> Step:
+def _pass_numbers(size_bytes: int, flexible: bool) -> Step:
     def step(walk: _Walk) -> None:
         rows = _read_length(walk, flexible, _INT32)
         walk.count(rows)
@@ -157,7 +161,7 @@ def _list(steps: tuple[Step, ...], flexible: bool) -> Step:
     return step
 
 
-def _struct(steps: tuple[Step, ...], nullable: bool) -> Step:
+def _pass_struct(steps: tuple[Step, ...], nullable: bool) -> Step:
     def step(walk: _Walk) -> None:
         if nullable:
             # a byte says whether the struct is present

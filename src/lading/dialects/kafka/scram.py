@@ -45,7 +45,7 @@ class ScramExchange:
 
     def begin(self, message: bytes) -> str:
         """Take the client's first message; return the user's name."""
-        text = _text(message)
+        text = _decode_text(message)
         binding, comma, rest = text.partition(",")
         identity, second, bare = rest.partition(",")
         if binding not in ("n", "y") or not comma or not second:
@@ -72,13 +72,13 @@ class ScramExchange:
 
     def finish(self, message: bytes) -> bytes | None:
         """Return the server's last message to a right proof, or None to a wrong one."""
-        text = _text(message)
+        text = _decode_text(message)
         without_proof, found, proof_text = text.rpartition(",p=")
         fields = without_proof.split(",")
         if not found or len(fields) < 2 or not fields[0].startswith("c=") or not fields[1].startswith("r="):
             raise MalformedMessage("SCRAM: the last message has no binding, nonce and proof")
-        proof = _bytes(proof_text)
-        if _bytes(fields[0][2:]) != self._header or not fields[1].endswith(self._nonce):
+        proof = _decode_base64(proof_text)
+        if _decode_base64(fields[0][2:]) != self._header or not fields[1].endswith(self._nonce):
             # a final message that was replayed, or is of another exchange; only the end is compared: older librdkafka,
             # such as that of kcat 1.7.1, puts its own nonce in front once more, and this server's part is new each time
             # all the same
@@ -93,7 +93,7 @@ class ScramExchange:
         return b"v=" + b64encode(hmac.digest(self._verifier.server_key, signed, self._hash))
 
 
-def _text(message: bytes) -> str:
+def _decode_text(message: bytes) -> str:
     try:
         if len(message) <= MESSAGE_BYTES_MAX:
             return message.decode()
@@ -102,7 +102,7 @@ def _text(message: bytes) -> str:
     raise MalformedMessage("SCRAM: a message is not UTF-8, or too long")
 
 
-def _bytes(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):

@@ -162,14 +162,14 @@ class _Columns:
         if flags:
             id_ = ids[ID_BYTES * row : ID_BYTES * (row + 1)].tobytes() if flags & ID_FLAG else None
             time_us = int(times_us[row]) if flags & TIME_FLAG else None
-            entries = self._entries(first, last) if flags & ENTRIES_FLAG else None
+            entries = self._list_entries(first, last) if flags & ENTRIES_FLAG else None
             data = printable(encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_)))
             for part in (CARRIER, data):
                 store_varint(out, len(part))
                 out += part
         return out
 
-    def _entries(self, first: int, last: int) -> list[Entry]:
+    def _list_entries(self, first: int, last: int) -> list[Entry]:
         _, name_ends, names = self._names
         ends, values, valid = self._values
         shown = [

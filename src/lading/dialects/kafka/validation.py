@@ -168,7 +168,10 @@ def validate_batch(
         data = source.data[start + BATCH_HEADER_BYTES : end]
         bytes_max = min(plain_bytes_max, compression.plain_bytes_max(len(data)))
         try:
-            with decompressing(facts.codec, data, bytes_max=bytes_max, scratch=_scratch()) as (plain, plain_bytes):
+            with decompressing(facts.codec, data, bytes_max=bytes_max, scratch=_scratch_of_thread()) as (
+                plain,
+                plain_bytes,
+            ):
                 reason, lowest_ms, highest_ms = kernels_for(plain_bytes).judge_records(
                     plain, 0, plain_bytes, facts.records, facts.base_ms
                 )
@@ -226,7 +229,10 @@ def require_times(source: Bytes, start: int, facts: BatchHeader, times: Times, a
         found = _find_times(data, facts, allowed)
     else:
         bytes_max = compression.plain_bytes_max(len(data))
-        with decompressing(facts.codec, data, bytes_max=bytes_max, scratch=_scratch()) as (plain, plain_bytes):
+        with decompressing(facts.codec, data, bytes_max=bytes_max, scratch=_scratch_of_thread()) as (
+            plain,
+            plain_bytes,
+        ):
             found = _find_times(bytes(plain.data[:plain_bytes]), facts, allowed)
         del plain
     within = f"is out of range. The timestamp should be within [{allowed.lowest_ms}, {allowed.highest_ms}]"
@@ -251,7 +257,7 @@ def _find_times(data: Any, facts: BatchHeader, allowed: Times) -> list[tuple[int
     return found
 
 
-def _scratch() -> Bytes:
+def _scratch_of_thread() -> Bytes:
     """Return this thread's memory for records that are only checked: fresh pages cost more than the check."""
     if not hasattr(_threads, "scratch"):
         _threads.scratch = np.empty(SCRATCH_BYTES, np.uint8)

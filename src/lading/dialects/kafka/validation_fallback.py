@@ -60,21 +60,21 @@ def _record(data: Any, here: int, stop: int, number: int) -> tuple[int, int]:
     if delta != number:
         return layout.BAD_POSITION, 0
     for _ in range(2):
-        here = _behind(data, here, stop, -1)
+        here = _pass_sized(data, here, stop, -1)
         if here < 0:
             return layout.BAD_RECORD, 0
     count, here = varint32(data, here, stop)
     if here < 0 or not 0 <= count <= (stop - here) // 2:
         return layout.BAD_HEADERS, 0
     for _ in range(count):
-        here = _behind(data, here, stop, 0)
-        here = _behind(data, here, stop, -1) if here >= 0 else -1
+        here = _pass_sized(data, here, stop, 0)
+        here = _pass_sized(data, here, stop, -1) if here >= 0 else -1
         if here < 0:
             return layout.BAD_HEADERS, 0
     return (layout.FINE if here == stop else layout.BAD_HEADERS), delta_ms
 
 
-def _behind(data: Any, at: int, end: int, size_min: int) -> int:
+def _pass_sized(data: Any, at: int, end: int, size_min: int) -> int:
     """Return the position after bytes with their size in front, or -1 if they are cut short.
 
     The size is at least ``size_min``; a size of -1 is null.

@@ -35,7 +35,7 @@ class Native:
         wanted = [name for name in SCHEMA_WITH_ORIGIN.names if name in request.fields]
         waiting: list[pa.RecordBatch] = []
         rows = size_bytes = 0
-        for batch in _portions(run, request):
+        for batch in _decode_portions(run, request):
             if waiting and (rows + batch.num_rows > request.max_rows or size_bytes + batch.nbytes > request.max_bytes):
                 yield _decode_batches(waiting, wanted, request.keys)
                 waiting, rows, size_bytes = [], 0, 0
@@ -95,7 +95,7 @@ DIALECT = Native()
 _concat_batches: Any = pa.concat_batches  # type: ignore[attr-defined]
 
 
-def _portions(run: Run, request: ScanRequest) -> Iterator[pa.RecordBatch]:
+def _decode_portions(run: Run, request: ScanRequest) -> Iterator[pa.RecordBatch]:
     """Return the rows asked for, block by block, none larger than the caps allow, with their offsets."""
     first, end = request.first, request.end
     read = request.fields | {"headers"} if request.keys else request.fields

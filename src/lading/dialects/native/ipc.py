@@ -32,10 +32,10 @@ class StreamShape:
 def shape(data: memoryview) -> StreamShape:
     """Return the shape that a stream of exactly one record batch claims. Raises MalformedMessage for wrong framing."""
     try:
-        schema, at = _message(data, 0)
+        schema, at = _read_message(data, 0)
         if schema.kind != _SCHEMA_MESSAGE or schema.body_bytes:
             raise MalformedMessage("a native block does not start with an Arrow schema", at=0)
-        batch, at = _message(data, at)
+        batch, at = _read_message(data, at)
         if batch.kind != _BATCH_MESSAGE:
             raise MalformedMessage("a native block holds no Arrow record batch after its schema", at=at)
         if data[at:] != END_OF_STREAM:
@@ -83,7 +83,7 @@ class _Table:
         return at + int(struct.unpack_from("<I", self.data, at)[0]) if at else 0
 
 
-def _message(data: memoryview, at: int) -> tuple[_Message, int]:
+def _read_message(data: memoryview, at: int) -> tuple[_Message, int]:
     mark, size = _PREFIX.unpack_from(data, at)
     start = at + _PREFIX.size
     if mark != CONTINUATION or size <= 0 or start + size > len(data):

@@ -94,11 +94,11 @@ _FAILURE_CODES: Final[Mapping[str, str]] = {
 """Error codes of commands that publish nothing."""
 
 
-def _sub(name: str, most: int) -> Command:
+def _sub_command(name: str, most: int) -> Command:
     return Command(name, Body.LINE, (2, most), _FRESH, ClientState.SUBSCRIBED, lacking=f"{name} ")
 
 
-def _pub(name: str, form: int, batch: bool = False) -> Command:
+def _pub_command(name: str, form: int, batch: bool = False) -> Command:
     return Command(name, Body.SIZED, (1, 2), form=form, batch=batch)
 
 
@@ -107,21 +107,21 @@ COMMANDS: Final[Mapping[bytes, Command]] = {
     for command in (
         Command("IDENTIFY", Body.SIZED, (0, 0), _FRESH),
         Command("AUTH", Body.SIZED, (0, 0), _FRESH),
-        _sub("SUB", 3),
-        _sub("SUB_ADVANCED", 4),
-        _sub("SUB_ORDERED", 3),
+        _sub_command("SUB", 3),
+        _sub_command("SUB_ADVANCED", 4),
+        _sub_command("SUB_ORDERED", 3),
         Command("RDY", Body.LINE, (0, 1), _READING),
         Command("FIN", Body.MESSAGE_ID, (0, 0), _READING),
         Command("REQ", Body.MESSAGE_ID, (1, 1), _READING),
         Command("TOUCH", Body.MESSAGE_ID, (0, 0), _READING),
         Command("CLS", Body.LINE, (0, 0), frozenset({ClientState.SUBSCRIBED}), ClientState.CLOSING),
         Command("NOP", Body.LINE, (0, 0)),
-        _pub("PUB", PLAIN_FORM),
-        _pub("PUB_EXT", EXT),
-        _pub("PUB_TRACE", TRACED),
-        _pub("MPUB", PLAIN_FORM, batch=True),
-        _pub("MPUB_EXT", EXT, batch=True),
-        _pub("MPUB_TRACE", TRACED, batch=True),
+        _pub_command("PUB", PLAIN_FORM),
+        _pub_command("PUB_EXT", EXT),
+        _pub_command("PUB_TRACE", TRACED),
+        _pub_command("MPUB", PLAIN_FORM, batch=True),
+        _pub_command("MPUB_EXT", EXT, batch=True),
+        _pub_command("MPUB_TRACE", TRACED, batch=True),
         Command("DPUB", Body.SIZED, (2, 2), form=PLAIN_FORM, lacking="DPUB "),
         Command("INTERNAL_CREATE_TOPIC", Body.LINE, (2, 3), lacking="CREATE_TOPIC "),
     )

@@ -69,7 +69,7 @@ def ext_of(headers: Iterable[Header]) -> bytes:
             continue
         try:
             as_it_is = at in unquoted
-            members.append(f"{_name(key)}:{(value or b'').decode()}" if as_it_is else _member(key, kind, value))
+            members.append(f"{_name(key)}:{(value or b'').decode()}" if as_it_is else _write_member(key, kind, value))
         except (KeyError, ValueError, MalformedMessage):
             shown = f"header {key!r} of kind {kind}"
             raise LimitExceeded(f"{shown} has no form in NSQ's JSON; a carrier has to hold it") from None
@@ -92,7 +92,7 @@ def _name(key: str) -> str:
     return text_json(key_bytes(key)[0].decode() if key.startswith("\\") else key)
 
 
-def _member(key: str, kind: int, value: bytes | None) -> str:
+def _write_member(key: str, kind: int, value: bytes | None) -> str:
     if key == CARRIER and kind == Kind.RAW and value is not None:
         return f'"{CARRIER_NAME}":"{base64.b64encode(value).decode()}"'
     name = _name(key)
@@ -106,7 +106,7 @@ def _member(key: str, kind: int, value: bytes | None) -> str:
 def exts_and_bodies(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
     """Return ext and body of every row. Raises LimitExceeded, naming the row, for a message that NSQ cannot hold."""
     found = []
-    for row, (headers, body) in enumerate(zip(_headers(batch), batch.column("payload").to_pylist(), strict=True)):
+    for row, (headers, body) in enumerate(zip(_list_headers(batch), batch.column("payload").to_pylist(), strict=True)):
         if not body:
             raise LimitExceeded(
                 f"message {row} has {'an empty' if body == b'' else 'a null'} payload; NSQ takes 1 byte"
@@ -118,7 +118,7 @@ def exts_and_bodies(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _headers(batch: pa.RecordBatch) -> Iterable[list[Header]]:
+def _list_headers(batch: pa.RecordBatch) -> Iterable[list[Header]]:
     column: Any = batch.column("headers")
     ends = column.offsets.to_pylist()
     entries = column.values

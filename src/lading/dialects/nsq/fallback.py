@@ -120,7 +120,7 @@ def scan(
     return reason
 
 
-def _value(region: Bytes, side: Bytes, header: list[int]) -> bytes | None:
+def _value_of(region: Bytes, side: Bytes, header: list[int]) -> bytes | None:
     """Return the bytes of a header's value; as Python reads all exts here, every value is ``aside``."""
     at, size = header[layout.VALUE], header[layout.VALUE_BYTES]
     return None if size < 0 else side[at : at + size].tobytes()
@@ -138,26 +138,26 @@ def fill(region: Bytes, side: Bytes, rows: Longs, headers: Longs, memory: Bytes,
     ids = b"".join(bytes(data[at : at + 16]) for at in rows[:, layout.ROW_ID].tolist())
     _put(memory, places[layout.IDS], np.frombuffer(ids, np.uint8))
     if places[layout.LIST_ENDS] >= 0:
-        _put(memory, places[layout.LIST_ENDS], _ends(rows[:, layout.ROW_HEADERS].tolist()))
+        _put(memory, places[layout.LIST_ENDS], _ends_of(rows[:, layout.ROW_HEADERS].tolist()))
         told = headers.tolist()
-        names, values = [_name(side, header) for header in told], [_value(region, side, header) for header in told]
-        _put(memory, places[layout.NAME_ENDS], _ends(map(len, names)))
+        names, values = [_name(side, header) for header in told], [_value_of(region, side, header) for header in told]
+        _put(memory, places[layout.NAME_ENDS], _ends_of(map(len, names)))
         _put(memory, places[layout.NAMES], np.frombuffer(b"".join(names), np.uint8))
         _put(memory, places[layout.KINDS], headers[:, layout.KIND].astype(np.int8))
         # bits after the last value are set, as the kernel leaves them
         present = np.ones(-(-len(values) // 8) * 8, np.bool_)
         present[: len(values)] = [value is not None for value in values]
         _put(memory, places[layout.VALUE_VALID], np.packbits(present, bitorder="little"))
-        _put(memory, places[layout.VALUE_ENDS], _ends(len(value or b"") for value in values))
+        _put(memory, places[layout.VALUE_ENDS], _ends_of(len(value or b"") for value in values))
         _put(memory, places[layout.VALUES], np.frombuffer(b"".join(value or b"" for value in values), np.uint8))
     if places[layout.PAYLOAD_ENDS] >= 0:
         spans = rows[:, [layout.ROW_BODY, layout.ROW_BODY_BYTES]].tolist()
-        _put(memory, places[layout.PAYLOAD_ENDS], _ends(size for _, size in spans))
+        _put(memory, places[layout.PAYLOAD_ENDS], _ends_of(size for _, size in spans))
         bodies = b"".join(bytes(data[at : at + size]) for at, size in spans)
         _put(memory, places[layout.PAYLOADS], np.frombuffer(bodies, np.uint8))
 
 
-def _ends(sizes: Any) -> NDArray[np.int32]:
+def _ends_of(sizes: Any) -> NDArray[np.int32]:
     return np.cumsum([0, *sizes], dtype=np.int32)
 
 
@@ -195,7 +195,7 @@ def locate(
             index = asked.get(_name(side, header))
             if index is None:
                 continue
-            value = _value(region, side, header)
+            value = _value_of(region, side, header)
             data = value or b""
             starts[index, row], kinds[index, row] = used, header[layout.KIND]
             lengths[index, row] = -2 if value is None else len(data)

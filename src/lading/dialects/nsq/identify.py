@@ -126,7 +126,7 @@ def parse(body: bytes) -> Identity:
 
     Unknown keys are ignored.
     """
-    document = _document(body)
+    document = _parse_document(body)
     values: dict[str, Any] = {}
     for key, number in _NUMBERS.items():
         given = document.get(key) or 0
@@ -155,7 +155,7 @@ def parse(body: bytes) -> Identity:
     )
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _parse_document(body: bytes) -> dict[str, Any]:
     try:
         document: Any = json.loads(body)
         if document is None:

@@ -42,7 +42,7 @@ class JsonForm:
 
     def render(self, headers: Mapping[int, Header]) -> dict[int, Header]:
         """See HeaderForm.render; the mark of JSON is shown only if it names the headers before it."""
-        shown = ((at, _render(header)) for at, header in headers.items())
+        shown = ((at, _render_header(header)) for at, header in headers.items())
         forms = {at: header for at, header in shown if header is not None}
         if find_marked(list(forms.values())):
             return forms
@@ -70,7 +70,7 @@ class JsonForm:
 FORM: Final = JsonForm()
 
 
-def _render(header: Header) -> Header | None:
+def _render_header(header: Header) -> Header | None:
     """Return the header as it is read back from JSON, or None if JSON cannot express it."""
     if header.key == CARRIER_NAME:
         return None
@@ -81,11 +81,13 @@ def _render(header: Header) -> Header | None:
         return None
     if header.value is None:
         return header._replace(kind=int(Kind.RAW))
-    kind, value = _FORMS.get(header.kind, _text)(header.kind, header.value) or _text(header.kind, header.value)
+    kind, value = _FORMS.get(header.kind, _form_text)(header.kind, header.value) or _form_text(
+        header.kind, header.value
+    )
     return header._replace(kind=int(kind), value=value)
 
 
-def _text(kind: int, value: bytes) -> _Form:
+def _form_text(kind: int, value: bytes) -> _Form:
     """Return text unchanged, other bytes as base64."""
     try:
         value.decode()
@@ -94,11 +96,11 @@ def _text(kind: int, value: bytes) -> _Form:
     return Kind.STRING, value
 
 
-def _bool(kind: int, value: bytes) -> _Form | None:
+def _form_bool(kind: int, value: bytes) -> _Form | None:
     return (Kind.BOOL, value) if value in (b"\x00", b"\x01") else None
 
 
-def _integer(kind: int, value: bytes) -> _Form | None:
+def _form_integer(kind: int, value: bytes) -> _Form | None:
     form = INTEGERS[kind]
     if len(value) != form.size_bytes:
         return None
@@ -108,7 +110,7 @@ def _integer(kind: int, value: bytes) -> _Form | None:
     return Kind.STRING, str(number).encode()
 
 
-def _float(kind: int, value: bytes) -> _Form | None:
+def _form_float(kind: int, value: bytes) -> _Form | None:
     if len(value) != FLOATS[kind].size:
         return None
     (number,) = FLOATS[kind].unpack(value)
@@ -118,9 +120,9 @@ def _float(kind: int, value: bytes) -> _Form | None:
 
 
 _FORMS: Final[Mapping[int, Callable[[int, bytes], _Form | None]]] = {
-    Kind.BOOL: _bool,
-    **dict.fromkeys(INTEGERS, _integer),
-    **dict.fromkeys(FLOATS, _float),
+    Kind.BOOL: _form_bool,
+    **dict.fromkeys(INTEGERS, _form_integer),
+    **dict.fromkeys(FLOATS, _form_float),
 }
 """JSON form of a value of a kind; None for bytes that are not of that kind, which show as text or base64."""
 

@@ -30,7 +30,7 @@ def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
     return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places).hex().encode())
 
 
-def _words(mark: bytes) -> list[int]:
+def _read_words(mark: bytes) -> list[int]:
     """Return the fingerprints in a mark: hexadecimal digits, or the bytes themselves, as earlier releases
     wrote them.
     """
@@ -41,7 +41,7 @@ def _words(mark: bytes) -> list[int]:
 def tells(mark: bytes, header: Header) -> bool:
     """Return whether a mark names this header, which may be a later one of its name."""
     found = {fingerprint(header, occurrence) for occurrence in range(_OCCURRENCES_MAX)}
-    return any(word in found for word in _words(mark))
+    return any(word in found for word in _read_words(mark))
 
 
 def find_marked(headers: Sequence[Header]) -> frozenset[int]:
@@ -53,14 +53,14 @@ def find_marked(headers: Sequence[Header]) -> frozenset[int]:
     last = others.pop() if others else None
     if last is None or last.key != NAME or last.kind != Kind.RAW or not last.value:
         return frozenset()
-    words = _words(last.value)
+    words = _read_words(last.value)
     wanted = set(words)
     places = [
         at
         for at, found in enumerate(fingerprints(others))
         if found in wanted and others[at].kind == Kind.STRING and is_beyond(others[at].value or b"")
     ]
-    if not words or _words(mark(others, places).value or b"") != words:
+    if not words or _read_words(mark(others, places).value or b"") != words:
         return frozenset()
     shown = [at for at, header in enumerate(headers) if not is_reserved(header.key)]
     return frozenset(shown[at] for at in places)

@@ -147,8 +147,8 @@ def unescape(text: bytes) -> bytes:
         if after in _ESCAPES:
             out += _ESCAPES[after]
             at += 2
-        elif after == 0x75 and (unit := _unit(text, at)) is not None:
-            low = _unit(text, at + 6) if 0xD800 <= unit < 0xDC00 else None
+        elif after == 0x75 and (unit := _read_unit(text, at)) is not None:
+            low = _read_unit(text, at + 6) if 0xD800 <= unit < 0xDC00 else None
             if low is not None and 0xDC00 <= low < 0xE000:
                 out += chr(0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00).encode()
                 at += 12
@@ -175,7 +175,7 @@ _EXTENTS: Final = json.JSONDecoder(
 """Finds the end of valid JSON, much faster than reading byte by byte; the parsed values are discarded."""
 
 
-def _unit(text: bytes, at: int) -> int | None:
+def _read_unit(text: bytes, at: int) -> int | None:
     r"""Return the number of ``\uXXXX`` at this place, if it is one."""
     digits = text[at + 2 : at + 6]
     if text[at : at + 2] != b"\\u" or re.fullmatch(rb"[0-9a-fA-F]{4}", digits) is None:
@@ -241,7 +241,7 @@ class _Reader:
                 if follower == b"}":
                     return
                 continue
-            name = self._string()
+            name = self._read_string()
             self._expect(b":")
             yield JsonMember(name, self.value())
             if self._expect(b",}") == 0x7D:
@@ -254,9 +254,9 @@ class _Reader:
         if opener in _OPENERS:
             self._pass_nested()
         elif opener == 0x22:
-            self._string()
+            self._read_string()
         else:
-            self._scalar()
+            self._skip_scalar()
         return self._data[start : self._at]
 
     def _expect(self, wanted: bytes) -> int:
@@ -266,7 +266,7 @@ class _Reader:
         self._at += 1
         return byte
 
-    def _string(self) -> bytes:
+    def _read_string(self) -> bytes:
         """Return the text between the quotes."""
         self.peek()
         found = _STRING.match(self._data, self._at)
@@ -275,7 +275,7 @@ class _Reader:
         start, self._at = self._at + 1, found.end()
         return self._data[start : self._at - 1]
 
-    def _scalar(self) -> None:
+    def _skip_scalar(self) -> None:
         found = _SCALAR.match(self._data, self._at)
         if found is None:
             raise NotJson
@@ -283,7 +283,7 @@ class _Reader:
 
     def _pass_nested(self) -> None:
         """Skip an object or array without recursion; its depth is limited."""
-        if self._proper():
+        if self._skip_proper():
             return
         closers = bytearray()
         while True:
@@ -301,9 +301,9 @@ class _Reader:
                 self._at += 1
                 closers.pop()
             elif byte == 0x22:
-                self._string()
+                self._read_string()
             else:
-                self._scalar()
+                self._skip_scalar()
             while closers:
                 if self._expect(b"," + closers[-1:]) == 0x2C:
                     self._name(closers)
@@ -312,7 +312,7 @@ class _Reader:
             if not closers:
                 return
 
-    def _proper(self) -> bool:
+    def _skip_proper(self) -> bool:
         """Skip an object or array if it is valid JSON and not too deep; return False otherwise.
 
         After the first invalid one, all others are read by parts: an error of the decoder counts the lines before it,
@@ -338,5 +338,5 @@ class _Reader:
 
     def _name(self, closers: bytearray) -> None:
         if closers[-1] == 0x7D:
-            self._string()
+            self._read_string()
             self._expect(b":")

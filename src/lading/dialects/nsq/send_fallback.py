@@ -62,7 +62,7 @@ def _encode_message(
     return record(now_ns, _ID.pack(ident, trace or 0), version, ext, body), trace
 
 
-def _answer(ident: int, trace: int | None, offset: int, raw_bytes: int) -> bytes:
+def _build_response(ident: int, trace: int | None, offset: int, raw_bytes: int) -> bytes:
     data = b"OK" if trace is None else _TRACED.pack(b"OK", ident, trace, offset, raw_bytes)
     return _FRAME.pack(4 + len(data), 0) + data
 
@@ -116,7 +116,7 @@ def store_pubs(
         except _Refused as refused:
             return at, count, to, answered, refused.reason
         to = _put(target, to, made)
-        answered = _put(answers, answered, _answer(ident, trace, offset, _raw_bytes(len(made), takes_ext)))
+        answered = _put(answers, answered, _build_response(ident, trace, offset, _raw_bytes(len(made), takes_ext)))
         count, at = count + 1, message + size
     return at, count, to, answered, send_layout.FINE
 
@@ -183,7 +183,7 @@ def store_batch(
         return count, to, 0, send_layout.BAD_ITEM
     ident = partition << OFFSET_BITS | base_offset + 1
     raw_bytes = to - start - count * (HEAD_BYTES - SEED_HEAD_BYTES + (not takes_ext))
-    told = _answer(ident, 0 if form == send_layout.TRACED else None, base_offset, raw_bytes)
+    told = _build_response(ident, 0 if form == send_layout.TRACED else None, base_offset, raw_bytes)
     return count, to, _put(answer, 0, told), send_layout.FINE
 
 

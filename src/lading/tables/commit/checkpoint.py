@@ -27,7 +27,7 @@ class PlannedBatch:
         return [
             piece
             for topic, marks in self.end.items()
-            for piece in split_ranges(topic, _marks(topic, self.start), parse_document(topic, {topic: marks}))
+            for piece in split_ranges(topic, _parse_marks(topic, self.start), parse_document(topic, {topic: marks}))
         ]
 
     def is_published_by(self, last: Manifest | None) -> bool:
@@ -89,5 +89,5 @@ class Checkpoint:
             self.directory.rename(next(path for path in names if not path.exists()))
 
 
-def _marks(topic: str, positions: OffsetsDocument) -> Any:
+def _parse_marks(topic: str, positions: OffsetsDocument) -> Any:
     return parse_document(topic, {topic: positions.get(topic, {})})

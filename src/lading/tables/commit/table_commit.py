@@ -131,7 +131,7 @@ def commit(
                     f"before), and the checkpoint does not know it. To continue where the manifests end: "
                     f"{resume_command}"
                 )
-        manifest = _manifest(state, run, batch, ranges, schemas, last)
+        manifest = _build_manifest(state, run, batch, ranges, schemas, last)
         check_batch(ranges, manifest.counts)
         state.manifests.write(manifest)
         rename_staged_files(state, manifest, rename=rename, resume_command=resume_command)
@@ -147,7 +147,7 @@ def amend(state: PipelineStateDirectory, batch: StagedBatch, *, resume_command: 
     """
     last = state.manifests.last()
     assert last is not None
-    manifest = _manifest(state, last.run, batch, last.ranges, {}, last)
+    manifest = _build_manifest(state, last.run, batch, last.ranges, {}, last)
     state.manifests.write(manifest)
     rename_staged_files(state, manifest, resume_command=resume_command)
     return manifest
@@ -174,7 +174,7 @@ def replace_ranges(
         deliver(last)
         last = state.manifests.last()
         assert last is not None
-        made = _manifest(state, last.run, batch, merge_ranges(ranges), {}, last)
+        made = _build_manifest(state, last.run, batch, merge_ranges(ranges), {}, last)
         counts = {f"replaced.{name}": count for name, count in batch.counts.items()}
         manifest = replace(
             made, ranges=last.ranges, covered=last.covered, positions=last.positions, counts=counts,
@@ -418,13 +418,13 @@ def staging_path(state: PipelineStateDirectory, file: DataFile) -> TablePath:
     return open_table(table_path(state, file)).staging_path(file)
 
 
-def _directory(state: PipelineStateDirectory, file: DataFile) -> str:
+def _directory_of(state: PipelineStateDirectory, file: DataFile) -> str:
     if not file.partition:
         return ""
     return f"{open_table(table_path(state, file)).partition_directory(file.partition)}/"
 
 
-def _manifest(
+def _build_manifest(
     state: PipelineStateDirectory,
     run: str,
     batch: StagedBatch,
@@ -437,7 +437,7 @@ def _manifest(
     files = [
         replace(
             file,
-            name=f"{_directory(state, file)}{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
+            name=f"{_directory_of(state, file)}{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
             f"{result.piece.partition:05d}-{first:020d}{Path(file.staged).suffix}",
         )
         if file.kind == TABLE
@@ -450,7 +450,7 @@ def _manifest(
     files += [
         replace(
             file,
-            name=f"{_directory(state, file)}{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}"
+            name=f"{_directory_of(state, file)}{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}"
             f"{Path(file.staged).suffix}",
         )
         for result in sorted(batch.derived, key=lambda result: result.task)

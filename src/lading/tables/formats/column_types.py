@@ -57,20 +57,20 @@ def _is_same(there: Any, type_: Any) -> bool:
     """Return whether types are the same but for nulls that ``there`` allows, and names that lists give their items."""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         is_list = pa.types.is_list(there) or pa.types.is_large_list(there)
-        return is_list and _fits(there.value_field, type_.value_field)
+        return is_list and _can_hold(there.value_field, type_.value_field)
     if pa.types.is_map(type_):
         return (
             pa.types.is_map(there)
-            and _fits(there.key_field, type_.key_field)
-            and _fits(there.item_field, type_.item_field)
+            and _can_hold(there.key_field, type_.key_field)
+            and _can_hold(there.item_field, type_.item_field)
         )
     if pa.types.is_struct(type_):
         if not pa.types.is_struct(there) or there.num_fields != type_.num_fields:
             return False
         pairs = [(there.field(at), type_.field(at)) for at in range(type_.num_fields)]
-        return all(one.name == other.name and _fits(one, other) for one, other in pairs)
+        return all(one.name == other.name and _can_hold(one, other) for one, other in pairs)
     return _to_plain(there) == _to_plain(type_)
 
 
-def _fits(there: pa.Field[Any], field: pa.Field[Any]) -> bool:
+def _can_hold(there: pa.Field[Any], field: pa.Field[Any]) -> bool:
     return (there.nullable or not field.nullable) and _is_same(there.type, field.type)

@@ -99,7 +99,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             self._require_partitions(table.metadata().partition_columns, [one.name for one in self.partitions.fields])
             self._require_levels(schema)
             table = self._add_columns(table, schema)
-            self._note_wider_types(_columns(table.schema()), _columns(self._delta_schema(schema)))
+            self._note_wider_types(_list_columns(table.schema()), _list_columns(self._delta_schema(schema)))
 
     def delete_empty_log(self) -> bool:
         """Delete the log, if it has no more than the version that made the table."""
@@ -272,7 +272,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         # the transaction of an application is the number of a manifest
         return table.transaction_version(pipeline) or 0
 
-    def _commits(self, table: deltalake.DeltaTable) -> Iterator[LoggedCommit]:
+    def _list_commits(self, table: deltalake.DeltaTable) -> Iterator[LoggedCommit]:
         is_target: Callable[[Mapping[str, Any]], bool | None] | None = None
         by = ""
         for commit in _read_history(table):
@@ -344,7 +344,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
 
         own = self._delta_schema(schema)
         wanted = {field.name: field for field in own.fields}
-        both = _columns(table.schema()), _columns(own)
+        both = _list_columns(table.schema()), _list_columns(own)
         if relaxed := self._list_relaxed_columns(*both):
             # deltalake has no other way to allow nulls in a column
             before = table.version()
@@ -410,7 +410,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             raise self._log_error(error) from None
 
 
-def _columns(schema: deltalake.Schema) -> list[Column]:
+def _list_columns(schema: deltalake.Schema) -> list[Column]:
     held_schema: Any = schema.to_arrow()
     arrow = pa.schema(held_schema)
     columns = []
@@ -463,14 +463,14 @@ def file_statistics(metadata: pq.FileMetaData) -> str:
         held = [group for group in groups if group.has_min_max]
         if held and len(held) == sum(group.num_values > 0 for group in groups):
             low, high = min(group.min for group in held), max(group.max for group in held)
-            if (bounds := _bounds(low, high)) is not None:
+            if (bounds := _write_bounds(low, high)) is not None:
                 lows[name], highs[name] = bounds
     return json.dumps(
         {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}, ensure_ascii=False
     )
 
 
-def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
+def _write_bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
     """Return both bounds as the log writes them, or None if it has none of this type."""
     if isinstance(low, datetime):
         # written in milliseconds: both bounds have to hold what lies between
@@ -479,7 +479,7 @@ def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
         except OverflowError:
             # the last millisecond of the year 9999
             return None
-        return tuple(_timestamp(each) for each in (low, up))  # type: ignore[return-value]
+        return tuple(_write_timestamp(each) for each in (low, up))  # type: ignore[return-value]
     if isinstance(low, date):
         return low.isoformat(), high.isoformat()
     if isinstance(low, str):
@@ -489,6 +489,6 @@ def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _timestamp(value: datetime) -> str:
+def _write_timestamp(value: datetime) -> str:
     # strftime writes a year before 1000 with fewer than four digits
     return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

@@ -500,7 +500,7 @@ class IcebergTable(LoggedTable["Table"]):
 
         def refresh() -> Table:
             fresh = load()
-            if any(notes.get(ATTEMPT) == attempt for notes, _, _ in self._commits(fresh)):
+            if any(notes.get(ATTEMPT) == attempt for notes, _, _ in self._list_commits(fresh)):
                 return fresh
             if not is_put_back and self._read_last_number(fresh, pipeline) >= number:
                 raise ValidationException(f"manifest {number} of pipeline {pipeline!r} is in the table already")
@@ -513,7 +513,7 @@ class IcebergTable(LoggedTable["Table"]):
     def _read_last_number(self, table: Table, pipeline: str) -> int:
         return int(table.properties.get(_number_property(pipeline), 0))
 
-    def _commits(self, table: Table) -> Iterator[LoggedCommit]:
+    def _list_commits(self, table: Table) -> Iterator[LoggedCommit]:
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
         at, current, ancestors = table.current_snapshot(), table.metadata.current_snapshot_id, set[int]()
         while at is not None:
@@ -630,7 +630,9 @@ class IcebergTable(LoggedTable["Table"]):
     def _pair_columns(self, table: Table, schema: pa.Schema) -> tuple[list[Column], list[Column]]:
         """Return the columns of the table, and those of ``schema`` as a table has them."""
         wanted = self._iceberg_schema(schema).as_arrow()
-        return [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
+        return [_describe_column(field) for field in table.schema().as_arrow()], [
+            _describe_column(field) for field in wanted
+        ]
 
     def _iceberg_schema(self, schema: pa.Schema) -> Schema:
         # pyiceberg keeps the first of them to itself, and offers what takes a schema with numbered fields alone
@@ -687,7 +689,7 @@ def _describe_value(table: Table, field: PartitionField, value: Any) -> str | No
         return str(value)
 
 
-def _column(field: pa.Field[Any]) -> Column:
+def _describe_column(field: pa.Field[Any]) -> Column:
     return Column(field.name, field.type, field.nullable, f"{field.type}{'' if field.nullable else ' not null'}")
 
 

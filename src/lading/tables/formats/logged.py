@@ -278,7 +278,7 @@ class LoggedTable(ParquetTable, Generic[T]):
 
     def _find_rollback(self, table: T, pipeline: str) -> Rollback | None:
         committed = self._read_last_number(table, pipeline)
-        return find_rollback(self._commits(table), pipeline, committed) if committed else None
+        return find_rollback(self._list_commits(table), pipeline, committed) if committed else None
 
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest says.
@@ -321,7 +321,7 @@ class LoggedTable(ParquetTable, Generic[T]):
     def _require_same(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the log has another batch under this number; a log that was cleaned up cannot show it."""
         pipeline, number = key
-        for commit, _, _ in self._commits(table):
+        for commit, _, _ in self._list_commits(table):
             if (commit.get(PIPELINE), str(commit.get(MANIFEST))) == (pipeline, str(number)):
                 if commit.get(FILES) == hash_files(files):
                     return
@@ -452,7 +452,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         """Return the number of the pipeline's last manifest in the table; 0 for none."""
 
     @abstractmethod
-    def _commits(self, table: T) -> Iterator[LoggedCommit]:
+    def _list_commits(self, table: T) -> Iterator[LoggedCommit]:
         """Yield the commits that the log still has, also those that were undone, the last one first."""
 
     @abstractmethod

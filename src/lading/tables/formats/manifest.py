@@ -185,7 +185,7 @@ def _require_whole(document: Any, path: TablePath) -> None:
 
 def same_ranges(first: Sequence[OffsetRange], second: Sequence[OffsetRange]) -> bool:
     """Return whether two batches have the same messages, however tasks cut them and epochs have grown since."""
-    return [_place(piece) for piece in merge_ranges(first)] == [_place(piece) for piece in merge_ranges(second)]
+    return [_place_of(piece) for piece in merge_ranges(first)] == [_place_of(piece) for piece in merge_ranges(second)]
 
 
 def overlap(covered: Covered, ranges: Sequence[OffsetRange]) -> OffsetRange | None:
@@ -225,5 +225,5 @@ def _log(piece: OffsetRange) -> str:
     return piece.topic_id or f"-{piece.topic}"
 
 
-def _place(piece: OffsetRange) -> tuple[str, str | None, int, int, int]:
+def _place_of(piece: OffsetRange) -> tuple[str, str | None, int, int, int]:
     return piece.topic, piece.topic_id, piece.partition, piece.start, piece.end

@@ -35,7 +35,7 @@ class ParquetFile:
     """A Parquet file that is being written."""
 
     def __init__(self, sink: RawIOBase, layout: FileLayout) -> None:
-        options: Any = _options(layout)
+        options: Any = _choose_options(layout)
         file: Any = sink
         self._writer = pq.ParquetWriter(file, layout.schema, **options, store_schema=False)
 
@@ -53,7 +53,7 @@ class ParquetFile:
         self._writer.is_open = False
 
 
-def _options(layout: FileLayout) -> dict[str, Any]:
+def _choose_options(layout: FileLayout) -> dict[str, Any]:
     """Return how each column is written."""
     types = layout.types
     repeating = [*layout.repeating, *(name for name in CONSTANT if name in types)]

@@ -68,12 +68,12 @@ class PartitionField:
         if pa.types.is_dictionary(values.type):
             encoded: Any = values
             values = encoded.dictionary
-            taken: pa.Array[Any] = pc.take(self._texts(values), encoded.indices)
+            taken: pa.Array[Any] = pc.take(self._to_texts(values), encoded.indices)
             return taken
-        made: pa.Array[Any] = self._texts(values)
+        made: pa.Array[Any] = self._to_texts(values)
         return made
 
-    def _texts(self, values: Any) -> Any:
+    def _to_texts(self, values: Any) -> Any:
         if self.transform in TIME_FORMATS:
             made: Any = pc
             # a stretch of messages has few hours, and formatting one costs a microsecond

@@ -104,17 +104,19 @@ def _mark(option: str, value: object, meta: TopicMeta, part: PartitionMeta) -> P
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
     if isinstance(value, int) and value in KAFKA_WORDS:
-        return to_partition_offset(meta, part, _edge(part, KAFKA_WORDS[value]))
+        return to_partition_offset(meta, part, _offset_at_edge(part, KAFKA_WORDS[value]))
     if isinstance(value, int):
         if value < 0:
             raise SettingError(f"{option}: partition {part.number} has offset {value}; offsets count from 0")
         return to_partition_offset(meta, part, value)
     if value.lower() not in WORDS:
         raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
-    return to_partition_offset(meta, part, _edge(part, "earliest" if value.lower() == "earliest" else "latest"))
+    return to_partition_offset(
+        meta, part, _offset_at_edge(part, "earliest" if value.lower() == "earliest" else "latest")
+    )
 
 
-def _edge(part: PartitionMeta, word: Word) -> int:
+def _offset_at_edge(part: PartitionMeta, word: Word) -> int:
     return part.first_offset if word == "earliest" else part.end_offset
 
 

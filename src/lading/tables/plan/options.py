@@ -60,7 +60,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
-        values = _normal(options, SOURCE)
+        values = _normalize_options(options, SOURCE)
         where = values.get("where")
         names, pattern = _parse_topics(values)
         return cls(
@@ -70,20 +70,20 @@ class SourceOptions:
             topic_pattern=pattern,
             starting=parse_offsets("startingOffsets", values.get("startingoffsets", "earliest")),
             ending=parse_offsets("endingOffsets", values.get("endingoffsets", "latest")),
-            fail_on_data_loss=_flag("failOnDataLoss", values.get("failondataloss", "true")),
-            states=_word("states", values.get("states", "available"), ("available", "all")),
+            fail_on_data_loss=_parse_flag("failOnDataLoss", values.get("failondataloss", "true")),
+            states=_parse_word("states", values.get("states", "available"), ("available", "all")),
             max_rows_per_trigger=_count("maxRowsPerTrigger", values),
-            max_bytes_per_trigger=_size("maxBytesPerTrigger", values),
+            max_bytes_per_trigger=_parse_size("maxBytesPerTrigger", values),
             max_rows_per_partition=_count("maxRowsPerPartition", values) or ROWS_PER_PARTITION,
             max_rows_per_batch=_count("maxRowsPerBatch", values),
-            max_bytes_per_batch=_size("maxBytesPerBatch", values),
+            max_bytes_per_batch=_parse_size("maxBytesPerBatch", values),
             columns=_take_prefixed(values, "column."),
             encodings=_take_prefixed(values, "encoding."),
-            on_bad_value=_word("on_bad_value", values.get("on_bad_value", "null"), ("null", "fail")),
-            headers=_word("headers", values.get("headers", "array"), ("array", "none")) == "array",
-            verify_checksum=_flag("verify_checksum", values.get("verify_checksum", "false")),
+            on_bad_value=_parse_word("on_bad_value", values.get("on_bad_value", "null"), ("null", "fail")),
+            headers=_parse_word("headers", values.get("headers", "array"), ("array", "none")) == "array",
+            verify_checksum=_parse_flag("verify_checksum", values.get("verify_checksum", "false")),
             where=where if where and where.strip() else None,
-            pushdown=_flag("pushdown", values.get("pushdown", "false")),
+            pushdown=_parse_flag("pushdown", values.get("pushdown", "false")),
             spool=values.get("spool", "").strip() or None,
             spool_keep_s=_count("spoolKeepS", values),
             channel=values.get("channel", CHANNEL).strip(),
@@ -124,7 +124,7 @@ class SinkOptions:
         """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
         from ...client.header_columns import split_column_headers
 
-        values = _normal(options, SINK)
+        values = _normalize_options(options, SINK)
         places = _take_prefixed(values, "column.")
         payload = _take_prefixed(values, "payload.")
         if other := next((name for name in payload if name not in WRITTEN_PAYLOAD), None):
@@ -132,7 +132,7 @@ class SinkOptions:
             raise SettingError(f"option payload.{other}: writing has {known}; remove it")
         form = payload.get("format")
         if form is not None:
-            _word("payload.format", form, ("json", "avro", "protobuf"))
+            _parse_word("payload.format", form, ("json", "avro", "protobuf"))
         elif needs := next((name for name in values if name.startswith(("column.", "payload."))), None):
             raise SettingError(f"option {needs}: needs payload.format; add payload.format = json")
         if form is not None and (form == "json") == ("schema" in payload):
@@ -217,7 +217,7 @@ def refuse_batch_options(options: Mapping[str, str]) -> None:
             raise SettingError(f"option {name!r}: not supported by readStream; {remedy}")
 
 
-def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+def _normalize_options(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     words = {name.lower(): name for name in known}
     values: dict[str, str] = {}
     for name, value in options.items():
@@ -289,14 +289,14 @@ def _require_option(values: Mapping[str, str], name: str, what: str) -> str:
     return value
 
 
-def _flag(name: str, text: str) -> bool:
+def _parse_flag(name: str, text: str) -> bool:
     low = text.strip().lower()
     if low not in ("true", "false"):
         raise SettingError(f"{name} is {text!r}; it takes true or false")
     return low == "true"
 
 
-def _word(name: str, text: str, words: tuple[Any, ...]) -> Any:
+def _parse_word(name: str, text: str, words: tuple[Any, ...]) -> Any:
     low = text.strip().lower()
     if low not in words:
         raise SettingError(f"{name} is {text!r}; it takes {' or '.join(words)}")
@@ -316,7 +316,7 @@ def _count(name: str, values: Mapping[str, str]) -> int | None:
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
-def _size(name: str, values: Mapping[str, str]) -> int | None:
+def _parse_size(name: str, values: Mapping[str, str]) -> int | None:
     text = values.get(name.lower())
     if text is None:
         return None

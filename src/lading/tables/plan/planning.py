@@ -197,11 +197,13 @@ def keep_unchanged(since: PartitionOffsets, end: PartitionOffsets) -> PartitionO
 def clip_offsets(end: PartitionOffsets, target: Mapping[int, PartitionOffset]) -> PartitionOffsets:
     """Return ``end`` clipped to ``target``, the end of the topic when an availableNow run began."""
     return {
-        number: replace(mark, offset=min(mark.offset, target[number].offset)) if _same(mark, target[number]) else mark
+        number: replace(mark, offset=min(mark.offset, target[number].offset))
+        if _is_same_topic(mark, target[number])
+        else mark
         for number, mark in end.items()
         if number in target
     }
 
 
-def _same(mark: PartitionOffset, target: PartitionOffset) -> bool:
+def _is_same_topic(mark: PartitionOffset, target: PartitionOffset) -> bool:
     return mark.topic_id == target.topic_id

@@ -58,7 +58,7 @@ def split_ranges(
     ranges: list[OffsetRange] = []
     for number, until in sorted(end.items()):
         resumed = until.resumed_at is not None
-        first = _first(number, start, until)
+        first = _first_offset_of(number, start, until)
         if until.offset <= first:
             continue
         pieces = -(-(until.offset - first) // rows_max)
@@ -77,7 +77,7 @@ def limit_rows(
     Keys are partitions, of one topic or of several. Every partition with anything waiting moves on by at least one
     offset, so that none starves.
     """
-    begin = {number: _first(number, start, until) for number, until in end.items()}
+    begin = {number: _first_offset_of(number, start, until) for number, until in end.items()}
     waiting = {number: until.offset - begin[number] for number, until in end.items()}
     total = sum(count for count in waiting.values() if count > 0)
     if total <= rows_max:
@@ -92,7 +92,7 @@ def limit_rows(
     return admitted
 
 
-def _first(number: K, start: Mapping[K, PartitionOffset], until: PartitionOffset) -> int:
+def _first_offset_of(number: K, start: Mapping[K, PartitionOffset], until: PartitionOffset) -> int:
     """Return the first offset of the range that ends at ``until``; the end itself if the start has reached it."""
     since = start.get(number)
     if since == until:

@@ -136,13 +136,13 @@ class _RangeReader:
     def stretches(self) -> Iterator[FetchedRange]:
         start, end = self._begin()
         if start < end:
-            for fetched, position in self._fetches(start, end):
+            for fetched, position in self._fetch_ahead(start, end):
                 yield FetchedRange(fetched, position, end, self._place)
 
     def _begin(self) -> tuple[int, int]:
         piece, transport = self._piece, self._transport
         meta = self._ask(lambda: fill_epochs(transport, transport.topic(piece.topic), {piece.partition: piece.epoch}))
-        part = _partition(meta, piece.partition)
+        part = _find_partition(meta, piece.partition)
         self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
         return self._still_there(meta, part)
 
@@ -204,13 +204,13 @@ class _RangeReader:
 
     def _filter_locally(self, start: int, end: int) -> Iterator[Decoded]:
         reading = self._reading
-        for fetched, position in self._fetches(start, end):
+        for fetched, position in self._fetch_ahead(start, end):
             request = ScanRequest(position, end, self._fields, self._keys, reading.rows_max, reading.bytes_max)
             for decoded in fetched.decode(request, states=reading.states):
                 self._counts.read += decoded.count
-                yield self._matching(decoded) if self._filter else decoded
+                yield self._select_matching(decoded) if self._filter else decoded
 
-    def _fetches(self, start: int, end: int) -> Iterator[tuple[FetchResult, int]]:
+    def _fetch_ahead(self, start: int, end: int) -> Iterator[tuple[FetchResult, int]]:
         """Yield what was fetched, and from which position; the next fetch is in flight while one is decoded."""
         with ThreadPoolExecutor(1, thread_name_prefix="lading-fetch") as ahead:
             position = start
@@ -222,7 +222,7 @@ class _RangeReader:
                 after = min(max(fetched.end_offset, position), end)
                 self._check_whole(fetched, position, end)
                 here, position = position, after
-                coming = ahead.submit(self._fetch, position, end) if position < end else _nothing()
+                coming = ahead.submit(self._fetch, position, end) if position < end else _fetch_nothing()
                 yield fetched, here
 
     def _fetch(self, position: int, end: int) -> FetchResult:
@@ -319,11 +319,11 @@ class _RangeReader:
         if "timestamp" in projection.fields:
             self._counts.unreadable_times += held["timestamp"].null_count
         made = pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema)
-        locate = self._locate(batch.column("offset"))
+        locate = self._make_locator(batch.column("offset"))
         projection.require_values(made, locate)
         return ScannedBatch(made, locate, ok)
 
-    def _matching(self, decoded: Decoded) -> Decoded:
+    def _select_matching(self, decoded: Decoded) -> Decoded:
         assert self._filter is not None
         return select_messages(decoded, self._filter.selects(decoded))
 
@@ -337,7 +337,7 @@ class _RangeReader:
             self._counts.unreadable_times += made.unreadable_times
             if self._reading.fail_on_bad_value:
                 self._refuse_bad(decoded, made.bad, made.walked)
-        locate = self._locate(decoded.columns["offset"])
+        locate = self._make_locator(decoded.columns["offset"])
         self._reading.projection.require_values(made.batch, locate, decoded.columns.get("payload"))
         self._counts.kept += decoded.count
         return ScannedBatch(made.batch, locate, ok)
@@ -348,8 +348,8 @@ class _RangeReader:
         if wrong.size and self._reading.verify_checksum:
             offset = decoded.columns["offset"][int(wrong[0])].as_py()
             raise ChecksumMismatch(
-                f"{self._where(offset)}: the payload is not what its checksum says; read it with verify_checksum=false "
-                "and the column checksum_ok to see which messages are affected"
+                f"{self._locate(offset)}: the payload is not what its checksum says; read it with "
+                "verify_checksum=false and the column checksum_ok to see which messages are affected"
             )
         if not self._reading.checksum_ok:
             return None
@@ -366,42 +366,42 @@ class _RangeReader:
         column = self._reading.projection.column(name)
         if name in self._reading.projection.texts:
             raise LocalError(
-                f"{self._where(decoded.columns['offset'][row].as_py())}: the {name} of the message is not UTF-8; "
+                f"{self._locate(decoded.columns['offset'][row].as_py())}: the {name} of the message is not UTF-8; "
                 f"on_bad_value=null reads it as null, and the column `{name}` alone its bytes"
             )
         member = self._reading.projection.payload_column(name)
         if member is not None and walked is not None:
             problem = walked.describe_at(member.path, row) or f"{member.text} has a value that is no {member.word}"
             raise LocalError(
-                f"{self._where(decoded.columns['offset'][row].as_py())}: {problem}; on_bad_value=null reads it as null"
+                f"{self._locate(decoded.columns['offset'][row].as_py())}: {problem}; on_bad_value=null reads it as null"
             )
         if column is None:
             raise LocalError(
-                f"{self._where(decoded.columns['offset'][row].as_py())}: the {name} of the message is "
+                f"{self._locate(decoded.columns['offset'][row].as_py())}: the {name} of the message is "
                 f"{decoded.columns[name][row].value} µs since 1970, which is outside the years 1 to 9999; "
                 "on_bad_value=null reads it as null"
             )
         at = decoded.located[column.header]
         shown = at.data[at.start[row] : at.start[row] + min(at.length[row], 40)].tobytes()
         raise LocalError(
-            f"{self._where(decoded.columns['offset'][row].as_py())}: header {column.header!r} has the value {shown!r} "
+            f"{self._locate(decoded.columns['offset'][row].as_py())}: header {column.header!r} has the value {shown!r} "
             f"(kind {int(at.kind[row])}), which is no {type_word(column.type)} under encoding {column.encoding.value}; "
             "on_bad_value=null reads it as null"
         )
 
-    def _locate(self, offsets: Any) -> Callable[[int], str]:
-        return lambda row: self._where(offsets[row].as_py())
+    def _make_locator(self, offsets: Any) -> Callable[[int], str]:
+        return lambda row: self._locate(offsets[row].as_py())
 
-    def _where(self, offset: int) -> str:
+    def _locate(self, offset: int) -> str:
         return f"topic {self._piece.topic!r}, partition {self._piece.partition}, offset {offset}"
 
 
-def _partition(meta: TopicMeta, number: int) -> PartitionMeta:
+def _find_partition(meta: TopicMeta, number: int) -> PartitionMeta:
     for part in meta.partitions:
         if part.number == number:
             return part
     raise DataLoss(f"topic {meta.name!r} has no partition {number} any more; it has {len(meta.partitions)}")
 
 
-def _nothing() -> Future[FetchResult]:
+def _fetch_nothing() -> Future[FetchResult]:
     return Future()

@@ -41,7 +41,7 @@ def store_error(url: str, error: Exception) -> LadingError:
     if any(status in text for status in REFUSED):
         # a listing has no error of its own for it
         return refused_error(url, error)
-    return Unreachable(f"{url}: the store does not answer: {_brief(text)}; start it, or run this again")
+    return Unreachable(f"{url}: the store does not answer: {_shorten_error(text)}; start it, or run this again")
 
 
 def unreadable_error(url: str, error: Exception) -> LocalError | SettingError:
@@ -52,7 +52,7 @@ def unreadable_error(url: str, error: Exception) -> LocalError | SettingError:
     if any(word in str(error) for word in NO_ADDRESS):
         return SettingError(f"{url}: not an address of {store}; write {address}")
     return SettingError(
-        f"{url}: the store's address or credentials cannot be read: {_brief(str(error))}; they come from "
+        f"{url}: the store's address or credentials cannot be read: {_shorten_error(str(error))}; they come from "
         f"{_origin_of(url)}, correct them there"
     )
 
@@ -96,7 +96,7 @@ def _scheme_of(url: str) -> str:
     return url.partition(":")[0]
 
 
-def _brief(text: str) -> str:
+def _shorten_error(text: str) -> str:
     """Return the message of an error of the library, without the document and the call that follow it."""
     what = text.partition("<?xml")[0].partition("Debug source")[0].partition("\n\n\n")[0]
     return " ".join(what.replace("\x1b[31m↳\x1b[0m", "").split())

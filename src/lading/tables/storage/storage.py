@@ -120,7 +120,7 @@ class StorageReferences:
         for option, value in options.items():
             if option not in KNOWN and option not in STORAGE_SECRETS:
                 key = f"{name}: unknown key storage.{option}" if name else f"{section}: unknown option {option!r}"
-                raise SettingError(f"{key}; {_advice(option)}")
+                raise SettingError(f"{key}; {_advise(option)}")
             if is_clear_secret(option, value):
                 raise SettingError(clear_secret_sentence(made._where, option, REFERENCES))
             secret = secret_of(option) or option
@@ -270,7 +270,7 @@ def root_of(url: str) -> str:
     return "/".join(url.split("/", 3)[:3])
 
 
-def _advice(option: str) -> str:
+def _advise(option: str) -> str:
     near = get_close_matches(option, [*KNOWN, *STORAGE_SECRETS], 1, 0.6)
     if near and near[0] in STORAGE_SECRETS:
         near = [f"{near[0]}{VARIABLE}"]

@@ -58,7 +58,7 @@ def optimize_table(
         plain = listing.files if table.reads_deleted_rows else [file for file in listing.files if not file.has_deletes]
         groups = list(plan_groups(Listing(plain, listing.snapshot), target_bytes, partition))
         try:
-            for bunch in _bunches(groups):
+            for bunch in _bunch_groups(groups):
                 with StagedRewrite(table, target_bytes) as rewrite:
                     rows = 0
                     for group in bunch:
@@ -100,7 +100,7 @@ def _require_columns(table: Table, names: Sequence[str]) -> None:
         )
 
 
-def _bunches(groups: Sequence[Sequence[LiveFile]]) -> Iterator[Sequence[Sequence[LiveFile]]]:
+def _bunch_groups(groups: Sequence[Sequence[LiveFile]]) -> Iterator[Sequence[Sequence[LiveFile]]]:
     bunch: list[Sequence[LiveFile]] = []
     size_bytes = 0
     for group in groups:

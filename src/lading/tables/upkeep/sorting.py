@@ -89,7 +89,9 @@ class _Piece:
             names = self.batch.schema.names
             held = [self.batch.column(name) if name in names else None for name in self._columns]
             rows = range(self.batch.num_rows)
-            self._keys: list[Key] = [tuple(_order(None if one is None else one[row]) for one in held) for row in rows]
+            self._keys: list[Key] = [
+                tuple(_sort_key(None if one is None else one[row]) for one in held) for row in rows
+            ]
         except StopIteration:
             self.batch = None
             self._file.close()
@@ -111,7 +113,7 @@ class _Piece:
         return taken if taken.num_rows else None
 
 
-def _order(value: Any) -> tuple[int, Any]:
+def _sort_key(value: Any) -> tuple[int, Any]:
     held = None if value is None else value.value if hasattr(value, "value") else value.as_py()
     return (2, 0) if held is None else (1, 0) if held != held else (0, held)
 

@@ -54,7 +54,7 @@ class CurrentFrames:
         request = self._request
         if operation != READ:
             self._request += 1
-        return self._frame(operation, body, request, code if operation == READ else 0)
+        return self._build_frame(operation, body, request, code if operation == READ else 0)
 
     def receive(self, take: Callable[[int], bytearray], bytes_max: int) -> tuple[int, bytearray]:
         """Return status and body of the next response. Raises RemoteError if the server closes the connection."""
@@ -80,13 +80,13 @@ class CurrentFrames:
         """Return the frame of a login; ``accept`` handles the response."""
         words = "lading", __version__, *user
         body = U32.write(V_0_11.number) + b"".join(map(SHORT_TEXT.write, words)) + U32.write(0)
-        return self._frame(REGISTER, body, 0, 0)
+        return self._build_frame(REGISTER, body, 0, 0)
 
     def accept(self, body: bytearray) -> None:
         """Use the session of a login's response from now on."""
         self._session = U64.read(memoryview(body), 4)[0]
 
-    def _frame(self, operation: int, body: bytes, request: int, code: int) -> bytes:
+    def _build_frame(self, operation: int, body: bytes, request: int, code: int) -> bytes:
         # operations on partitions, from SEND on, have no result
         checksum = 0 if operation == READ or operation >= SEND else hash_bytes(body)
         head = request_header(

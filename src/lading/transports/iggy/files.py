@@ -62,7 +62,7 @@ class IggyFilesTransport:
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
-        return self._topic(name).describe()
+        return self._find_topic(name).describe()
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Refused: a directory belongs to its server."""
@@ -83,7 +83,7 @@ class IggyFilesTransport:
 
         Messages whose CRC-32 does not match are among them, for the reader to check; ``damaged`` lists unreadable ones.
         """
-        log = self._topic(topic).partition(partition)
+        log = self._find_topic(topic).partition(partition)
         runs, end = log.read(offset, max_bytes)
         first, last = log.first_offset, log.end_offset
         damaged = missing(runs, max(offset, first), end)
@@ -91,7 +91,7 @@ class IggyFilesTransport:
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset."""
-        return self._topic(topic).partition(partition).find_time(timestamp_us)
+        return self._find_topic(topic).partition(partition).find_time(timestamp_us)
 
     def send(
         self,
@@ -122,7 +122,7 @@ class IggyFilesTransport:
         found = {topic.name: topic for topic in _list_topics(self._path / STREAMS)}
         self._topics = {name: self._topics.get(name, topic) for name, topic in found.items()}
 
-    def _topic(self, name: str) -> TopicDirectory:
+    def _find_topic(self, name: str) -> TopicDirectory:
         if name not in self._topics:
             self._look()
         if name not in self._topics:
@@ -135,7 +135,7 @@ class TopicDirectory:
 
     def __init__(self, stream: str, topic: str, path: Path) -> None:
         self.name = flat_name(stream, topic)
-        self._stream, self._topic = stream, topic
+        self._stream, self._find_topic = stream, topic
         numbers = sorted(int(found.name) for found in (path / "partitions").glob("[0-9]*") if found.is_dir())
         self._partitions = {number - 1: IggyPartitionFiles(path / "partitions" / str(number)) for number in numbers}
 
@@ -145,7 +145,7 @@ class TopicDirectory:
             PartitionMeta(number, log.first_offset, log.end_offset, size_bytes=log.size_bytes)
             for number, log in self._partitions.items()
         )
-        return TopicMeta(self._stream, self._topic, self.name, None, partitions)
+        return TopicMeta(self._stream, self._find_topic, self.name, None, partitions)
 
     def partition(self, number: int) -> IggyPartitionFiles:
         """Return a partition. Raises LocalError if it does not exist."""
@@ -185,7 +185,7 @@ class SegmentFile:
         damaged = find_damaged(run)
         if not damaged:
             return [run]
-        salvaged = self._salvage(run)
+        salvaged = self._salvage_messages(run)
         kept = salvaged is None
         for offset in damaged if number not in self._reported else ():
             what = "does not match its CRC-32" if kept else "is damaged and cannot be read"
@@ -194,7 +194,7 @@ class SegmentFile:
         return [run] if salvaged is None else salvaged
 
     @staticmethod
-    def _salvage(run: Run) -> list[Run] | None:
+    def _salvage_messages(run: Run) -> list[Run] | None:
         """Return the intact messages of a part that cannot be decoded; None if it can, even with wrong payloads."""
         try:
             for _ in decode(run, ScanRequest(carrier=False)):

@@ -66,7 +66,7 @@ class IggyMembership:
     def position(self, topic: str, partition: int) -> Position | None:
         """Return the offset after the last consumed message, None if nothing was stored."""
         keeper = self._fetch_stored_offset(lambda _release: self._keeper, topic, partition)
-        stored = keeper, self._fetch_stored_offset(self._consumer, topic, partition)
+        stored = keeper, self._fetch_stored_offset(self._consumer_for, topic, partition)
         consumed = max((offset for offset in stored if offset is not None), default=None)
         if consumed is None:
             return None
@@ -91,7 +91,7 @@ class IggyMembership:
         """
         place, following = self._topics[topic], Strategy(PollingKind.NEXT)
         body = self._socket.request(
-            lambda release: c.PollMessages(self._consumer(release), *place, 0, following, count, auto_commit),
+            lambda release: c.PollMessages(self._consumer_for(release), *place, 0, following, count, auto_commit),
             again=not auto_commit,
         )
         return self._parse_polled(body)
@@ -106,16 +106,16 @@ class IggyMembership:
                     self._ask_of_group(c.LeaveGroup, place, again=False)
             self._socket.close()
 
-    def _ident(self, release: Release) -> Identifier:
+    def _identifier_for(self, release: Release) -> Identifier:
         return self._name if release.has_names else self._number
 
-    def _consumer(self, release: Release) -> ConsumerIdentifier:
-        return ConsumerIdentifier(ConsumerKind.GROUP, self._ident(release))
+    def _consumer_for(self, release: Release) -> ConsumerIdentifier:
+        return ConsumerIdentifier(ConsumerKind.GROUP, self._identifier_for(release))
 
     def _ask_of_group(
         self, command: Callable[[str, str, Identifier], Request], place: StreamTopic, *, again: bool = True
     ) -> Any:
-        return self._socket.ask(lambda release: command(*place, self._ident(release)), again=again)
+        return self._socket.ask(lambda release: command(*place, self._identifier_for(release)), again=again)
 
     def _join(self) -> None:
         # first, so that a connection that breaks meanwhile is joined on again
@@ -168,7 +168,7 @@ class IggyMembership:
         """Return the partitions of this member, counted from 1; None if it is not in the group any more."""
         held: GroupDetails | GroupAssignment | None = self._socket.ask(
             lambda release: (SyncGroup if SyncGroup in release.commands.row_by_request else c.GetGroup)(
-                *place, self._ident(release)
+                *place, self._identifier_for(release)
             )
         )
         if not isinstance(held, GroupDetails):

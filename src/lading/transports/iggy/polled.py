@@ -41,7 +41,7 @@ class Polled:
     @property
     def first(self) -> int:
         """Offset of the first message, -1 without messages."""
-        return self._of(BASE_OFFSET, -1)
+        return self._value_of(BASE_OFFSET, -1)
 
     @property
     def last(self) -> int:
@@ -51,9 +51,9 @@ class Polled:
     @property
     def first_timestamp_us(self) -> int:
         """Time of the earliest message, -1 without messages."""
-        return self._of(MIN_TIMESTAMP_US, -1)
+        return self._value_of(MIN_TIMESTAMP_US, -1)
 
-    def _of(self, column: int, nothing: int) -> int:
+    def _value_of(self, column: int, nothing: int) -> int:
         return int(self.run.chunks[0, column]) if len(self.run.chunks) else nothing
 
 

@@ -63,7 +63,7 @@ def requests(batch: pa.RecordBatch, release: Release = UNTOLD) -> Iterator[pa.Re
     of_row = np.repeat(np.arange(batch.num_rows), counts)
     values = np.cumsum(np.bincount(of_row, sizes, batch.num_rows).astype(np.int64))
     payloads = np.cumsum(pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(np.int64))
-    origins = _origins(batch) if release is CURRENT else None
+    origins = _origin_times(batch) if release is CURRENT else None
     start = values_before = payloads_before = 0
     while start < batch.num_rows:
         end = min(
@@ -80,7 +80,7 @@ def requests(batch: pa.RecordBatch, release: Release = UNTOLD) -> Iterator[pa.Re
         start, values_before, payloads_before = end, int(values[end - 1]), int(payloads[end - 1])
 
 
-def _origins(batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+def _origin_times(batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
     """Return the origin times of the messages and which have one; None if the batch has none."""
     import pyarrow as pa
 

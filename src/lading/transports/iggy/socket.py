@@ -153,12 +153,12 @@ class IggySocket:
         return self._request_body(lambda: name, encode, again)
 
     def _request_body(self, name: Callable[[], str], encode: Callable[[Release], bytes], again: bool) -> bytearray:
-        status, body = self._answer(encode, again)
+        status, body = self._ask_with_retries(encode, again)
         if status:
-            raise self._refusal(name(), status)
+            raise self._refusal_error(name(), status)
         return body
 
-    def _refusal(self, name: str, status: int) -> RemoteError:
+    def _refusal_error(self, name: str, status: int) -> RemoteError:
         """Return the error for a status other than 0."""
         if status == UNAUTHENTICATED:
             return IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
@@ -177,7 +177,7 @@ class IggySocket:
             raise IggyRefusal(f"the Iggy server at {self.place} does not have it", _MISSING[type(command)], 0)
         return self.release.commands.parse_response(command, body)
 
-    def _introduce(self) -> socket.socket:
+    def _connect_known(self) -> socket.socket:
         """Return a new connection that is ready for requests: the release is known, and the user is logged in."""
         if self._is_given:
             connection = self._open()
@@ -222,7 +222,7 @@ class IggySocket:
             return connection
         self.release = UNTOLD
         if status:
-            raise self._refusal("stats", status)
+            raise self._refusal_error("stats", status)
         # a listener of Lading may be set to a release with other bytes, and requires no login
         self.release = release_of_lading(body) or UNTOLD
         return connection
@@ -288,12 +288,12 @@ class IggySocket:
             self._socket.close()
             self._socket = None
 
-    def _answer(self, encode: Callable[[Release], bytes], again: bool) -> tuple[int, bytearray]:
+    def _ask_with_retries(self, encode: Callable[[Release], bytes], again: bool) -> tuple[int, bytearray]:
         pause_s = FIRST_PAUSE_S
         for left in range(self._retries, -1, -1):
             sent = False
             try:
-                connection = self._ready()
+                connection = self._require_connection()
                 frame = encode(self.release)
                 if len(frame) > REQUEST_BYTES_MAX:
                     raise RemoteError(
@@ -305,7 +305,7 @@ class IggySocket:
             except OSError as failure:
                 self.close()
                 if not self._answered or not left or (sent and not again):
-                    raise self._unreachable(failure, again) from None
+                    raise self._unreachable_error(failure, again) from None
             except BaseException:
                 if sent:
                     # half a response may still be on the connection
@@ -315,14 +315,14 @@ class IggySocket:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         raise AssertionError("the last attempt returns or raises")
 
-    def _ready(self) -> socket.socket:
+    def _require_connection(self) -> socket.socket:
         """Return the connection, made anew if the server has closed it since the last request."""
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()
         if self._socket is not None:
             return self._socket
         try:
-            return self._introduce()
+            return self._connect_known()
         except BaseException:
             # a connection without its login must not be used
             self.close()
@@ -337,10 +337,10 @@ class IggySocket:
 
     def _receive_response(self, connection: socket.socket, first: bytes = b"") -> tuple[int, bytearray]:
         if self._framing is not None:
-            answer = self._framing.receive(partial(_exactly, connection), ANSWER_BYTES_MAX)
+            answer = self._framing.receive(partial(_receive_bytes, connection), ANSWER_BYTES_MAX)
             self._answered = True
             return answer
-        head = first + _exactly(connection, RESPONSE_HEAD.size - len(first))
+        head = first + _receive_bytes(connection, RESPONSE_HEAD.size - len(first))
         found = None if self._answered else recognise_protocol(bytes(head))
         if found not in (None, IGGY_TCP):
             self.close()
@@ -355,9 +355,9 @@ class IggySocket:
                 f"the server at {self.place} announced a response of {size_bytes} bytes; "
                 f"the limit is {ANSWER_BYTES_MAX}"
             )
-        return status, _exactly(connection, size_bytes)
+        return status, _receive_bytes(connection, size_bytes)
 
-    def _unreachable(self, failure: OSError, again: bool) -> Unreachable:
+    def _unreachable_error(self, failure: OSError, again: bool) -> Unreachable:
         cause = explain_failure(failure)
         if isinstance(failure, ssl.SSLError):
             return Unreachable(f"the Iggy server at {self.place}: TLS failed: {cause}")
@@ -377,7 +377,7 @@ class IggySocket:
         return "; if it is one for TLS, set tls or ca_file" if is_closed else ""
 
 
-def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
+def _receive_bytes(connection: socket.socket, size_bytes: int) -> bytearray:
     data = bytearray(size_bytes)
     timeout_s = connection.gettimeout()
     assert timeout_s is not None

@@ -73,12 +73,12 @@ class IggyStates:
         if where is not None:
             first = document.get("first") or 0
             end = OFFSETS_END if end is None else end
-            return _progress(
+            return _to_progress(
                 self._ask(SetStatesWhere(*place, partition + 1, state, dry_run, first, end, reason, where))
             )
         offsets: Sequence[int] | None = document.get("offsets")
         ranges = tuple(ranges_of(offsets)) if offsets is not None else ((int(document["first"]), int(document["end"])),)
-        return _progress(self._ask(SetStates(*place, partition + 1, state, dry_run, reason, ranges)))
+        return _to_progress(self._ask(SetStates(*place, partition + 1, state, dry_run, reason, ranges)))
 
     def _put_in_topic(self, topic: str, document: dict[str, Any]) -> dict[str, Any]:
         """Set states in the next partition of the document, and return the remaining ranges in it and in the others."""
@@ -120,7 +120,7 @@ class IggyStates:
         )
 
 
-def _progress(done: StatesProgress) -> dict[str, Any]:
+def _to_progress(done: StatesProgress) -> dict[str, Any]:
     return {
         "seen": done.seen, "matched": done.matched, "changed": done.changed,
         "first": done.first, "end": done.end, "done": done.first >= done.end,

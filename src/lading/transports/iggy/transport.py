@@ -94,9 +94,9 @@ class IggyTransport:
         self._release = None if release is None else find_release(release)
         self._user = username, read_secret("password", password, password_file) or "iggy"
         self._tls = parse_tls(tls, ca_file, certificate_file, key_file)
-        self._socket = self._connection()
+        self._socket = self._make_socket()
         self._streams = IggyStreams(self._socket)
-        self._states = IggyStates(url, self._socket, self._place, self.topic)
+        self._states = IggyStates(url, self._socket, self._place_of, self.topic)
         self._keeps_order = keeps_order
         self._places: dict[str, StreamTopic] = {}
         self._message_bytes: dict[str, int] = {}
@@ -168,7 +168,7 @@ class IggyTransport:
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic with all its messages."""
-        self._socket.ask(c.DeleteTopic(*self._place(name)), again=False)
+        self._socket.ask(c.DeleteTopic(*self._place_of(name)), again=False)
         self._places.clear()
 
     def streams(self) -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ class IggyTransport:
             return FetchResult(topic, partition, [], offset, self._first.get(where, 0), self._ends.get(where, offset))
         if answer.first > offset:
             # a gap: messages before the first kept one were deleted
-            self._first[where] = self._one(topic, partition, Strategy(PollingKind.FIRST)).first
+            self._first[where] = self._poll_one(topic, partition, Strategy(PollingKind.FIRST)).first
         end = answer.last + 1
         self._ends[where] = max(self._ends.get(where, 0), end)
         return FetchResult(topic, partition, [answer.run], end, self._first.get(where, 0), self._ends[where])
@@ -225,21 +225,21 @@ class IggyTransport:
         The real server finds nothing for times before its first message (iggy.md M9), so the ends are read first, and
         single messages by bisection if it still finds nothing.
         """
-        first = self._one(topic, partition, Strategy(PollingKind.FIRST))
+        first = self._poll_one(topic, partition, Strategy(PollingKind.FIRST))
         if not first.count:
             return self.topic(topic).partitions[partition].end_offset
         if timestamp_us <= first.first_timestamp_us:
             return first.first
-        last = self._one(topic, partition, Strategy(PollingKind.LAST))
+        last = self._poll_one(topic, partition, Strategy(PollingKind.LAST))
         if timestamp_us > last.first_timestamp_us:
             return last.last + 1
-        found = self._one(topic, partition, Strategy(PollingKind.TIMESTAMP, timestamp_us))
+        found = self._poll_one(topic, partition, Strategy(PollingKind.TIMESTAMP, timestamp_us))
         if found.count:
             return found.first
         low, high = first.first, last.last
         while low < high:
             middle = (low + high) // 2
-            if self._one(topic, partition, Strategy(PollingKind.OFFSET, middle)).first_timestamp_us < timestamp_us:
+            if self._poll_one(topic, partition, Strategy(PollingKind.OFFSET, middle)).first_timestamp_us < timestamp_us:
                 low = middle + 1
             else:
                 high = middle
@@ -264,7 +264,7 @@ class IggyTransport:
         from ..fitting import fill_missing_columns, fit_to_target
         from .sending import encode_send, requests
 
-        place = self._place(topic)
+        place = self._place_of(topic)
         done = 0
         if self._unfinished is not None:
             same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)
@@ -315,8 +315,8 @@ class IggyTransport:
 
     def join(self, group: str, topics: Sequence[str]) -> IggyMembership:
         """Become a member of the group over a connection of its own; see ``iggy.group``."""
-        places = {self.topic(name).name: self._place(name) for name in topics}
-        return IggyMembership(self._connection(), group, places)
+        places = {self.topic(name).name: self._place_of(name) for name in topics}
+        return IggyMembership(self._make_socket(), group, places)
 
     def ping(self) -> None:
         """Check that the server responds."""
@@ -326,7 +326,7 @@ class IggyTransport:
         """Close the connection."""
         self._socket.close()
 
-    def _connection(self) -> IggySocket:
+    def _make_socket(self) -> IggySocket:
         return IggySocket(
             self._host,
             self._port,
@@ -341,30 +341,30 @@ class IggyTransport:
         known = [self._places[name]] if name in self._places else []
         return [*known, *([(self._stream, name)] if self._stream is not None else []), *spellings(name)]
 
-    def _place(self, name: str) -> StreamTopic:
+    def _place_of(self, name: str) -> StreamTopic:
         if name not in self._places:
             self.topic(name)
         return self._places[name]
 
     def _find(self, place: StreamTopic) -> TopicMeta | None:
         try:
-            return self._meta(place)
+            return self._describe_topic(place)
         except IggyRefusal as refusal:
             if refusal.reason not in _NOT_FOUND:
                 raise
             return None
 
-    def _meta(self, place: StreamTopic) -> TopicMeta:
+    def _describe_topic(self, place: StreamTopic) -> TopicMeta:
         details: TopicDetails = self._socket.ask(c.GetTopic(*place))
         name = flat_name(*place)
         self._places.setdefault(name, place)
         if details.topic.messages_count:
             weight = details.topic.size_bytes // details.topic.messages_count
             self._message_bytes.setdefault(name, max(weight, 1))
-        partitions = tuple(self._partition(name, info) for info in details.partitions)
+        partitions = tuple(self._describe_partition(name, info) for info in details.partitions)
         return TopicMeta(*place, name, None, partitions)
 
-    def _partition(self, name: str, info: PartitionInfo) -> PartitionMeta:
+    def _describe_partition(self, name: str, info: PartitionInfo) -> PartitionMeta:
         """Return the bounds of a partition.
 
         The current offset is 0 with one message and also without any, so the count decides. Fewer messages than offsets
@@ -376,16 +376,16 @@ class IggyTransport:
         if info.messages_count == end:
             first = 0
         elif info.messages_count:
-            first = self._one(name, info.id - 1, Strategy(PollingKind.FIRST)).first
+            first = self._poll_one(name, info.id - 1, Strategy(PollingKind.FIRST)).first
             first = end if first < 0 else first
         self._first[where], self._ends[where] = first, max(end, self._ends.get(where, 0))
         return PartitionMeta(info.id - 1, first, end, size_bytes=info.size_bytes)
 
-    def _one(self, topic: str, partition: int, strategy: Strategy) -> Polled:
+    def _poll_one(self, topic: str, partition: int, strategy: Strategy) -> Polled:
         return self._poll(topic, partition, strategy, 1)
 
     def _poll(self, topic: str, partition: int, strategy: Strategy, count: int) -> Polled:
-        place = self._place(topic)
+        place = self._place_of(topic)
         for _ in range(2):
             body = self._socket.request(
                 lambda release: c.PollMessages(

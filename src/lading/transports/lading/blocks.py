@@ -91,7 +91,7 @@ class BlockWriter:
         if sending is None or sending.batch is not batch:
             if sending is not None:
                 self._begin_anew()
-            sending = self._unsettled[place] = _Sending(batch, [_Request(slices) for slices in _requests(batch)])
+            sending = self._unsettled[place] = _Sending(batch, [_Request(slices) for slices in _split_requests(batch)])
         for request in sending.requests:
             while request.result is None:
                 self._send_request(place, request, compression)
@@ -109,7 +109,7 @@ class BlockWriter:
         """Send a request; it has no result yet if the broker forgot this writer, which then has a new id."""
         if request.body is None:
             request.sequence = self._sequences.get(place, 0)
-            request.body = self._body(request.slices, request.sequence, compression)
+            request.body = self._encode_body(request.slices, request.sequence, compression)
         was_unsure, request.unsure = request.unsure, True
         try:
             result = self._post(*place, request.body)
@@ -128,7 +128,7 @@ class BlockWriter:
     def _begin_anew(self) -> None:
         self.writer_id, self._sequences = secrets.token_bytes(WRITER_ID_BYTES), {}
 
-    def _body(self, slices: list[pa.RecordBatch], sequence: int, compression: Compression) -> bytes:
+    def _encode_body(self, slices: list[pa.RecordBatch], sequence: int, compression: Compression) -> bytes:
         return b"".join(self._block(each, sequence + at, compression) for at, each in enumerate(slices))
 
     def _block(self, batch: pa.RecordBatch, sequence: int, compression: Compression) -> bytes:
@@ -140,7 +140,7 @@ class BlockWriter:
         return block
 
 
-def _requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
+def _split_requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
     """Return the slices that become the blocks of each request."""
     slices: list[pa.RecordBatch] = []
     size_bytes = 0

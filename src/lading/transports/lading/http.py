@@ -182,7 +182,7 @@ class AdminHttp:
             except (OSError, HTTPException) as failure:
                 self._connection.close()
                 if not self._answered or not left or not (again or not connected):
-                    raise self._unreachable(failure) from None
+                    raise self._unreachable_error(failure) from None
             time.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         raise AssertionError("the last attempt returns or raises")
@@ -221,7 +221,7 @@ class AdminHttp:
             f"the server at {self.place} sends a response of more than {RESPONSE_BYTES_MAX} bytes; {NAME_ADMIN}"
         )
 
-    def _unreachable(self, failure: Exception) -> Unreachable:
+    def _unreachable_error(self, failure: Exception) -> Unreachable:
         if isinstance(failure, TimeoutError) and self._answered:
             return Unreachable(f"the broker at {self.place} did not answer within {self._timeout_s:g} s")
         if self._answered:

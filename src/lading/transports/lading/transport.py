@@ -152,12 +152,12 @@ class LadingTransport(UserAdministration):
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic with all its messages."""
-        self._http.request("DELETE", "topics", *self._place(name), again=False)
+        self._http.request("DELETE", "topics", *self._place_of(name), again=False)
         self._places.pop(name, None)
 
     def empty_topic(self, name: str) -> int:
         """Delete all messages of the topic and keep the topic; return how many offsets they had."""
-        response = self._http.request("POST", "topics", *self._place(name), "empty", again=True).json()
+        response = self._http.request("POST", "topics", *self._place_of(name), "empty", again=True).json()
         return int(response["deleted"])
 
     def streams(self) -> list[dict[str, Any]]:
@@ -289,7 +289,7 @@ class LadingTransport(UserAdministration):
 
         See docs/reference/http-states.
         """
-        path = ("topics", *self._place(topic)) if partition is None else self._path(topic, partition)
+        path = ("topics", *self._place_of(topic)) if partition is None else self._path_of(topic, partition)
         answer: dict[str, Any] = self._http.request("PUT", *path, "states", again=True, document=document).fields()
         return answer
 
@@ -297,19 +297,19 @@ class LadingTransport(UserAdministration):
         """Return for each ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of
         messages.
         """
-        rows: list[dict[str, Any]] = self._http.get("topics", *self._place(topic), "states").rows()
+        rows: list[dict[str, Any]] = self._http.get("topics", *self._place_of(topic), "states").rows()
         return rows
 
     def retention(self, topic: str, within_ms: int) -> dict[str, Any]:
         """Return what retention will delete within this time, and by which rule (docs/reference/admin-api)."""
         document: dict[str, Any] = self._http.get(
-            "topics", *self._place(topic), "retention", within_ms=within_ms
+            "topics", *self._place_of(topic), "retention", within_ms=within_ms
         ).fields()
         return document
 
     def alter_topic(self, name: str, settings: dict[str, Any]) -> TopicMeta:
         """Change the named settings of a topic; None resets a setting."""
-        path = ("topics", *self._place(name), "settings")
+        path = ("topics", *self._place_of(name), "settings")
         return read_topic(self._http.request("PUT", *path, again=True, document=settings).fields())
 
     def begin(self, scope: str = "") -> int:
@@ -422,22 +422,22 @@ class LadingTransport(UserAdministration):
 
     def _position_path(self, group: str, topic: str, partition: int) -> tuple[str | int, ...]:
         """Return the path of a group's position."""
-        return ("groups", group, "positions", *self._place(topic), partition)
+        return ("groups", group, "positions", *self._place_of(topic), partition)
 
-    def _place(self, name: str) -> tuple[str, str]:
+    def _place_of(self, name: str) -> tuple[str, str]:
         if name not in self._places:
             self.topic(name)
         return self._places[name]
 
-    def _path(self, topic: str, partition: int) -> tuple[str | int, ...]:
-        return ("topics", *self._place(topic), partition)
+    def _path_of(self, topic: str, partition: int) -> tuple[str | int, ...]:
+        return ("topics", *self._place_of(topic), partition)
 
     def _partition_get(self, topic: str, partition: int, what: str, *, wait_ms: int = 0, **query: Any) -> HttpResponse:
         if wait_ms:
             query["wait_ms"] = wait_ms
         try:
             return self._http.request(
-                "GET", *self._path(topic, partition), what, again=True, query=query, wait_ms=wait_ms
+                "GET", *self._path_of(topic, partition), what, again=True, query=query, wait_ms=wait_ms
             )
         except Refusal as error:
             if error.reason not in _NOT_FOUND:
@@ -447,7 +447,9 @@ class LadingTransport(UserAdministration):
             raise
 
     def _post(self, topic: str, partition: int, block: bytes) -> SendResult:
-        answer = self._http.request("POST", *self._path(topic, partition), "chunks", again=True, content=block).fields()
+        answer = self._http.request(
+            "POST", *self._path_of(topic, partition), "chunks", again=True, content=block
+        ).fields()
         return SendResult(answer["count"], answer["base_offset"], answer["duplicate"])
 
 

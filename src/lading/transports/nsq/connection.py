@@ -144,7 +144,7 @@ class NsqConnection:
         try:
             self._socket = tls.make_context().wrap_socket(self._socket, server_hostname=host)
         except OSError as failure:
-            raise self._broken(failure) from None
+            raise self._broken_error(failure) from None
         # the server sends OK once more, encrypted
         self._ask_alone(b"")
 
@@ -196,9 +196,9 @@ class NsqConnection:
                     )
                 received += data
         except TimeoutError:
-            raise self._broken(TimeoutError(f"no answer within {self._timeout_s:g} s")) from None
+            raise self._broken_error(TimeoutError(f"no answer within {self._timeout_s:g} s")) from None
         except OSError as failure:
-            raise self._broken(failure) from None
+            raise self._broken_error(failure) from None
         finally:
             if not self.broken:
                 self._socket.settimeout(self._timeout_s)
@@ -223,7 +223,7 @@ class NsqConnection:
         try:
             self._socket.sendall(data if self._stream is None else self._stream.compress(data))
         except OSError as failure:
-            raise self._broken(failure) from None
+            raise self._broken_error(failure) from None
 
     def ask(self, data: bytes, *, timeout_s: float | None = None) -> bytes:
         """Send a command and wait for its response; NsqRefusal for an error frame, Unreachable if none comes."""
@@ -233,12 +233,14 @@ class NsqConnection:
         while not self._answers:
             left_s = until - time.monotonic()
             if left_s <= 0:
-                raise self._broken(TimeoutError(f"no answer within {timeout_s:g} s"))
+                raise self._broken_error(TimeoutError(f"no answer within {timeout_s:g} s"))
             if self.errors:
                 raise NsqRefusal(self.place, self.errors.pop(0))
             self.pump(left_s, awaiting=True)
             if self._messages_bytes > MESSAGES_BYTES_MAX:
-                raise self._broken(ConnectionError("it sends messages that it was not asked for, and no response"))
+                raise self._broken_error(
+                    ConnectionError("it sends messages that it was not asked for, and no response")
+                )
         kind, answer = self._answers.popleft()
         if kind == ERROR:
             raise NsqRefusal(self.place, answer.decode(errors="replace"))
@@ -266,10 +268,10 @@ class NsqConnection:
             if data is None:
                 return
         except (OSError, ValueError) as failure:
-            raise self._broken(failure) from None
+            raise self._broken_error(failure) from None
         if not data:
             said = f", after it said: {self.errors[-1].strip()}" if self.errors else ""
-            raise self._broken(ConnectionError(f"it closed the connection{said}"))
+            raise self._broken_error(ConnectionError(f"it closed the connection{said}"))
         try:
             self._buffer += data if self._stream is None else self._stream.decompress(data)
             self._take(awaiting)
@@ -318,7 +320,7 @@ class NsqConnection:
         if beats:
             self.send(write("NOP") * beats)
 
-    def _broken(self, failure: BaseException) -> Unreachable:
+    def _broken_error(self, failure: BaseException) -> Unreachable:
         self.close()
         return Unreachable(f"the connection to nsqd at {self.place} broke: {explain_failure(failure)}")
 

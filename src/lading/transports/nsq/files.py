@@ -82,7 +82,7 @@ class NsqFilesTransport:
     def topic(self, name: str) -> TopicMeta:
         """Return the queue as it is now. Raises LocalError with similar names if it does not exist."""
         self._look()
-        self._partitions(name)
+        self._partitions_of(name)
         return self._describe(name)
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -102,7 +102,7 @@ class NsqFilesTransport:
         """Return messages of one segment, copied; no message arrives during a wait. ``damaged`` lists
         unreadable ones.
         """
-        queue = self._queue(topic, partition)
+        queue = self._find_queue(topic, partition)
         queue.look()
         runs, end, damaged = queue.read(offset, max_bytes)
         bounds = queue.first_offset, queue.end_offset
@@ -110,7 +110,7 @@ class NsqFilesTransport:
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """Return the first offset whose timestamp is at or after a time, or the end offset."""
-        return self._queue(topic, partition).find_time(timestamp_us)
+        return self._find_queue(topic, partition).find_time(timestamp_us)
 
     def send(
         self,
@@ -153,15 +153,15 @@ class NsqFilesTransport:
             topic_id = queue.topic_id
         return TopicMeta(DEFAULT_STREAM, name, name, topic_id, tuple(parts))
 
-    def _partitions(self, name: str) -> dict[int, QueueFiles]:
+    def _partitions_of(self, name: str) -> dict[int, QueueFiles]:
         if name not in self._queues:
             self._look()
         if name not in self._queues:
             raise unknown_topic_error(name, self._queues, self.url)
         return self._queues[name]
 
-    def _queue(self, topic: str, partition: int) -> QueueFiles:
-        partitions = self._partitions(topic)
+    def _find_queue(self, topic: str, partition: int) -> QueueFiles:
+        partitions = self._partitions_of(topic)
         if partition not in partitions:
             numbers = ", ".join(map(str, sorted(partitions))) or "none"
             raise LocalError(f"topic {topic!r} at {self.url} has no partition {partition}; there are {numbers}")

@@ -89,8 +89,8 @@ class Discovery:
             raise
         with reading_response(NAME_NSQD):
             meta = found.get("meta") or {}
-            nodes = {_node(one, self._host): None for one in found.get("producers") or ()}
-            nodes |= {_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
+            nodes = {_parse_node(one, self._host): None for one in found.get("producers") or ()}
+            nodes |= {_parse_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
             result = LookupResult(list(nodes), meta.get("extend_support"))
         if len(result.nodes) > NODES_MAX:
             raise CorruptError(
@@ -105,7 +105,7 @@ class Discovery:
             return [self._direct]
         found = self._get("/nodes", {})
         with reading_response(NAME_NSQD):
-            return [_node(one, self._host) for one in found.get("producers") or ()]
+            return [_parse_node(one, self._host) for one in found.get("producers") or ()]
 
     def topics(self) -> list[str] | None:
         """Return all topics, or None if only an nsqlookupd could say."""
@@ -140,7 +140,7 @@ class Discovery:
         with reading_response(NAME_NSQD):
             return dict(found.get("data") or {}) if "status_code" in found else found
 
-    def _connection(self) -> HTTPConnection:
+    def _open_connection(self) -> HTTPConnection:
         if self._tls is None:
             return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         context = self._tls.make_context()
@@ -148,7 +148,7 @@ class Discovery:
 
     def _ask(self, method: str, path: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         place = f"{self._host}:{self._port}"
-        with closing(self._connection()) as http:
+        with closing(self._open_connection()) as http:
             try:
                 http.connect()
                 http.sock = DeadlineSocket(http.sock, self._timeout_s)
@@ -194,5 +194,5 @@ def _require_text(value: Any) -> str:
     return value
 
 
-def _node(one: Mapping[str, Any], host: str) -> NsqdAddress:
+def _parse_node(one: Mapping[str, Any], host: str) -> NsqdAddress:
     return NsqdAddress(str(one.get("broadcast_address") or host), int(one["tcp_port"]))

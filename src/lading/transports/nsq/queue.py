@@ -243,16 +243,16 @@ class NsqQueue:
     def requeue(self, offset: int, delay_ms: int) -> None:
         """Give a message back (REQ): its node delivers it again after the delay, to any reader of the channel."""
         message = self._find_in_flight(offset)
-        self._command(message, write("REQ", delay_ms, message_id=message.message_id))
+        self._send_command(message, write("REQ", delay_ms, message_id=message.message_id))
         message.is_requeued = True
         self._window.requeued_count += 1
 
     def touch(self, offset: int) -> None:
         """Begin a message's time-out anew (TOUCH)."""
         message = self._find_in_flight(offset)
-        self._command(message, write("TOUCH", message_id=message.message_id))
+        self._send_command(message, write("TOUCH", message_id=message.message_id))
 
-    def _command(self, message: Received, command: bytes) -> None:
+    def _send_command(self, message: Received, command: bytes) -> None:
         try:
             message.connection.send(command)
         except Unreachable as error:
@@ -354,21 +354,21 @@ class NsqQueue:
 
     def _subscribe_to(self, node: NsqdAddress) -> NsqConnection:
         """Return a connection that reads the channel, with ext headers if server and topic support them."""
-        connection = self._greet(node, self._identity)
+        connection = self._connect_to_node(node, self._identity)
         if connection.knows_ext and not connection.extend_support:
             connection.close()
-            connection = self._greet(node, _with_ext(self._identity))
+            connection = self._connect_to_node(node, _with_ext(self._identity))
         try:
             connection.ask(write("SUB", self.topic, self.channel))
         except NsqRefusal as refusal:
             connection.close()
             if refusal.word != "E_SUB_EXTEND_FORBIDDON":
                 raise
-            connection = self._greet(node, self._identity)
+            connection = self._connect_to_node(node, self._identity)
             connection.ask(write("SUB", self.topic, self.channel))
         return connection
 
-    def _greet(self, node: NsqdAddress, identity: IdentifyOptions) -> NsqConnection:
+    def _connect_to_node(self, node: NsqdAddress, identity: IdentifyOptions) -> NsqConnection:
         return self._connect_to(node.host, node.port, identity)
 
     def _distribute_ready(self) -> None:

@@ -116,7 +116,7 @@ class NsqTransport:
         names = self._discovery.topics()
         if names is None:
             raise LocalError(f"{self.url} is an nsqd, which does not list topics; give an nsqlookupd's URL")
-        return [self._meta(name) for name in names if wanted is None or wanted(name)]
+        return [self._describe_topic(name) for name in names if wanted is None or wanted(name)]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as one partition; its offsets number what was received.
@@ -124,7 +124,7 @@ class NsqTransport:
         Only nsqd finds out whether it exists.
         """
         self._require_topic_name(name)
-        return self._meta(name)
+        return self._describe_topic(name)
 
     def _require_topic_name(self, name: str) -> None:
         if not limits.is_name(name):
@@ -133,7 +133,7 @@ class NsqTransport:
                 f"{limits.nearest_name(name)!r}, or another protocol, such as lading:// or kafka://"
             )
 
-    def _meta(self, name: str) -> TopicMeta:
+    def _describe_topic(self, name: str) -> TopicMeta:
         queue = self._queues.get(name)
         part = PartitionMeta(0, 0, 0) if queue is None else PartitionMeta(0, 0, queue.end)
         return TopicMeta(DEFAULT_STREAM, name, name, None, (part,))
@@ -274,7 +274,7 @@ class NsqTransport:
         waiting: list[bytes] = []
 
         def publish_waiting() -> None:
-            for items in _requests(waiting):
+            for items in _split_requests(waiting):
                 self._publish(topic, write(command, topic, body=batch_body(items)))
             waiting.clear()
 
@@ -332,10 +332,10 @@ class NsqTransport:
             nodes = self._discovery.of_topic(topic).nodes or self._discovery.all()
             if not nodes:
                 raise Unreachable(f"the nsqlookupd at {self.url} knows no nsqd; start one and let it register")
-            self._publisher = self._first(nodes)
+            self._publisher = self._connect_to_first(nodes)
         return self._publisher
 
-    def _first(self, nodes: Sequence[NsqdAddress]) -> NsqConnection:
+    def _connect_to_first(self, nodes: Sequence[NsqdAddress]) -> NsqConnection:
         """Return a connection to the first node that responds."""
         failure: Unreachable | None = None
         for node in nodes:
@@ -362,7 +362,7 @@ def _plain_item(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def _requests(items: Sequence[bytes]) -> list[list[bytes]]:
+def _split_requests(items: Sequence[bytes]) -> list[list[bytes]]:
     """Items in order, cut to what one MPUB may hold."""
     found: list[list[bytes]] = []
     size_bytes = 0

@@ -42,7 +42,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool) -> bytes:
     kernels = engine.select(KERNEL_MODULE, send_fallback, size_bytes)
     reason = kernels.write(
         sent,
-        *_facts(batch, sent),
+        *_read_facts(batch, sent),
         parts.list_ends,
         parts.key_ends,
         parts.keys,
@@ -60,7 +60,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool) -> bytes:
     return target.tobytes()
 
 
-def _facts(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[Any], ...]:
+def _read_facts(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[Any], ...]:
     """Return offsets, states, timestamps, ids and checksums; columns that a sent message does not have are not read."""
     nothing = np.zeros(batch.num_rows, np.int64)
     if sent:

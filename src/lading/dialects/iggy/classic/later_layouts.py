@@ -73,7 +73,7 @@ def if_any(codec: Codec[Any]) -> Codec[Any]:
     )
 
 
-def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
+def _position_rows(partition: Codec[int]) -> tuple[CommandSpec, ...]:
     """Return the rows of polls and stored offsets; ``partition`` is the Codec by which they name a partition."""
     polling: dict[str, Codec[Any]] = {"strategy": STRATEGY, "count": U32, "auto_commit": BOOL}
     numbered = FROM_ZERO if partition is FLAGGED_PARTITION else U32
@@ -108,7 +108,7 @@ def _update_topic_row(**kept: Codec[Any]) -> CommandSpec:
     )
 
 
-def _topics(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[Any]]:
+def _topic_codecs(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[Any]]:
     """Return the Codecs of a topic and of a topic with its partitions.
 
     ``later`` are the fields that a release sends between the number of partitions and the sizes.
@@ -124,7 +124,7 @@ def _topics(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[
     return topic, record(r.TopicDetails, topic=topic, partitions=repeat_to_end(partition))
 
 
-def _entities(topic: Codec[Any], topic_details: Codec[Any]) -> tuple[CommandSpec, ...]:
+def _entity_rows(topic: Codec[Any], topic_details: Codec[Any]) -> tuple[CommandSpec, ...]:
     """Return the rows of the commands that query streams and topics."""
     stream_details = record(r.StreamDetails, stream=_STREAM, topics=repeat_to_end(topic))
     return (
@@ -141,7 +141,7 @@ def _group_details(number: Codec[int]) -> Codec[Any]:
     return record(r.GroupDetails, group=_GROUP, members=repeat_to_end(member))
 
 
-def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
+def _group_rows(number: Codec[int]) -> tuple[CommandSpec, ...]:
     """Return the rows of the commands that name a group, except creation: almost every release has its own."""
     return (
         CommandSpec(
@@ -159,7 +159,7 @@ def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
     )
 
 
-def _stats(**behind: Codec[Any]) -> Codec[r.StatsInfo]:
+def _stats_codec(**behind: Codec[Any]) -> Codec[r.StatsInfo]:
     """Return the Codec of the statistics, with the CPU usage of all processors.
 
     ``behind`` are the fields that a release sends after them.
@@ -193,7 +193,7 @@ _USERS: Final = (
     CommandSpec(43, "personal_access_token.delete", later.DeleteToken, NOTHING),
 )
 _NEW_TOPIC: Final[dict[str, Codec[Any]]] = {"stream": IDENTIFIER, "topic_id": OPTIONAL_ID, "partitions_count": U32}
-_TOPIC_1, _TOPIC_DETAILS_1 = _topics(U32, expiry_us=EXPIRY_S)
+_TOPIC_1, _TOPIC_DETAILS_1 = _topic_codecs(U32, expiry_us=EXPIRY_S)
 
 TABLE_0_0_40: Final = c.TABLE.replace_rows(
     CommandSpec(38, "user.login", later.LoginUser, record(r.IdentityInfo), LOGIN),
@@ -209,8 +209,8 @@ TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
     CommandSpec(21, "client.get", c.GetClient, _CLIENT_DETAILS),
     CommandSpec(22, "client.list", c.GetClients, repeat_to_end(_CLIENT)),
     *_USERS,
-    *_positions(PARTITION),
-    *_entities(_TOPIC_1, _TOPIC_DETAILS_1),
+    *_position_rows(PARTITION),
+    *_entity_rows(_TOPIC_1, _TOPIC_DETAILS_1),
     CommandSpec(
         202,
         "stream.create",
@@ -225,7 +225,7 @@ TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
         NOTHING,
         record(c.CreateTopic, **_NEW_TOPIC, expiry_us=EXPIRY_S, name=_TOPIC_NAME),
     ),
-    *_groups(U32),
+    *_group_rows(U32),
     CommandSpec(
         602,
         "group.create",
@@ -247,7 +247,7 @@ _KEPT_2: Final[dict[str, Codec[Any]]] = {
 }
 
 TABLE_0_2: Final = TABLE_0_1.replace_rows(
-    *_entities(*_topics(U32, **_KEPT_2)),
+    *_entity_rows(*_topic_codecs(U32, **_KEPT_2)),
     CommandSpec(
         302, "topic.create", c.CreateTopic, NOTHING, record(c.CreateTopic, **_NEW_TOPIC, **_KEPT_2, name=_TOPIC_NAME)
     ),
@@ -255,13 +255,13 @@ TABLE_0_2: Final = TABLE_0_1.replace_rows(
 )
 """Topics have a bound in bytes and a replication factor."""
 
-_TOPIC_4, _TOPIC_DETAILS_4 = _topics(
+_TOPIC_4, _TOPIC_DETAILS_4 = _topic_codecs(
     U32, expiry_us=EXPIRY_S, _compression=_UNCOMPRESSED, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED
 )
 
 TABLE_0_4: Final = TABLE_0_1.replace_rows(
-    CommandSpec(10, "stats", c.Stats, _stats()),
-    *_entities(_TOPIC_4, _TOPIC_DETAILS_4),
+    CommandSpec(10, "stats", c.Stats, _stats_codec()),
+    *_entity_rows(_TOPIC_4, _TOPIC_DETAILS_4),
     CommandSpec(
         302,
         "topic.create",
@@ -302,19 +302,19 @@ _ASKED_6: Final[dict[str, Codec[Any]]] = {
     "_replication": _UNREPLICATED,
     "name": _TOPIC_NAME,
 }
-_TOPIC_6, _TOPIC_DETAILS_6 = _topics(U32, **_KEPT_6)
+_TOPIC_6, _TOPIC_DETAILS_6 = _topic_codecs(U32, **_KEPT_6)
 _STREAM_DETAILS_6: Final = record(r.StreamDetails, stream=_STREAM, topics=repeat_to_end(_TOPIC_6))
 _NEW_STREAM: Final = record(c.CreateStream, stream_id=OPTIONAL_ID, name=_STREAM_NAME)
 _NEW_GROUP: Final = record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=SHORT_TEXT)
 
 TABLE_0_6: Final = TABLE_0_4.replace_rows(
-    CommandSpec(10, "stats", c.Stats, _stats(**_VERSIONED)),
+    CommandSpec(10, "stats", c.Stats, _stats_codec(**_VERSIONED)),
     # since 0.6.50
     CommandSpec(11, "snapshot", later.GetSnapshot, REST),
     CommandSpec(33, "user.create", later.CreateUser, record(r.UserDetails)),
     CommandSpec(42, "personal_access_token.create", later.CreateToken, record(r.RawToken)),
     CommandSpec(102, "message.flush_unsaved_buffer", later.FlushMessages, NOTHING),
-    *_entities(_TOPIC_6, _TOPIC_DETAILS_6),
+    *_entity_rows(_TOPIC_6, _TOPIC_DETAILS_6),
     CommandSpec(202, "stream.create", c.CreateStream, _STREAM_DETAILS_6, _NEW_STREAM),
     CommandSpec(302, "topic.create", c.CreateTopic, _TOPIC_DETAILS_6, record(c.CreateTopic, **_NEW_TOPIC, **_ASKED_6)),
     CommandSpec(602, "group.create", c.CreateGroup, _group_details(U32), _NEW_GROUP),
@@ -323,12 +323,12 @@ TABLE_0_6: Final = TABLE_0_4.replace_rows(
 )
 """Times in microseconds; the response to a creation describes the new object; the login names the client's version."""
 
-_TOPIC_8, _TOPIC_DETAILS_8 = _topics(FROM_ZERO, **_KEPT_6)
+_TOPIC_8, _TOPIC_DETAILS_8 = _topic_codecs(FROM_ZERO, **_KEPT_6)
 
 TABLE_0_8: Final = TABLE_0_6.replace_rows(
     CommandSpec(12, "cluster.metadata", later.GetClusterMetadata, NOTHING),
-    *_positions(FLAGGED_PARTITION),
-    *_entities(_TOPIC_8, _TOPIC_DETAILS_8),
+    *_position_rows(FLAGGED_PARTITION),
+    *_entity_rows(_TOPIC_8, _TOPIC_DETAILS_8),
     CommandSpec(
         202,
         "stream.create",
@@ -343,7 +343,7 @@ TABLE_0_8: Final = TABLE_0_6.replace_rows(
         _TOPIC_DETAILS_8,
         record(c.CreateTopic, stream=IDENTIFIER, topic_id=imply(None), partitions_count=U32, **_ASKED_6),
     ),
-    *_groups(FROM_ZERO),
+    *_group_rows(FROM_ZERO),
     CommandSpec(
         503,
         "segment.delete",
@@ -366,7 +366,7 @@ TABLE_0_10: Final = TABLE_0_8.replace_rows(
         10,
         "stats",
         c.Stats,
-        _stats(**_VERSIONED, threads_count=U32, free_disk_space=U64, total_disk_space=U64),
+        _stats_codec(**_VERSIONED, threads_count=U32, free_disk_space=U64, total_disk_space=U64),
     ),
 )
 """The figures of the server include its threads and its disk."""

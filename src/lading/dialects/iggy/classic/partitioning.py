@@ -37,11 +37,11 @@ def murmur3_128(key: bytes) -> int:
     h1 = h2 = 0
     whole = len(key) - len(key) % 16
     for k1, k2 in struct.iter_unpack("<QQ", key[:whole]):
-        h1 = (_rotate_left(h1 ^ _first(k1), 27) + h2) * 5 + 0x52DCE729 & _MASK
-        h2 = (_rotate_left(h2 ^ _second(k2), 31) + h1) * 5 + 0x38495AB5 & _MASK
+        h1 = (_rotate_left(h1 ^ _mix_first(k1), 27) + h2) * 5 + 0x52DCE729 & _MASK
+        h2 = (_rotate_left(h2 ^ _mix_second(k2), 31) + h1) * 5 + 0x38495AB5 & _MASK
     k1, k2 = struct.unpack("<QQ", key[whole:].ljust(16, b"\0"))
-    h1 ^= _first(k1) ^ len(key)
-    h2 ^= _second(k2) ^ len(key)
+    h1 ^= _mix_first(k1) ^ len(key)
+    h2 ^= _mix_second(k2) ^ len(key)
     h1 = h1 + h2 & _MASK
     h2 = h2 + h1 & _MASK
     h1, h2 = _mix_bits(h1), _mix_bits(h2)
@@ -53,11 +53,11 @@ def _rotate_left(value: int, bits: int) -> int:
     return (value << bits | value >> 64 - bits) & _MASK
 
 
-def _first(word: int) -> int:
+def _mix_first(word: int) -> int:
     return _rotate_left(word * _C1 & _MASK, 31) * _C2 & _MASK
 
 
-def _second(word: int) -> int:
+def _mix_second(word: int) -> int:
     return _rotate_left(word * _C2 & _MASK, 33) * _C1 & _MASK
 
 

@@ -230,7 +230,7 @@ IDENTIFIER: Codec[Identifier] = Codec(_read_identifier, _write_identifier)
 """``[kind u8][len u8][value]``."""
 
 
-def _kind(kinds: type[E], code: int, what: str, at: int) -> E:
+def _parse_kind(kinds: type[E], code: int, what: str, at: int) -> E:
     try:
         return kinds(code)
     except ValueError:
@@ -240,7 +240,7 @@ def _kind(kinds: type[E], code: int, what: str, at: int) -> E:
 def _read_consumer(data: memoryview, at: int) -> tuple[ConsumerIdentifier, int]:
     code, id_at = U8.read(data, at)
     number_, end = U32.read(data, id_at)
-    return ConsumerIdentifier(_kind(ConsumerKind, code, "consumer", at), number_), end
+    return ConsumerIdentifier(_parse_kind(ConsumerKind, code, "consumer", at), number_), end
 
 
 CONSUMER: Codec[ConsumerIdentifier] = Codec(_read_consumer, lambda value: U8.write(value.kind) + U32.write(value.id))
@@ -250,7 +250,7 @@ CONSUMER: Codec[ConsumerIdentifier] = Codec(_read_consumer, lambda value: U8.wri
 def _read_named_consumer(data: memoryview, at: int) -> tuple[ConsumerIdentifier, int]:
     code, id_at = U8.read(data, at)
     ident, end = IDENTIFIER.read(data, id_at)
-    return ConsumerIdentifier(_kind(ConsumerKind, code, "consumer", at), ident), end
+    return ConsumerIdentifier(_parse_kind(ConsumerKind, code, "consumer", at), ident), end
 
 
 NAMED_CONSUMER: Codec[ConsumerIdentifier] = Codec(
@@ -278,7 +278,7 @@ def check_partitioning(value: Partitioning) -> Partitioning:
 def _read_partitioning(data: memoryview, at: int) -> tuple[Partitioning, int]:
     code, size_at = U8.read(data, at)
     size_bytes, value_at = U8.read(data, size_at)
-    kind = _kind(PartitioningKind, code, "partitioning", at)
+    kind = _parse_kind(PartitioningKind, code, "partitioning", at)
     raw, end = read_bytes(data, value_at, size_bytes, "a partitioning value")
     return check_partitioning(Partitioning(kind, b"" if kind == PartitioningKind.BALANCED else raw)), end
 
@@ -292,7 +292,7 @@ PARTITIONING: Codec[Partitioning] = Codec(
 def _read_strategy(data: memoryview, at: int) -> tuple[Strategy, int]:
     code, value_at = U8.read(data, at)
     value, end = U64.read(data, value_at)
-    return Strategy(_kind(PollingKind, code, "polling", at), value), end
+    return Strategy(_parse_kind(PollingKind, code, "polling", at), value), end
 
 
 STRATEGY: Codec[Strategy] = Codec(_read_strategy, lambda value: U8.write(value.kind) + U64.write(value.value))

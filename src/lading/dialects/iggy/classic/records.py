@@ -22,7 +22,7 @@ Writing = Callable[[Any], bytes]
 _FIELDS: dict[type, tuple[tuple[str, tuple[Any, ...]], ...]] = {}
 
 
-def _fields(kind: type) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+def _fields_of(kind: type) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     if kind not in _FIELDS:
         hints = get_type_hints(kind, include_extras=True)
         _FIELDS[kind] = tuple(
@@ -33,7 +33,7 @@ def _fields(kind: type) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 def layout(kind: type) -> tuple[tuple[str, Codec[Any]], ...]:
     """Return the (field name, Codec) pairs of a record in byte order."""
-    return tuple((name, extras[0]) for name, extras in _fields(kind))
+    return tuple((name, extras[0]) for name, extras in _fields_of(kind))
 
 
 _RULES: dict[type, tuple[tuple[str, Rule], ...]] = {}
@@ -43,7 +43,7 @@ def validate(value: object) -> None:
     """Raise Refusal if a field breaks its rule, as a server does before it looks anything up (iggy.md A6)."""
     kind = type(value)
     if kind not in _RULES:
-        _RULES[kind] = tuple((name, extras[1]) for name, extras in _fields(kind) if len(extras) > 1)
+        _RULES[kind] = tuple((name, extras[1]) for name, extras in _fields_of(kind) if len(extras) > 1)
     for name, rule in _RULES[kind]:
         rule.check(getattr(value, name))
 

@@ -48,7 +48,7 @@ def restamp(
     values = payloads = 0
     try:
         while at < end:
-            length_at, value_bytes = _headers(data, at, end, values)
+            length_at, value_bytes = _check_headers(data, at, end, values)
             values += value_bytes
             payload_size = _U32.unpack_from(data, length_at)[0]
             payload_at = length_at + layout.LENGTH_BYTES
@@ -74,7 +74,7 @@ def restamp(
     return (limits.OK if count else limits.NO_MESSAGES), count, write - to
 
 
-def _headers(data: memoryview, at: int, end: int, values: int) -> tuple[int, int]:
+def _check_headers(data: memoryview, at: int, end: int, values: int) -> tuple[int, int]:
     """Check the headers of the sent message at ``at``: (position of its payload length, bytes of header values)."""
     if end - at < SENT_BYTES_MIN:
         raise RefusedMessage(limits.MALFORMED)

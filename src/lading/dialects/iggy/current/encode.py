@@ -41,7 +41,7 @@ def encode_stored(batch: pa.RecordBatch, partition: int = 0) -> bytes:
 
 def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0, now_us: int = 0) -> bytes:
     arrays = MessageArrays.of(batch, TYPED)
-    offsets, timestamps, origins, firsts = _places(batch, sent, now_us)
+    offsets, timestamps, origins, firsts = _find_places(batch, sent, now_us)
     heads = layout.BATCH_HEAD_BYTES * (len(firsts) - 1)
     size_bytes = heads + arrays.size_bytes(layout.FRAME_HEAD_BYTES, TYPED)
     target = np.empty(size_bytes, np.uint8)
@@ -78,7 +78,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0, now_us: in
     return target.tobytes()
 
 
-def _places(batch: pa.RecordBatch, sent: bool, now_us: int) -> tuple[NDArray[np.int64], ...]:
+def _find_places(batch: pa.RecordBatch, sent: bool, now_us: int) -> tuple[NDArray[np.int64], ...]:
     """Return offsets, times and origin times of the rows, and the rows at which batches begin, followed by the end."""
     rows = batch.num_rows
     offsets: NDArray[np.int64] = np.arange(rows, dtype=np.int64)

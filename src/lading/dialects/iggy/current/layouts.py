@@ -161,7 +161,7 @@ _CLIENT_DETAILS: Final = record(
 )
 
 
-def _streams(no_options: Codec[Any], topic: Codec[Any]) -> tuple[CommandSpec, ...]:
+def _stream_rows(no_options: Codec[Any], topic: Codec[Any]) -> tuple[CommandSpec, ...]:
     """Return the rows of the commands whose responses are streams."""
     stream = record(
         r.StreamInfo, id=FROM_ZERO, created_us=U64, topics_count=U32, size_bytes=U64, messages_count=U64, name=NAME,
@@ -176,7 +176,7 @@ def _streams(no_options: Codec[Any], topic: Codec[Any]) -> tuple[CommandSpec, ..
     )
 
 
-def _topics(topic: Codec[Any], partition: Codec[Any]) -> tuple[CommandSpec, ...]:
+def _topic_rows(topic: Codec[Any], partition: Codec[Any]) -> tuple[CommandSpec, ...]:
     """Return the rows of the commands whose responses are topics."""
     details = record(r.TopicDetails, topic=topic, partitions=repeat_to_end(partition))
     topics = repeat_counted(topic)
@@ -195,7 +195,7 @@ def _topics(topic: Codec[Any], partition: Codec[Any]) -> tuple[CommandSpec, ...]
     )
 
 
-def _users(no_options: Codec[Any]) -> tuple[CommandSpec, ...]:
+def _user_rows(no_options: Codec[Any]) -> tuple[CommandSpec, ...]:
     """Return the rows of the commands whose responses are users."""
     user = record(r.UserInfo, id=FROM_ZERO, created_us=U64, status=U8, name=NAME, _options=no_options)
     details = record(r.UserDetails, user=user, permissions=PERMISSIONS)
@@ -212,7 +212,7 @@ def _users(no_options: Codec[Any]) -> tuple[CommandSpec, ...]:
 _US: Final[Codec[int]] = map_values(U64, lambda us: us // 1_000_000, lambda seconds: seconds * 1_000_000)
 
 
-def _stats(server: str, number: int) -> CommandSpec:
+def _stats_row(server: str, number: int) -> CommandSpec:
     """Return the row of the server's figures, which names the real server of the release and its version."""
     fields: dict[str, Codec[Any]] = {}
     for name, codec in layout(r.StatsInfo):
@@ -231,7 +231,7 @@ def _stats(server: str, number: int) -> CommandSpec:
     )
 
 
-def _cluster(**number: Codec[Any]) -> CommandSpec:
+def _cluster_row(**number: Codec[Any]) -> CommandSpec:
     """Return the row of the cluster, all of whose nodes are healthy leaders; ``number`` is in front of a node."""
     leader_and_healthy = ignore(U8, 0)
     node = record(
@@ -247,7 +247,7 @@ def _describe_options_row(**flags: Codec[Any]) -> CommandSpec:
     return CommandSpec(13, "describe_options", own.DescribeOptions, repeat_counted(option))
 
 
-def _changes(*rows: tuple[int, int, str, type[Any], Mapping[str, Codec[Any]]]) -> tuple[CommandSpec, ...]:
+def _change_rows(*rows: tuple[int, int, str, type[Any], Mapping[str, Codec[Any]]]) -> tuple[CommandSpec, ...]:
     """Return the rows of commands that only succeed or fail: code, operation, name, class and fields of each."""
     return tuple(
         CommandSpec(code, name, kind, NOTHING, record(kind, **fields), operation)
@@ -263,16 +263,16 @@ _ACK: Final = ignore(U8, _QUORUM)
 TABLE_0_11: Final = ExactCommandTable(
     (
         CommandSpec(1, "ping", c.Ping, NOTHING),
-        _stats("0.9.0", 9_000),
+        _stats_row("0.9.0", 9_000),
         CommandSpec(11, "get_snapshot", later.GetSnapshot, REST),
-        _cluster(),
+        _cluster_row(),
         _describe_options_row(),
         CommandSpec(16, "update_resource", own.UpdateResource, NOTHING, operation=150),
         CommandSpec(17, "get_metadata_changes", own.GetMetadataChanges, NOTHING),
         CommandSpec(20, "get_me", c.Me, _CLIENT_DETAILS),
         CommandSpec(21, "get_client", c.GetClient, _CLIENT_DETAILS),
         CommandSpec(22, "get_clients", c.GetClients, repeat_to_end(_CLIENT)),
-        *_users(_NO_OPTIONS),
+        *_user_rows(_NO_OPTIONS),
         CommandSpec(39, "logout", later.LogoutUser, NOTHING, operation=3),
         CommandSpec(40, "register", own.Register, NOTHING, operation=1),
         CommandSpec(41, "get_personal_access_tokens", later.GetTokens, repeat_to_end(record(r.TokenInfo))),
@@ -300,8 +300,8 @@ TABLE_0_11: Final = ExactCommandTable(
         CommandSpec(
             120, "get_consumer_offset", c.GetOffset, if_any(lay_out_offset(FROM_ZERO)), record(c.GetOffset, **_POSITION)
         ),
-        *_streams(_NO_OPTIONS, _TOPIC_11),
-        *_topics(_TOPIC_11, _PARTITION_11),
+        *_stream_rows(_NO_OPTIONS, _TOPIC_11),
+        *_topic_rows(_TOPIC_11, _PARTITION_11),
         CommandSpec(600, "get_consumer_group", c.GetGroup, if_any(_GROUP_DETAILS), record(c.GetGroup, **_GROUP_NAME)),
         CommandSpec(601, "get_consumer_groups", c.GetGroups, repeat_to_end(_GROUP), record(c.GetGroups, **_ENTITY)),
         CommandSpec(
@@ -313,7 +313,7 @@ TABLE_0_11: Final = ExactCommandTable(
             operation=139,
         ),
         CommandSpec(606, "sync_consumer_group", own.SyncGroup, if_any(record(own.GroupAssignment))),
-        *_changes(
+        *_change_rows(
             (34, 143, "delete_user", later.DeleteUser, _USER),
             (35, 142, "update_user", later.UpdateUser, {**_USER, **_NEW_USER, "options": OPTIONS}),
             (36, 145, "update_permissions", later.UpdatePermissions, {**_USER, "permissions": SOME_PERMISSIONS}),
@@ -346,17 +346,17 @@ TABLE_0_11: Final = ExactCommandTable(
 """The crate 0.11.0: options, ids from 0. Commands of 0.12 are understood from its clients too."""
 
 TABLE_0_12: Final = TABLE_0_11.replace_rows(
-    _stats("0.10.0", 10_000),
-    _cluster(_number=ignore(U8, _NODE)),
+    _stats_row("0.10.0", 10_000),
+    _cluster_row(_number=ignore(U8, _NODE)),
     _describe_options_row(flags=U8),
-    *_users(_NO_OPTIONS_12),
-    *_streams(_NO_OPTIONS_12, _TOPIC_12),
-    *_topics(_TOPIC_12, _PARTITION_12),
+    *_user_rows(_NO_OPTIONS_12),
+    *_stream_rows(_NO_OPTIONS_12, _TOPIC_12),
+    *_topic_rows(_TOPIC_12, _PARTITION_12),
 )
 """Streams and users have options that the server chose, too, and the bounds of a topic are among its options.
 
 Options say which of them can be changed, partitions have a history and nodes a number.
 """
 
-TABLE_0_12_2: Final = TABLE_0_12.replace_rows(*_topics(_TOPIC_12, _PARTITION_12_2))
+TABLE_0_12_2: Final = TABLE_0_12.replace_rows(*_topic_rows(_TOPIC_12, _PARTITION_12_2))
 """Partitions say which nodes have them."""

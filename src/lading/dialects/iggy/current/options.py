@@ -156,10 +156,10 @@ def number_of(options: Options, key: str) -> int | None:
 
 def encode_options(options: Mapping[str, Option]) -> bytes:
     """Encode these options as a block."""
-    return b"".join(_entries(options))
+    return b"".join(_encode_entries(options))
 
 
-def _entries(options: Mapping[str, Option]) -> Iterator[bytes]:
+def _encode_entries(options: Mapping[str, Option]) -> Iterator[bytes]:
     for key, (kind, value) in options.items():
         raw = key.encode()
         yield _PREFIX.pack(Kind.STRING, len(raw)) + raw + _PREFIX.pack(kind, len(value)) + value

@@ -176,7 +176,7 @@ def intact(body: Bytes, first: int, end: int, found: Longs, budget: int) -> int:
     last = first - 1
     while at + BATCH_HEAD_BYTES <= body.size and budget > 0 and 3 * kept < len(found):
         batch = read_batch(data, at, body.size)
-        frames = [] if batch is None else _frames(data, at, batch)
+        frames = [] if batch is None else _read_frames(data, at, batch)
         if batch is None or not frames or not first <= batch.base_offset < end:
             at += 1
             continue
@@ -195,7 +195,7 @@ def intact(body: Bytes, first: int, end: int, found: Longs, budget: int) -> int:
     return kept
 
 
-def _frames(data: memoryview, at: int, batch: StoredBatch) -> list[tuple[int, StoredFrame]]:
+def _read_frames(data: memoryview, at: int, batch: StoredBatch) -> list[tuple[int, StoredFrame]]:
     """Return the frames of a batch with their positions, or none if they do not fill it or their number is wrong."""
     found = []
     here = at + BATCH_HEAD_BYTES

@@ -105,7 +105,7 @@ def parse_body(
     """
     if command not in parts:
         raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this release has no {command.__name__}; log in as a later one")
-    return _command(command, {**path, **read_body(parts[command], body)}, check)
+    return _build_command(command, {**path, **read_body(parts[command], body)}, check)
 
 
 def parse_query(
@@ -119,7 +119,7 @@ def parse_query(
 
     Raises BodyError 400 for a bad parameter, Refusal if the command breaks a rule.
     """
-    return _command(command, {**path, **read_query(parts[command], query)}, check)
+    return _build_command(command, {**path, **read_query(parts[command], query)}, check)
 
 
 def read_body(parts: Sequence[Part], body: bytes) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def states_of(text: str) -> frozenset[State] | None:
     return frozenset(STATE_BY_WORD[one] for one in words)
 
 
-def _command(command: type[C], values: dict[str, Any], check: Callable[[object], None]) -> C:
+def _build_command(command: type[C], values: dict[str, Any], check: Callable[[object], None]) -> C:
     if "consumer" in values:
         values["consumer"] = ConsumerIdentifier(ConsumerKind.CONSUMER, values["consumer"])
     if "kind" in values:

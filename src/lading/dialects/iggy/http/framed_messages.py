@@ -87,12 +87,12 @@ def encode_framed(
 
     ``context`` is the history of the partition, for clients that read one.
     """
-    rows = [_document(message, typed, reserved) for message in messages]
+    rows = [_write_document(message, typed, reserved) for message in messages]
     document = {"partition_id": partition, "current_offset": current_offset, "count": len(rows), "messages": rows}
     return dump(document if context is None else {**document, "context": context})
 
 
-def _document(message: FramedMessage, typed: bool, reserved: bool) -> dict[str, Any]:
+def _write_document(message: FramedMessage, typed: bool, reserved: bool) -> dict[str, Any]:
     header = {
         "checksum": message.checksum,
         "id": message.id,
@@ -119,11 +119,11 @@ def _list_typed(block: memoryview) -> list[dict[str, Any]] | str:
             return base64.b64encode(block).decode()
         key = block[place.key_at : place.key_at + place.key_size]
         value = block[place.value_at : place.value_at + place.value_size]
-        entries.append({"key": _field(place.key_kind, key), "value": _field(place.kind, value)})
+        entries.append({"key": _write_field(place.key_kind, key), "value": _write_field(place.kind, value)})
     return entries
 
 
-def _field(kind: int, value: memoryview) -> dict[str, str]:
+def _write_field(kind: int, value: memoryview) -> dict[str, str]:
     return {"kind": _KIND_WORD[kind], "value": base64.b64encode(value).decode()}
 
 
@@ -133,5 +133,5 @@ def _map_by_key(block: memoryview) -> dict[str, Any]:
         if place is None or place.kind not in _KIND_WORD:
             raise MalformedMessage("a header block has lengths or kinds that JSON has no word for")
         key = str(block[place.key_at : place.key_at + place.key_size], errors="backslashreplace")
-        found[key] = _field(place.kind, block[place.value_at : place.value_at + place.value_size])
+        found[key] = _write_field(place.kind, block[place.value_at : place.value_at + place.value_size])
     return found

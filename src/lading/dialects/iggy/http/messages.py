@@ -48,7 +48,7 @@ def encode_polled(batch: pa.RecordBatch, place: tuple[int, int] | None = None) -
     messages = [
         {
             "offset": offset,
-            "state": _word(_STATE_WORD, state, "message state"),
+            "state": _word_of(_STATE_WORD, state, "message state"),
             "timestamp": time_us,
             "id": int.from_bytes(id_ or b"", "little"),
             "checksum": zlib.crc32(payload) if checksum is None else checksum,
@@ -62,7 +62,7 @@ def encode_polled(batch: pa.RecordBatch, place: tuple[int, int] | None = None) -
     return dump({"partition_id": place[0], "current_offset": place[1], "messages": messages})
 
 
-def _word(words: Mapping[int, str], code: int, what: str) -> str:
+def _word_of(words: Mapping[int, str], code: int, what: str) -> str:
     if code not in words:
         raise CorruptError(f"{what} {code} has no word in JSON")
     return words[code]
@@ -70,7 +70,7 @@ def _word(words: Mapping[int, str], code: int, what: str) -> str:
 
 def _header_document(header: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     key = key_bytes(header["key"])[0].decode(errors="backslashreplace")
-    kind = _word(_KIND_WORD, header["kind"], f"the kind of header {key!r}, code")
+    kind = _word_of(_KIND_WORD, header["kind"], f"the kind of header {key!r}, code")
     return key, {"kind": kind, "value": base64.b64encode(header["value"]).decode()}
 
 
@@ -81,19 +81,19 @@ def parse_send(body: bytes) -> SendDocument:
     breaks a limit. Sums over the request are left to the codec that stores the messages.
     """
     document = fields_of(load_body(body), "the document")
-    partitioning = _partitioning(fields_of(member(document, "partitioning"), "partitioning"))
+    partitioning = _parse_partitioning(fields_of(member(document, "partitioning"), "partitioning"))
     messages = form_of(member(document, "messages"), "messages", list)
     if not messages:
         raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
-    rows = [_message(message, f"messages[{at}]") for at, message in enumerate(messages)]
-    return SendDocument(check_partitioning(partitioning), _batch(rows))
+    rows = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(messages)]
+    return SendDocument(check_partitioning(partitioning), _build_batch(rows))
 
 
-def _partitioning(document: dict[str, Any]) -> Partitioning:
+def _parse_partitioning(document: dict[str, Any]) -> Partitioning:
     word = form_of(member(document, "kind"), "partitioning.kind", str)
     if word not in _PARTITIONING:
         raise wrong_document(f"partitioning.kind: unknown variant `{word}`, expected one of {', '.join(_PARTITIONING)}")
-    value = _base64(document.get("value", ""), "partitioning.value")
+    value = _parse_base64(document.get("value", ""), "partitioning.value")
     kind = _PARTITIONING[word]
     return Partitioning(kind, b"" if kind == PartitioningKind.BALANCED else value)
 
@@ -101,27 +101,27 @@ def _partitioning(document: dict[str, Any]) -> Partitioning:
 Row = tuple[bytes | None, list[dict[str, Any]], bytes]
 
 
-def _message(message: Any, where: str) -> Row:
+def _parse_message(message: Any, where: str) -> Row:
     fields = fields_of(message, where)
-    payload = _base64(member(fields, "payload", where), f"{where}.payload")
+    payload = _parse_base64(member(fields, "payload", where), f"{where}.payload")
     if not payload:
         raise MalformedMessage(f"{where} has an empty payload", reason=Reason.EMPTY_PAYLOAD)
     # clients that send a polled message again have the id in its header
     header = fields_of(fields.get("header") or Members(), f"{where}.header")
-    id_ = _id(fields.get("id", header.get("id", 0)), f"{where}.id")
+    id_ = _parse_id(fields.get("id", header.get("id", 0)), f"{where}.id")
     headers, listed = fields.get("headers"), fields.get("user_headers")
     if isinstance(listed, Members):
-        found = _headers(listed, f"{where}.user_headers")
+        found = _parse_headers(listed, f"{where}.user_headers")
     elif listed is not None:
         found = _parse_header_list(form_of(listed, f"{where}.user_headers", list), f"{where}.user_headers")
     elif headers is not None:
-        found = _headers(form_of(headers, f"{where}.headers", Members), f"{where}.headers")
+        found = _parse_headers(form_of(headers, f"{where}.headers", Members), f"{where}.headers")
     else:
         found = []
     return id_.to_bytes(16, "little") if id_ else None, found, payload
 
 
-def _id(value: Any, where: str) -> int:
+def _parse_id(value: Any, where: str) -> int:
     """Return the id of a message: a number, and since 0.11 also a number as text, or a UUID."""
     if not isinstance(value, str):
         return int(_U128.of(value, where))
@@ -137,8 +137,8 @@ def _parse_header_list(entries: list[Any], where: str) -> list[dict[str, Any]]:
     found = []
     for at, entry in enumerate(entries):
         fields = fields_of(entry, f"{where}[{at}]")
-        key_kind, key = _field(member(fields, "key", f"{where}[{at}]"), f"{where}[{at}].key")
-        kind, data = _field(member(fields, "value", f"{where}[{at}]"), f"{where}[{at}].value")
+        key_kind, key = _parse_field(member(fields, "key", f"{where}[{at}]"), f"{where}[{at}].key")
+        kind, data = _parse_field(member(fields, "value", f"{where}[{at}]"), f"{where}[{at}].value")
         _check_sizes(key, data, f"{where}[{at}]")
         found.append({"key": key_text(key, key_kind), "kind": kind, "value": data})
     names = [str(header["key"]) for header in found]
@@ -154,23 +154,23 @@ def _duplicate_key_error(key: str, where: str) -> MalformedMessage:
     return MalformedMessage(sentence, reason=Reason.INVALID_HEADER_KEY)
 
 
-def _field(value: Any, where: str) -> tuple[int, bytes]:
+def _parse_field(value: Any, where: str) -> tuple[int, bytes]:
     """Return the kind and the bytes of a header value, or of a key."""
     fields = fields_of(value, where)
     word = form_of(member(fields, "kind", where), f"{where}.kind", str)
     if word not in KIND_BY_WORD:
         raise wrong_document(f"{where}.kind: unknown variant `{word}`, expected one of {', '.join(KIND_BY_WORD)}")
-    return int(KIND_BY_WORD[word]), _base64(member(fields, "value", where), f"{where}.value")
+    return int(KIND_BY_WORD[word]), _parse_base64(member(fields, "value", where), f"{where}.value")
 
 
-def _headers(members: Members, where: str) -> list[dict[str, Any]]:
+def _parse_headers(members: Members, where: str) -> list[dict[str, Any]]:
     if members.repeated is not None:
         raise _duplicate_key_error(members.repeated, where)
-    return [_header(key, value, f"{where}.{key}") for key, value in members.items()]
+    return [_parse_header(key, value, f"{where}.{key}") for key, value in members.items()]
 
 
-def _header(key: str, value: Any, where: str) -> dict[str, Any]:
-    kind, data = _field(value, where)
+def _parse_header(key: str, value: Any, where: str) -> dict[str, Any]:
+    kind, data = _parse_field(value, where)
     try:
         name = key.encode()
     except UnicodeEncodeError:
@@ -189,7 +189,7 @@ def _check_sizes(key: bytes, value: bytes, where: str) -> None:
             raise MalformedMessage(f"{where}: the {what} has {size_bytes} bytes, not 1 to {size_max}", reason=reason)
 
 
-def _base64(value: Any, where: str) -> bytes:
+def _parse_base64(value: Any, where: str) -> bytes:
     text: str = form_of(value, where, str)
     try:
         return base64.b64decode(text, validate=True)
@@ -197,7 +197,7 @@ def _base64(value: Any, where: str) -> bytes:
         raise wrong_document(f"{where}: invalid base64: {error}") from None
 
 
-def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def _build_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     count = len(rows)
     return pa.RecordBatch.from_arrays(
         [

@@ -17,10 +17,10 @@ _ALGORITHM: Final = "compression_algorithm"
 
 
 def _options_of(value: Any, where: str) -> dict[str, Option]:
-    return {key: _option(key, text, where) for key, text in form_of(value, where, Members).items()}
+    return {key: _parse_option(key, text, where) for key, text in form_of(value, where, Members).items()}
 
 
-def _option(key: str, value: Any, where: str) -> Option:
+def _parse_option(key: str, value: Any, where: str) -> Option:
     """Return one option of a topic from its text; an unknown one stays text, and is refused by name later."""
     # clients of protocol 0.12 send numbers and booleans as such
     text = json.dumps(value) if isinstance(value, bool | int) else form_of(value, f"{where}.{key}", str)

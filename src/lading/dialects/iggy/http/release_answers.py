@@ -41,7 +41,7 @@ def _take_bound(name: str) -> Callable[[Any], int]:
     return take
 
 
-def _sizes(*names: str) -> Members:
+def _size_members(*names: str) -> Members:
     """Return members that are sizes with units, under names that do not mention bytes."""
     return [(name, _SizeOf(name)) for name in names]
 
@@ -133,10 +133,10 @@ def stats_answers(run_time_unit: int, behind: Members = ()) -> Answers:
             *same("process_id"),
             ("cpu_usage", lambda stats: single(stats.cpu_usage)),
             ("total_cpu_usage", lambda stats: single(stats.total_cpu_usage)),
-            *_sizes("memory_usage", "total_memory", "available_memory"),
+            *_size_members("memory_usage", "total_memory", "available_memory"),
             ("run_time", lambda stats: stats.run_time * run_time_unit),
             ("start_time", lambda stats: stats.start_time * MICROSECONDS),
-            *_sizes("read_bytes", "written_bytes", "messages_size_bytes"),
+            *_size_members("read_bytes", "written_bytes", "messages_size_bytes"),
             *counts,
             *same("clients_count"),
             ("consumer_groups_count", attrgetter("groups_count")),
@@ -219,5 +219,5 @@ DISK_0_10: Final[Members] = [
     ("iggy_server_semver", lambda stats: V_0_11.server_number),
     ("cache_metrics", lambda stats: {}),
     *same("threads_count"),
-    *_sizes("free_disk_space", "total_disk_space"),
+    *_size_members("free_disk_space", "total_disk_space"),
 ]

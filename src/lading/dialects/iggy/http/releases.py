@@ -115,7 +115,7 @@ _SIZE: Final = optional(convert_form(SIZE, lambda size: None if size in (0, UNLI
 _CONSUMER: Final = Part("consumer", ("consumer_id", "id"), IDENTIFIER, 1)
 
 
-def _partition(first: int) -> Part:
+def _partition_part(first: int) -> Part:
     """Return the Part for a partition counted from ``first``.
 
     A missing partition means the first one, as does 0 if partitions are counted from 1.
@@ -124,9 +124,9 @@ def _partition(first: int) -> Part:
     return Part("partition_id", ("partition_id",), form, 1)
 
 
-def _positions(first: int) -> tuple[Parts, Parts]:
+def _position_parts(first: int) -> tuple[Parts, Parts]:
     """Return the bodies and the queries for polls and stored offsets, with partitions counted from ``first``."""
-    place = (_CONSUMER, _partition(first))
+    place = (_CONSUMER, _partition_part(first))
     return (
         {c.StoreOffset: (*place, Part("offset", ("offset",), U64))},
         {
@@ -138,7 +138,7 @@ def _positions(first: int) -> tuple[Parts, Parts]:
     )
 
 
-def _updates(expiry: Form) -> Parts:
+def _update_parts(expiry: Form) -> Parts:
     """Return the bodies of changes of streams and topics."""
     kept = (
         Part("expiry_us", ("message_expiry",), expiry, None),
@@ -157,38 +157,38 @@ def _new_topic(expiry: Form) -> tuple[Part, ...]:
     )
 
 
-def _camel(one: Enum) -> str:
+def _to_camel_case(one: Enum) -> str:
     """Return a member as the crate's documents write it: ``FILESYSTEM_OVERVIEW`` as ``FilesystemOverview``."""
     return one.name.title().replace("_", "")
 
 
-_BODIES_FROM_1, _QUERIES_FROM_1 = _positions(1)
-_BODIES_FROM_0, _QUERIES_FROM_0 = _positions(0)
+_BODIES_FROM_1, _QUERIES_FROM_1 = _position_parts(1)
+_BODIES_FROM_0, _QUERIES_FROM_0 = _position_parts(0)
 _BODIES_0_1: Final[Parts] = {
     **BODIES,
     **_BODIES_FROM_1,
     **user_bodies(_EXPIRY_S),
     c.CreateStream: (Part("stream_id", ("stream_id",), _OPTIONAL_ID, None), _NAME),
     c.CreateTopic: _new_topic(_EXPIRY_S),
-    **_updates(_EXPIRY_S),
+    **_update_parts(_EXPIRY_S),
     c.CreateGroup: (Part("group_id", ("group_id", "consumer_group_id"), _OPTIONAL_ID, None), _NAME),
 }
 _BODIES_0_5: Final[Parts] = {
     **_BODIES_0_1,
     **user_bodies(_EXPIRY_US),
-    **_updates(_EXPIRY_US),
+    **_update_parts(_EXPIRY_US),
     c.CreateTopic: _new_topic(_EXPIRY_US),
 }
 _BODIES_0_6: Final[Parts] = {
     **_BODIES_0_5,
     later.GetSnapshot: (
-        Part("compression", ("compression",), word({_camel(one): one for one in SnapshotCompression})),
-        Part("parts", ("snapshot_types",), list_of(word({_camel(one): one for one in SnapshotPart}))),
+        Part("compression", ("compression",), word({_to_camel_case(one): one for one in SnapshotCompression})),
+        Part("parts", ("snapshot_types",), list_of(word({_to_camel_case(one): one for one in SnapshotPart}))),
     ),
 }
 
 
-def _unsent(field: str) -> Part:
+def _unsent_part(field: str) -> Part:
     """Return the Part for a field that clients do not send, and that is None."""
     return Part(field, (), U32, None)
 
@@ -204,10 +204,10 @@ _TOPIC_OPTIONS: Final = (
 )
 _BODIES_0_11: Final[Parts] = {
     **_BODIES_0_6,
-    c.CreateStream: (_unsent("stream_id"), _NAME, _OPTIONS),
+    c.CreateStream: (_unsent_part("stream_id"), _NAME, _OPTIONS),
     later.UpdateStream: (_NEW_NAME, _OPTIONS),
     c.CreateTopic: (
-        _unsent("topic_id"),
+        _unsent_part("topic_id"),
         Part("partitions_count", ("partitions_count",), U32),
         _NAME,
         *_TOPIC_OPTIONS,
@@ -219,10 +219,10 @@ _BODIES_0_11: Final[Parts] = {
     ),
     c.StoreOffset: (
         Part("consumer", ("consumer_id",), IDENTIFIER, 1),
-        _partition(0),
+        _partition_part(0),
         Part("offset", ("offset",), U64),
     ),
-    c.CreateGroup: (_unsent("group_id"), _NAME),
+    c.CreateGroup: (_unsent_part("group_id"), _NAME),
 }
 
 

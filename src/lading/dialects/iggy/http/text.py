@@ -20,12 +20,12 @@ def dump(value: Any) -> bytes:
 def load(body: bytes) -> Any:
     """Parse a document; its objects become Members. Raises ValueError with the fault if it is not JSON."""
     try:
-        return json.loads(body.decode(), object_pairs_hook=_members, parse_constant=_no_constant)
+        return json.loads(body.decode(), object_pairs_hook=_build_members, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("recursion limit exceeded") from None
 
 
-def _members(pairs: list[tuple[str, Any]]) -> Members:
+def _build_members(pairs: list[tuple[str, Any]]) -> Members:
     members = Members(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()

@@ -44,7 +44,7 @@ def fill_ids(batch: pa.RecordBatch, topic: bytes, partition: int) -> pa.RecordBa
     ids: Any = batch.column("id")
     if not ids.null_count:
         return batch
-    words = _words(ids)
+    words = _to_words(ids)
     none = ids.is_null().to_numpy(zero_copy_only=False)
     offsets: NDArray[np.int64] = batch.column("offset").to_numpy(zero_copy_only=False)
     words[none] = derive_ids(offsets[none], topic, partition)
@@ -55,14 +55,14 @@ def fill_ids(batch: pa.RecordBatch, topic: bytes, partition: int) -> pa.RecordBa
 
 def find_derived(ids: Any, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which of ``ids``, an Arrow array of 16 bytes, were derived for the offsets beside them."""
-    words = _words(ids)
+    words = _to_words(ids)
     found: NDArray[np.bool_] = (words[:, 0] == (offsets.astype(np.uint64) & _OFFSET_MASK | _VARIANT)) & (
         words[:, 1] & _VERSION_MASK == _VERSION
     )
     return found
 
 
-def _words(ids: Any) -> NDArray[np.uint64]:
+def _to_words(ids: Any) -> NDArray[np.uint64]:
     """Copy the ids into rows of two words; a null becomes two zeros."""
     filled = ids.fill_null(bytes(_ID_BYTES)) if ids.null_count else ids
     data = np.frombuffer(filled.buffers()[1], np.uint64, 2 * len(filled), _ID_BYTES * filled.offset)

@@ -55,7 +55,9 @@ class MessageArrays:
             raise LimitExceeded(f"header {key!r} of {_message_of(lists, header)} is null; Iggy takes 1 to 255 bytes")
         keys, key_kinds = _wire_keys(texts, lists, typed)
         kind_codes: NDArray[np.int8] = kinds.to_numpy(zero_copy_only=False)
-        return cls(lists - lists[0], *_binary(keys), key_kinds, kind_codes, *_binary(values), *_binary(payload))
+        return cls(
+            lists - lists[0], *_view_binary(keys), key_kinds, kind_codes, *_view_binary(values), *_view_binary(payload)
+        )
 
     def size_bytes(self, fixed_bytes: int, typed: int) -> int:
         """Return how many bytes the messages take if each has ``fixed_bytes`` besides headers and payload."""
@@ -133,7 +135,7 @@ def _wire_keys(texts: Any, lists: NDArray[np.int32], typed: int) -> tuple[Any, N
     return pa.array(keys, pa.binary()), kinds
 
 
-def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def _view_binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Return ends (one more than values) and bytes of a string or binary array, which may be a slice."""
     _, ends, data = array.buffers()
     if ends is None or not len(array):
