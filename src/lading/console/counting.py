@@ -38,8 +38,8 @@ def count_matches(
 ) -> Iterator[Document]:
     """Yield how many messages matched and were read so far; the last document has the totals.
 
-    A server is asked for one read after the other, which it may filter. In a directory decoding and filtering are this
-    process's, and their kernels and Arrow's run side by side, in as many ``threads`` as there are cores.
+    A server is asked for one read after the other, which it may filter. For a directory this process decodes and
+    filters by itself, in as many ``threads`` as there are cores: compiled kernels and Arrow release the interpreter.
     """
     began_s = time.monotonic()
     with source.lend() as transport:

@@ -37,7 +37,7 @@ class MetDamage:
                     self._ranges[meta.name, number] = meta.topic_id, merged
 
     def of(self, meta: TopicMeta) -> dict[int, list[OffsetSpan]]:
-        """Return the known damage of a topic that is still kept, for each damaged partition."""
+        """Return the known damage of a topic for each damaged partition, without offsets that were deleted since."""
         found = {}
         with self._lock:
             for part in meta.partitions:

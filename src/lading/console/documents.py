@@ -106,8 +106,8 @@ def _read_members(payload: bytes | None, columns: Collection[str]) -> dict[str, 
 def show_whole(message: Message, form: PayloadForm = JSON_FORM, mask: TopicMask = NO_MASK) -> dict[str, Any]:
     """Return one message with all bytes: of key, payload and header values in base64, and as the command line does.
 
-    With a registry in ``form`` a payload that names its schema is there decoded as well. ``masked`` has what a mask
-    hides: nothing of it is in the other fields.
+    With a registry in ``form``, a payload that names its schema is also decoded. ``masked`` names the masked parts,
+    which no other field contains.
     """
     whole, message = message, mask.mask_message(message)
     document = _place_of(message) | {

@@ -40,7 +40,9 @@ NAMES: Final = ("dead", "dlq", "dlt", "quarantine", "parked", "error")
 
 
 def find_dead_letter_topics(metas: Iterable[TopicMeta]) -> dict[str, list[str]]:
-    """Return the topics that hold dead letters, by a setting or by their names, each with those that name it."""
+    """Return the topics that hold dead letters, by a setting or by their names, each with the topics whose setting
+    names it.
+    """
     metas = list(metas)
     found: dict[str, list[str]] = {}
     for meta in metas:

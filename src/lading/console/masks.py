@@ -1,7 +1,7 @@
 """Masks: headers, keys and payload fields whose values no page of the console shows, finds or saves.
 
-A masked message is made before anything is taken from it, so that a page cannot show what it does not have. Masks are
-not rights: other clients of the same broker read these values.
+A message is masked before anything is read from it, so that a page never has the hidden values. Masks are not rights:
+other clients of the same broker read these values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..settings.sections import Section
 WORD: Final = "masked"
 """Stands in place of a value."""
 SHORT_TEXT: Final = 4
-"""A masked value of fewer characters is hidden in other texts only if it is all of one."""
+"""A shorter masked value is hidden in another text only if it is the whole text."""
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -224,7 +224,7 @@ def _is_encodable(text: str) -> bool:
 
 
 def hide_facts(facts: Mapping[str, Any], values: Iterable[bytes | None]) -> dict[str, Any]:
-    """Return facts that were read from headers, without those that have the text of one of these masked values."""
+    """Return facts that were read from headers; a text that contains one of these masked values is replaced."""
     texts = {value.decode(errors="replace") for value in values if value}
     return {
         name: WORD if isinstance(fact, str) and any(_has_text(fact, text) for text in texts) else fact

@@ -52,7 +52,7 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Nothing of another site, and nothing that stands in the document itself: what a message holds is never a program."""
+"""The policy allows no scripts of other sites and none inside the document, so that content of a message never runs."""
 Refuser = Callable[[Request, Exception], Response | None]
 
 
@@ -204,7 +204,7 @@ class ConsolePolicy:
 
 
 class ConsoleKey:
-    """An application around another one, for pages that know the key.
+    """An application around another one, which serves only pages that know the key.
 
     The key is in the fragment of the printed address, which browsers send nowhere. The page keeps it in the storage of
     its origin, which includes the port, and sends it in a header. A cookie would go to other users' servers on other

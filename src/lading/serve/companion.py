@@ -82,7 +82,7 @@ class Companion:
 
 
 def _name_peers(name: str, beside: Mapping[str, str]) -> list[str]:
-    """Return the options of a companion that name others: the console shows what is in the tables."""
+    """Return the options of a companion that name other companions: the console shows the tables."""
     return ["--tables", f"http://{beside['tables']}"] if name == "console" and "tables" in beside else []
 
 

@@ -70,7 +70,7 @@ def make_duty_timer(services: Services) -> DutyTimer:
 
 
 async def copy_dead_letters(services: Services) -> None:
-    """Make copies of messages that were marked poisoned, in a worker, one block at a time; until cancelled."""
+    """Copy messages that were marked poisoned, in a worker, one block at a time, until cancelled."""
     broker = services.broker
     letters = broker.dead_letters
     woken = asyncio.Event()
@@ -118,7 +118,7 @@ class DutyTimer:
         return max(self._loop.time() - self._due_s, 0.0) if self._is_running else 0.0
 
     def health_problem(self) -> str | None:
-        """Return the sentence that duties do not run, or None."""
+        """Return the sentence for ``/health`` if duties do not run, else None."""
         late_s = self.late_s
         if late_s < LATE_S:
             return None

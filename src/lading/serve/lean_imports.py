@@ -31,7 +31,7 @@ WITHOUT_CODE: Final[Mapping[str, Mapping[str, str]]] = {
     "numpy._core._add_newdocs_scalars": {},
     "pyarrow.vendored.docscrape": {"NumpyDocString": __name__},
 }
-"""Modules of which nothing is run, each with the names that others import from it and the module that has them.
+"""Modules whose code is not run, each with the names that others import from it and the module that has them.
 
 Docstrings of NumPy (30 ms), which says itself that they may be left out, and the parser by which pyarrow describes the
 options of its 286 compute functions in their docstrings (50 ms).

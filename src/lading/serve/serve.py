@@ -57,9 +57,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("lading")
 
 Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping[str, str]]]
-"""Starts a companion of the broker at these addresses; returns the addresses that the ready line adds."""
+"""Starts a companion of the broker at these addresses; returns the addresses to be added to the ready line."""
 WORKERS_TURN_S: Final = 0.0005
-"""How long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than a response takes."""
+"""How long the loop waits for a worker that holds the interpreter; Python's default of 5 ms is longer than a whole
+response takes.
+"""
 TOPICS_MIN: Final = 200
 """Number of topics below which the check takes less time than creating a process."""
 DURABILITY_WORDS: Final = {
@@ -214,8 +216,9 @@ def _checking_files(
     """Let the format gate check a large data directory in a process beside the rest of the start.
 
     With thousands of partitions it takes as long as the imports that are still to come, and neither needs what the
-    other finds. Gives what waits for it and returns what was found, or None if the gate still has to check: in a
-    small directory, and after any error. The caller holds the lock of the directory, so that what was found stays true.
+    other finds. Yields a function that waits for the result: the files found, or None if the gate still has to check,
+    as in a small directory and after any error. The caller holds the lock of the directory, so that what was found
+    stays true.
     """
     topics = data / "topics"
     if not topics.is_dir() or len(os.listdir(topics)) < topics_min:  # noqa: PTH208
@@ -241,7 +244,7 @@ def _make_faults(settings: Settings) -> InjectedFaults:
 def _on_hangup(
     stopped: asyncio.Event, reloads: Sequence[Callable[[], None]], manager: ServiceManager
 ) -> Callable[[], None]:
-    """Return what SIGHUP does: what can be is read again, unless the terminal of a broker was closed, which ends it."""
+    """Return the handler of SIGHUP: it reads the settings again, but ends a broker whose terminal was closed."""
     is_in_terminal = os.isatty(0)
 
     def on_hangup() -> None:
@@ -400,7 +403,9 @@ def _print(line: str) -> None:
 
 
 def _warm_up() -> None:
-    """Load the first kernels beside the service, and freeze what starting left: neither delays the ready line."""
+    """Load the first kernels while the broker serves, and freeze the objects of the start; neither delays the ready
+    line.
+    """
     engine.load_in_background()
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """Messages to a service manager: ready, reloading, stopping, alive (the protocol of systemd's sd_notify(3)).
 
-Without a manager (no ``NOTIFY_SOCKET`` in the environment) nothing is said. The sign of life comes from the event loop,
-so that a loop that stands still is restarted.
+Without a manager (no ``NOTIFY_SOCKET`` in the environment) nothing is sent. Signs of life come from the event loop, so
+that a process whose loop hangs is restarted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ServiceManager:
 
 
 def _watchdog_s(variables: Mapping[str, str]) -> float | None:
-    """Return the deadline for signs of life, if it is meant for this process."""
+    """Return the deadline for signs of life, or None if the manager expects none from this process."""
     deadline_us = variables.get(WATCHDOG_US, "")
     if (
         not deadline_us.isdigit()

@@ -1,4 +1,6 @@
-"""Which store a broker has: a data directory, or what the setting ``store`` names. Only this module chooses."""
+"""The choice of a broker's store: a data directory, or the one that the setting ``store`` names. Only this module
+chooses.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def find_store(settings: Settings) -> StoreKind | None:
 
 @contextmanager
 def prepare_store(settings: Settings) -> Iterator[Callable[[Settings], Settings]]:
-    """Yield the function that fits settings to the store: with another store, to a data directory that ends with it.
+    """Yield the function that adapts settings to the store: with another store than a data directory, ``data`` is a
+    temporary directory that is removed at the end.
 
     Raises SettingError for settings that contradict the store.
     """

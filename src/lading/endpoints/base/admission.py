@@ -33,7 +33,7 @@ class AdmittedConnection(Protocol):
 
 
 class ConnectionBudget:
-    """The connections of all endpoints together, so that the log never lacks a descriptor."""
+    """Limits the connections of all endpoints together, so that file descriptors are left for the log."""
 
     def __init__(self, connections_max: int) -> None:
         self.connections_max = connections_max
@@ -68,12 +68,12 @@ class Places:
         return len(self._peers)
 
     def set_limits(self, connections_max: int, peer_share: float) -> None:
-        """Have other limits count from the next connection on; those that are open stay as long as they work."""
+        """Use other limits from the next connection on; connections that are open stay open."""
         self._connections_max = connections_max
         self._peer_max = max(1, math.ceil(connections_max * peer_share))
 
     def admit(self, connection: AdmittedConnection, peer: str) -> bool:
-        """Give ``connection`` a place, that of another one if need be. Return whether it has one.
+        """Give ``connection`` a place, if necessary by closing another connection. Return whether it has one.
 
         A peer that has its share makes room among its own connections only.
         """
@@ -105,7 +105,7 @@ class Places:
             self._settled[connection] = None
 
     def leave(self, connection: AdmittedConnection) -> None:
-        """Take the place of a connection that is closed back; nothing if it has none."""
+        """Release the place of a connection that was closed, if it has one."""
         peer = self._peers.pop(connection, None)
         if peer is None:
             return
@@ -117,11 +117,13 @@ class Places:
             del self._counts[peer], self._newcomers[peer]
 
     def evict_one(self) -> bool:
-        """Close the connection that is missed least; False if none may be closed."""
+        """Close the oldest connection without a whole request, of the peer with most of them, else one that is idle.
+        Returns False if none may be closed.
+        """
         return self._evict_newcomer(self._crowding_peer()) or self._evict_settled(None)
 
     def _crowding_peer(self) -> str:
-        """Return the peer with the most connections that have not asked anything."""
+        """Return the peer with the most connections without a whole request."""
         return max(self._newcomers, key=lambda peer: len(self._newcomers[peer]), default="")
 
     def _evict_newcomer(self, peer: str) -> bool:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def wait_acknowledged(append: Append) -> None:
-    """Return when the messages last; raise what kept them from it."""
+    """Return when the messages are durable. Raises the error if they could not be made durable."""
     done = asyncio.Event()
     append.add_done_callback(lambda _append: done.set())
     await done.wait()
@@ -21,7 +21,7 @@ async def wait_acknowledged(append: Append) -> None:
 
 
 async def wait_for_result(pending: PendingResult[T]) -> T:
-    """Return the value when it is there; raise the refusal."""
+    """Return the value when it is known. Raises the refusal, if there is one."""
     done = asyncio.Event()
     pending.add_done_callback(lambda _pending: done.set())
     await done.wait()

@@ -1,6 +1,6 @@
-"""Logins, which wait for slow hashes, or because of too many wrong passwords. They wait outside the event loop.
+"""Logins, which wait for a slow password hash, and longer after many wrong passwords. They wait outside the event loop.
 
-Rights and users are ``broker.core.access``, which describes how a session uses both.
+Users and rights are in ``broker.core.access``, which describes how a session uses both.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Authenticator:
 
     @property
     def failures_count(self) -> int:
-        """Return how many logins were wrong, for the metrics."""
+        """Return the number of failed logins, for the metrics."""
         return self._throttle.failures_count
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class Authenticator:
     async def _wait(self, name: str, host: str) -> None:
         """Wait for the turn of a login, at most ten seconds. Raises Refusal, after a pause, if that is too short.
 
-        Waiting costs a timer, and each connection has one login under way: their number needs no bound of its own.
+        Each connection has at most one login in progress, so that the number of waiting logins needs no bound.
         """
         if self._is_closed:
             raise _stopping_error()

@@ -29,7 +29,7 @@ RELOADED: Final = frozenset(
         "endpoints.*.connections_max",
     }
 )  # fmt: skip
-"""Settings that hold at once when SIGHUP has them read again, ``*`` for any name, listeners too.
+"""Settings that SIGHUP changes in a running broker; ``*`` is any name, those of listeners included.
 
 docs/reference/settings.md lists them.
 """
@@ -106,7 +106,7 @@ class SettingsReload:
 
 
 def report_access_file(access: AccessControl) -> None:
-    """Log an error if the file of users and rights is not what the broker has in memory, which stays in use."""
+    """Log an error if the file of users and rights differs from those in memory, which stay in use."""
     difference = access.find_file_difference()
     if difference is not None:
         log.error(

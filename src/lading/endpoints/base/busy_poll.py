@@ -1,4 +1,4 @@
-"""Looking again before sleeping, for clients that send one small request after the other.
+"""Busy polling: the event loop polls again before it sleeps, for clients that send one small request after another.
 
 A core with nothing to do sleeps, and to wake it takes longer (20 to 50 us on a virtual machine) than to serve a small
 request. So the event loop keeps looking for a while after a request, as Go's scheduler does, but only if a run of
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 RUN: Final = 8
-"""How many requests in a row, each soon after the one before, begin it."""
+"""Busy polling begins after this many requests in a row, each soon after the one before."""
 
 
 class BusyPoll:

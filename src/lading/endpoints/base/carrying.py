@@ -36,7 +36,7 @@ class Carrying:
         self._lock = threading.Lock()
 
     def is_on(self, topic: Topic) -> bool:
-        """Return whether messages of a topic get carriers: as it says itself, else as the endpoint does."""
+        """Return whether messages of a topic get carriers: by the topic's own setting, else by the endpoint's."""
         chosen = topic.settings.carrier
         return self._default if chosen is None else chosen == CARRIER_ON
 

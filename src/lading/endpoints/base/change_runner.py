@@ -1,4 +1,4 @@
-"""Changes of streams and topics, made beside everything else: what waits for the disk waits in a worker."""
+"""Changes of streams and topics, made while requests are served: steps that wait for the disk run in a worker."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class DeadlineWatch:
         self._longest_busy_s = 0.0
 
     def set_timeouts(self, timeouts_s: dict[Stage, float]) -> None:
-        """Have other deadlines count, for connections that are open too, from the look after the next on."""
+        """Use other deadlines, for open connections too, from the second next check on."""
         self._timeouts_s = timeouts_s
         shortest_s = min(timeouts_s.values(), default=PERIOD_S_MAX)
         self._period_s = min(max(shortest_s / LOOKS_PER_DEADLINE, PERIOD_S_MIN), PERIOD_S_MAX)
@@ -141,7 +141,9 @@ class DeadlineWatch:
 
     @property
     def longest_busy_s(self) -> float:
-        """For how long the broker has worked for a connection without a sign to it, of the longest, as last looked."""
+        """The longest time, at the last check, for which the broker has worked for a connection without sending it
+        anything.
+        """
         return self._longest_busy_s if self._seen else 0.0
 
     def _now_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Long work of clients in threads of its own, in turns by client: one with much work makes no other one wait long."""
+"""Long work of clients in separate threads, in turns by client: a client with much work does not delay others."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ class _Job(NamedTuple):
 
 
 class FairRunner:
-    """Runs work in turns: after each the next client has one. Threads: event loop only, but for the work itself."""
+    """Runs work in turns: after each turn the next client has one. Threads: event loop only, except for the work
+    itself.
+    """
 
     def __init__(self, name: str, limits: FairLimits) -> None:
-        """``name`` is the one of the threads."""
+        """``name`` is the name of the threads."""
         self._name, self._limits = name, limits
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
         """Waiting work by client; the first client has the next turn."""
@@ -67,8 +69,9 @@ class FairRunner:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _make_room(self, client: str) -> None:
-        """Make a place, for which the client with the most work may lose its newest one; raises Refusal if that
-        fails."""
+        """Make room for one more job; the client with the most jobs may lose its newest one. Raises Refusal if that
+        fails.
+        """
         own = len(self._waiting.get(client, ()))
         if own >= self._limits.client_waiting_max:
             raise self._too_many_error()

@@ -25,7 +25,7 @@ the last one. That takes 1.5 ms, or five times as long if the collecting thread 
 
 @contextmanager
 def collecting_in_pieces() -> Iterator[None]:
-    """Have each full collection look only at what came since the one before, until the end of the block."""
+    """Until the end of the block, let each full collection visit only objects created since the one before."""
     thresholds = gc.get_threshold()
     gc.set_threshold(YOUNG_OBJECTS, PER_MIDDLE, YOUNG_PER_FULL)
     gc.callbacks.append(_freeze_survivors)
@@ -37,7 +37,7 @@ def collecting_in_pieces() -> Iterator[None]:
 
 
 def collect_all() -> None:
-    """Look at everything, also at what was frozen: a third of a second with ten thousand partitions."""
+    """Collect among all objects, frozen ones included: it takes a third of a second with ten thousand partitions."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The bytes of one connection that were received and not understood yet: a buffer that grows with what arrives."""
+"""The bytes of one connection that were received and are not parsed yet, in a buffer that grows as they arrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _NO_BYTES: Final = np.empty(0, np.uint8)
 
 
 class Inbox:
-    """Unread bytes are ``view[at:have]``. A length that a client claims never takes memory: only bytes that came do."""
+    """Unread bytes are ``view[at:have]``. Memory is taken for received bytes only, never for a length that a client
+    claims.
+    """
 
     __slots__ = ("_account", "_budget", "_elsewhere_bytes", "array", "at", "data", "have", "is_large", "view")
 

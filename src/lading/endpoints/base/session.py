@@ -101,7 +101,7 @@ class ConnectionHandle(Protocol):
         """
 
     def proceed(self) -> None:
-        """Have the session receive again: what kept requests waiting is over."""
+        """Have the session receive again, since the reason why requests waited has ended."""
 
     def settle(self) -> None:
         """Note that the first request is whole."""
@@ -110,7 +110,7 @@ class ConnectionHandle(Protocol):
         """Lend the socket if it can be lent: ``session`` knows what the next requests begin with (``find_line``)."""
 
     def count_lent(self) -> None:
-        """Have the session count what was taken of the socket since it was lent."""
+        """Have the session count the requests that were received from the socket since it was lent."""
 
     def acknowledge_at_once(self) -> None:
         """Acknowledge a piece of a request to the client's system now; the client may wait for that."""
@@ -189,7 +189,7 @@ class ProtocolSession(ABC):
         return True
 
     def accept_certificate(self, principal: Principal) -> None:  # noqa: B027 - most have logins of their own
-        """Act for whom the client's certificate names, before anything is received; ``begin`` was called."""
+        """Act for the user that the client's certificate names. Called after ``begin``, before anything is received."""
 
     def last_word(self) -> bytes:
         """Return the message for a client that gets no place."""
@@ -208,7 +208,7 @@ class ProtocolSession(ABC):
         return None
 
     def add_lent(self, requests_count: int, heard_us: int) -> None:  # noqa: B027 - most sockets are never lent
-        """Count requests that were taken of the lent socket, the last one at ``heard_us``."""
+        """Count requests that were received from the lent socket, the last one at ``heard_us``."""
 
     def is_one_request(self, received: Bytes) -> bool:
         """Return whether these bytes are exactly one request.
@@ -243,7 +243,7 @@ class ProtocolSession(ABC):
         """End: no memory is left for the request that is arriving."""
 
     def block(self, is_blocked: bool) -> None:
-        """Take note that the client does not read its responses, or does again."""
+        """Note that the client does not read its responses, or reads them again."""
         self.is_blocked = is_blocked
 
     def tick(self, now_us: int) -> int | None:
@@ -251,18 +251,18 @@ class ProtocolSession(ABC):
         return None
 
     def end(self) -> None:
-        """Take no more: the client has sent its last byte, or what it sends cannot be understood."""
+        """Stop receiving: the client has sent its last byte, or sends something that cannot be parsed."""
         self.is_ended = self.responses.is_watched = True
 
     def say_goodbye(self) -> None:  # noqa: B027 - most have nothing to say
-        """Send what stands at the end of a connection that closes in order; all responses are with the sink."""
+        """Send the last bytes of a connection that closes in order; all responses have been passed to the sink."""
 
     @abstractmethod
     def lose(self) -> None:
         """Leave groups and cancel waiting work: the connection has ended. Called once, also for refused clients."""
 
     def throttle(self, delay_us: int) -> None:
-        """Rest for what a ``QuotaMeter`` says; nothing for 0."""
+        """Begin no request for the delay that a ``QuotaMeter`` returned; nothing for 0."""
         if delay_us:
             self.connection.throttle(delay_us)
 
@@ -280,4 +280,4 @@ class ProtocolSession(ABC):
 
 SessionFactory = Callable[[ConnectionHandle], ProtocolSession]
 LayerFactory = Callable[[ConnectionHandle, ProtocolSession], ProtocolSession]
-"""Makes a session around another one, of a connection that has begun."""
+"""Creates a session around another one, for a connection that has begun."""

@@ -1,4 +1,4 @@
-"""Sizes of streams and topics, added up in turns: each partition is looked at. How many rows a list may have."""
+"""Sizes of streams and topics, summed over all partitions in turns, and the number of rows that a list may have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def count_listed(broker: Broker) -> int:
 
 
 class MeasuredTopic(NamedTuple):
-    """A topic and what its partitions hold together."""
+    """A topic, with the sums over its partitions."""
 
     topic: Topic
     size_bytes: int

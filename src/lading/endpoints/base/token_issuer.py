@@ -1,9 +1,9 @@
 """Tokens of another issuer (JWT, RFC 7519) as logins: checked by the keys that it publishes as a JWKS (RFC 7517).
 
 Keys are read in the background every ``REFRESH_S``, so that one that the issuer has removed counts no longer. A token
-of an unknown key has them read at once, at most every ``RETRY_S``: strangers make the broker ask the issuer no more
-often. One read is under way at a time and ends after ``READ_TIMEOUT_S``, however slowly the issuer sends. A login
-waits for it only if its key is not known.
+of an unknown key has them read at once, at most every ``RETRY_S``: so that strangers cannot make the broker ask the
+issuer more often. One read is under way at a time and ends after ``READ_TIMEOUT_S``, however slowly the issuer sends. A
+login waits for it only if its key is not known.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ READ_TIMEOUT_S: Final = 5.0
 KEYS_BYTES_MAX: Final = 1 << 20
 TOKEN_BYTES_MAX: Final = 16 << 10
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with a public key. With one made with a secret (HS256), or none, all who have the JWKS could make tokens.
+"""Signatures that are checked with a public key. If signatures with a secret (HS256) or none were accepted, everybody
+with the JWKS could make tokens.
 """
 
 
@@ -86,7 +87,7 @@ class TokenIssuer:
                 task.cancel()
 
     async def verify(self, token: str, now_us: int) -> IssuedLogin:
-        """Return what a token says. Raises Refusal, INVALID_TOKEN or TOKEN_EXPIRED, if it says nothing here."""
+        """Return the login that a token stands for. Raises Refusal: INVALID_TOKEN or TOKEN_EXPIRED."""
         claims = await self.read_claims(token, now_us)
         ends_s = float(claims["exp"]) + self._settings.clock_skew_s
         return IssuedLogin(claims[self._settings.user_claim], int(ends_s * 1e6))
@@ -172,7 +173,7 @@ class TokenIssuer:
 
 
 def parse_keys(data: bytes) -> Mapping[str | None, jwt.PyJWK]:
-    """Return the public keys of a JWKS by their ids, without those that sign nothing. Raises ValueError."""
+    """Return the public keys of a JWKS by their ids, without keys that are not for signatures. Raises ValueError."""
     import jwt
 
     document = json.loads(data)
@@ -194,7 +195,7 @@ def parse_keys(data: bytes) -> Mapping[str | None, jwt.PyJWK]:
 
 
 def invalid_token_error(why: str) -> Refusal:
-    """Return what a token is refused with."""
+    """Return the refusal of an invalid token."""
     return Refusal(Reason.INVALID_TOKEN, f"this token {why}; get a new one from its issuer")
 
 

@@ -1,4 +1,4 @@
-"""Topics that clients create, by asking for it or by using them."""
+"""Topics that clients create, by a request or by their first use."""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ MUCH_GROWN_BYTES: Final = 256 << 20
 QUIET_BYTES: Final = 16 << 20
 """A broker that received less than this since the look before is quiet."""
 COLLECT_GROWN_BYTES: Final = 256 << 20
-"""Garbage is looked for everywhere in an idle process that has grown by this since that was done last. It is not less,
-because a client that comes meanwhile waits for 60 ms, or 0.6 s with ten thousand partitions, and because none was ever
-found: what adversaries make the broker take comes back without (tests/faults/test_memory_returns.py)."""
+"""An idle process that has grown by this since the last full collection makes another one. It is not less, because a
+client that comes meanwhile waits for 60 ms, or 0.6 s with ten thousand partitions, and because none was ever found:
+what adversaries make the broker take comes back without (tests/faults/test_memory_returns.py).
+"""
 COLLECT_MUCH_GROWN_BYTES: Final = 512 << 20
 """A busy process that has grown by this is collected too: a client may wait for it, but more would be worse."""
 IDLE_BYTES: Final = 4 << 10
@@ -107,11 +108,11 @@ class HeapTrimmer:
             self._trim()
 
     def settle(self) -> None:
-        """Take what the process has by now for what is in use: kernels were loaded."""
+        """Treat the present memory as memory in use: kernels were loaded."""
         self._collected_bytes = self._resident_bytes()
 
     def on_trimmed(self) -> None:
-        """Take what is left for what is in use, so that it is not tried again and again."""
+        """Treat the remaining memory as memory in use, so that trimming is not repeated in vain."""
         self._floor_bytes, self._is_trimming = self._resident_bytes(), False
 
 

@@ -24,8 +24,9 @@ ALLOWANCE_BYTES: Final = 16 << 10
 """How much is taken at once between two passes of the queue. The smallest requests, of 20 bytes, cost a tenth of a
 millisecond, and a connection takes eight of them in a turn: the queue is asked before it is much more than a pass."""
 ALONE_BYTES_MAX: Final = 256 << 10
-"""The limit after passes in which at most one connection waited: one that sends much alone would wait for nobody after
-each 16 KiB, and cost a half more. It doubles from pass to pass, and is the smaller one again as soon as two wait."""
+"""The limit after passes in which at most one connection waited: a single busy connection would wait in vain after each
+16 KiB, and cost half as much again. It doubles from pass to pass, and is the smaller one again as soon as two wait.
+"""
 SMALL_BYTES: Final = 512
 """A connection with so little unread has little to do, unless its last turns were long."""
 LONG_TURN_S: Final = 0.00025
@@ -89,7 +90,9 @@ class TurnQueue:
                 self._call_soon()
 
     def _take_some(self, waiting: deque[tuple[Callable[[], None], float]], end_s: float) -> float:
-        """Let those that wait have their turn, at least one, until a time, and return it without what begins later."""
+        """Let waiting connections have their turns, at least one, until ``end_s``. Returns ``end_s`` less the work that
+        begins later.
+        """
         while waiting:
             go_on, later_s = waiting.popleft()
             end_s -= later_s

@@ -1,7 +1,8 @@
-"""A thread that ends the process when the event loop stands still: a restart serves again, a hang never does.
+"""A thread that ends the process when the event loop hangs: after a restart clients are served again.
 
-Time is counted in steps that the watchdog has slept through itself. Who was stopped, suspended or swapped out as a
-whole has taken one step, however long it lasted, so only a loop that stands still beside a running thread is ended.
+Time is counted in steps that the watchdog has slept through itself. A process that was stopped, suspended or swapped
+out as a whole has taken one step, however long that lasted, so that only a loop that hangs while this thread runs is
+ended.
 """
 
 from __future__ import annotations
