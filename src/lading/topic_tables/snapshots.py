@@ -1,4 +1,4 @@
-"""The snapshots of a table: what each one showed, kept on disk, since engines' checkpoints name them by their ids."""
+"""The snapshots of a table and the rows of each, kept on disk, since engines' checkpoints name them by their ids."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from .table_schema import TableSchema, extend_schema
 LOG: Final = logging.getLogger("lading.topic_tables")
 FORMAT: Final = 1
 SNAPSHOTS_MAX: Final = 1_000
-"""Snapshots that metadata lists at most. Before there are more, each second one of the older half is left out."""
+"""Metadata lists at most this many snapshots. Before there are more, every second one of the older half is left out."""
 SNAPSHOTS_WHOLE: Final = SNAPSHOTS_MAX // 2
-"""The newest ones, of which none is left out: streams and incremental reads reach back so far, time travel farther."""
+"""This many of the newest snapshots are never left out: streams and incremental reads reach back that far, time travel
+farther.
+"""
 VERSIONS_KEPT: Final = 1_000
 """Changes whose metadata files can still be read when the file is written anew."""
 LINES_MAX: Final = 4 * SNAPSHOTS_MAX
@@ -98,7 +100,8 @@ NOTHING_STORED: Final = StoredParts()
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """How the rows of snapshots are shown: their schema, hidden messages, how far compacted, and from which store.
+    """A view of the rows of snapshots: their schema, hidden messages, the progress of compaction, and the store of
+    files.
 
     A snapshot names the same offsets under every view; a file has another name in each view that changes its rows.
     """
@@ -135,7 +138,7 @@ class TableView:
         return f"{stem}-{hashlib.sha256(repr(held).encode()).hexdigest()[:12] if held else 0}.parquet"
 
     def _list_changes(self, rows: RowRange) -> list[Any]:
-        """Return what this view shows otherwise than the log: hidden ranges, and when rows were compacted."""
+        """Return the differences between this view and the log: hidden ranges, and the times of compaction."""
         ranges = self.find_hidden(rows.partition)
         held: list[Any] = [
             (max(first, rows.first), min(end, rows.end))

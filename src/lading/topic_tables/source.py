@@ -1,4 +1,4 @@
-"""The topics that are tables: which there are, how far they reach, and their rows as batches."""
+"""The topics of a source as tables: their list, their ends, and their rows as batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ HIDDEN_MAX: Final = 10_000
 READABLE_MAX: Final = 10_000
 """A source remembers at most this many tables that its login may read."""
 MISSED_S: Final = 0.1
-"""How long such a list counts for ids that are not in it: requests for objects that never were list no tables."""
+"""How long such a list is used for ids that are not in it, so that requests for objects that never existed do not list
+the tables each time.
+"""
 LISTED_S: Final = 1.0
 """How long a list of the tables counts for objects that are asked for without a signature."""
 
@@ -159,7 +161,7 @@ class TableSource:
         return found if any(end for end, _ in found) else ()
 
     def find_hidden(self, table: TopicTable) -> Hidden:
-        """Return the messages that are not available now, of a source that lists them; of any other none."""
+        """Return the messages that are not available now; empty for a source that cannot list them."""
         if not any(part.has_unavailable for part in table.meta.partitions):
             return ()
         with self._pool.lend() as transport:
@@ -180,9 +182,8 @@ class TableSource:
     def read_rows(
         self, table: TopicTable, view: TableView, rows: RowRange, losses: RowLosses
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file as they are stored in it; ``losses`` are what is missing in them at the end.
-
-        Damaged messages are left out, which the log says.
+        """Yield the rows of a file as they are stored in it. At the end ``losses`` has what is missing in them. Damaged
+        messages are left out; a line of the log reports them.
         """
         schema, hidden = view.schema, view.find_hidden(rows.partition)
         with self._pool.lend() as transport:

@@ -43,7 +43,9 @@ from .table_schema import TableSchema
 LOG: Final = logging.getLogger("lading.topic_tables")
 BUCKET: Final = "topics"
 UNUSED_S: Final = 30 * 86_400
-"""Tables that no engine loaded for this time begin anew: a stream that stopped before finds no snapshot of its own."""
+"""A table that no engine loaded for this long begins anew: a stream that stopped before that does not find its
+snapshot.
+"""
 DAMAGED_MAX: Final = 20
 """Ranges of damaged offsets of a partition that a property of the table lists."""
 TABLES_MAX: Final = 200
@@ -51,7 +53,7 @@ TABLES_MAX: Final = 200
 ROWS_MAX: Final = 2 * SNAPSHOTS_MAX
 """Snapshots of a table whose text is kept."""
 MAKERS: Final = 2
-"""Threads that write manifests of files that were made; none of them waits for one."""
+"""Threads that write manifests of finished files; they never wait for a file."""
 OBJECT_BYTES: Final = 64 << 20
 """Manifests and metadata files of all tables that are kept in memory; the others are made again when they are read."""
 
@@ -266,7 +268,8 @@ class LiveTable:
     def _count_missing(self) -> dict[str, str]:
         """Return the properties that say which offsets were damaged and how many values are not of their column's type.
 
-        They are of the files that were made: bad values of those of the snapshot that was read last.
+        They are those of the files that were rendered; bad values are those in files of the snapshot that was read
+        last.
         """
         bad = {"lading.bad-values": _encode(self._bad_values)} if self._bad_values else {}
         if not self._damaged:

@@ -1,4 +1,5 @@
-"""Batches of producers: kept once by producer id, epoch and sequence; hidden while their transaction is open.
+"""Batches of producers with ids: stored once by producer id, epoch and sequence, and hidden while their transaction is
+open.
 
 A producer numbers its records per partition (kafka.md 2.1). A control record in the log of each partition, in the
 dialect's own format, ends the part of a transaction there.
@@ -58,7 +59,9 @@ class BatchSequence(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as one partition knows it: its last number, and the first offset of what it has open, if it has."""
+    """A producer as one partition knows it: its last sequence number, and the first offset of its open transaction, if
+    it has one.
+    """
 
     identity: ProducerIdAndEpoch
     last_sequence: int
@@ -131,7 +134,8 @@ class KafkaAppender:
     def write_transaction_marker(
         self, partition: Partition, writer: bytes, epoch: int, committed: bool, now_us: int
     ) -> Append:
-        """End in this partition what a writer has open; Refusal if the log does not take it, then nothing changed.
+        """End a writer's transaction in this partition. Raises Refusal if the log does not accept the control record;
+        nothing has changed then.
 
         Its readers continue as soon as that is synced.
         """
@@ -158,19 +162,21 @@ class KafkaAppender:
         return append
 
     def settle(self, partition: Partition) -> None:
-        """Let readers follow: the partition's undecided ranges have changed."""
+        """Update the stable end for readers: the partition's undecided ranges have changed."""
         update_last_stable_offset(partition)
         self._on_stable_moved(partition)
 
     def append_when_durable(self, partition: Partition) -> Append | None:
-        """Return an Append that is done when all that is in the partition now is durable, or None if it is already."""
+        """Return an Append that is done when the present content of the partition is durable, or None if it is durable
+        already.
+        """
         log = partition.log
         if log.next_offset <= log.high_watermark:
             return None
         return self._appender.follow(partition, log.next_offset, log.next_offset, 0, duplicate=True)
 
     def list_active_producers(self, partition: Partition) -> list[ActiveProducer]:
-        """Return the producers that the partition remembers, the least recently heard first."""
+        """Return the producers that the partition remembers; the one whose last batch is oldest comes first."""
         writers = partition.writers
         if writers is None:
             return []

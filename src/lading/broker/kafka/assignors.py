@@ -1,4 +1,4 @@
-"""Assignors of the newer consumer groups (KIP-848), by name: which member is to have which partitions.
+"""Assignors of the newer consumer groups (KIP-848), by name: they decide which member gets which partitions.
 
 ``uniform`` gives each member as many, and moves as few as that takes. ``range`` gives each member neighbours of each
 topic, the same numbers of topics that have as many partitions: instances first, by name, then members by id.
@@ -20,7 +20,7 @@ Targets = dict[str, Set[Place]]
 
 
 class AssignedMember(NamedTuple):
-    """A member as an assignor sees it: ``target`` is what it was to have before."""
+    """A member as an assignor sees it: ``target`` has the partitions of its previous target."""
 
     id: str
     instance: str | None
@@ -101,7 +101,7 @@ _PASSES_MAX: Final = 10
 
 
 def _balance(targets: Mapping[str, set[Place]], members: Sequence[AssignedMember], turn: TurnCounter) -> Turns[None]:
-    """Move partitions from members that have most to others of the same topic that have two fewer."""
+    """Move partitions from members with the most to subscribers of the same topic that have at least two fewer."""
     topics = _list_topics(members)
     for _ in range(_PASSES_MAX):
         has_moved = False

@@ -1,4 +1,5 @@
-"""One consumer group of the newer protocol (KIP-848): its members, their epochs, and how each comes to its target.
+"""One consumer group of the newer protocol (KIP-848): its members, their epochs, and how each member reaches its
+target.
 
 The group has an epoch, which grows with each change of members, subscriptions or topics. An assignor computes a target
 for each member, at an epoch of its own that follows the group's. A member first gives up the partitions that its target
@@ -18,7 +19,7 @@ from .assignors import DEFAULT_ASSIGNOR, Place
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-"""The member comes back under the same instance, to which its partitions are kept meanwhile."""
+"""The member will return under the same instance; its partitions are kept for it meanwhile."""
 FIRST_EPOCH: Final = 1
 """Epoch of a group without members."""
 
@@ -30,7 +31,7 @@ class ConsumerGroupState(StrEnum):
     ASSIGNING = "Assigning"
     """The targets are of an earlier epoch."""
     RECONCILING = "Reconciling"
-    """Members have not all come to their targets."""
+    """Not all members have reached their targets."""
     STABLE = "Stable"
 
 
@@ -39,13 +40,13 @@ class MemberState(StrEnum):
 
     STABLE = "stable"
     UNREVOKED = "unrevoked"
-    """It is to give up partitions and has not said that it did."""
+    """It has to give up partitions and has not confirmed that yet."""
     UNRELEASED = "unreleased"
     """Partitions of its target belong to others until these give them up."""
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """A heartbeat of a member; None stands for what has not changed since its last one."""
+    """A heartbeat of a member; fields that have not changed since its last one are None."""
 
     group: str
     member: str
@@ -65,13 +66,13 @@ class ConsumerGroupHeartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the member says everything of itself, and is to get its whole assignment."""
+        """Whether the heartbeat has all fields, so that the response has the whole assignment."""
         has_subscription = self.names is not None or self.regex is not None
         return self.rebalance_timeout_us is not None and has_subscription and self.owned is not None
 
 
 class ConsumerGroupHeartbeatResult(NamedTuple):
-    """The epoch that the member is to show next, and its whole assignment if that has changed."""
+    """The epoch that the member has to send next, and its whole assignment if that has changed."""
 
     member: str
     epoch: int
@@ -95,13 +96,13 @@ class ConsumerGroupMember:
     may_describe: Callable[[str], bool] = lambda name: True
     epoch: int = JOIN_EPOCH
     previous_epoch: int = -1
-    """A response with the next one may have been lost: the member may show this one again."""
+    """The epoch before. The member may send it again, as the response with the next one may have been lost."""
     state: MemberState = MemberState.STABLE
     assigned: Mapping[Place, int] = field(default_factory=dict)
     revoking: Mapping[Place, int] = field(default_factory=dict)
     target: Set[Place] = frozenset()
     deadline_us: int = 0
-    """Without a heartbeat until then it has left."""
+    """A member without a heartbeat until then is removed."""
     revoke_by_us: int | None = None
     """The time by which it has to give up the partitions that it no longer owns."""
     size_bytes: int = 0
@@ -109,11 +110,11 @@ class ConsumerGroupMember:
 
     @property
     def has_left(self) -> bool:
-        """Whether it is away and comes back, under its instance."""
+        """Whether it has left for a while and will return under its instance."""
         return self.epoch == LEAVE_STATIC_EPOCH
 
     def update(self, call: ConsumerGroupHeartbeat) -> bool:
-        """Take what a heartbeat says of the member; return whether it subscribes to something else."""
+        """Update the member from a heartbeat; return whether its subscription has changed."""
         names = self.names if call.names is None else frozenset(call.names)
         regex = self.regex if call.regex is None else call.regex
         has_changed = names != self.names or regex != self.regex
@@ -129,7 +130,7 @@ class ConsumerGroupMember:
         return has_changed
 
     def require_epoch(self, call: ConsumerGroupHeartbeat) -> None:
-        """Raise MEMBER_FENCED unless the member shows its epoch, or the one before and no more than it was given."""
+        """Raise MEMBER_FENCED unless the member sends its epoch, or the one before with none but its own partitions."""
         if call.epoch == self.epoch:
             return
         is_greater = call.epoch > self.epoch
@@ -273,13 +274,13 @@ class ConsumerGroup:
         return member
 
     def leave_for_a_while(self, member: ConsumerGroupMember) -> None:
-        """Keep the partitions of a member that comes back under its instance, but those that it was to give up."""
+        """Keep the partitions of a member that will return under its instance, except those that it had to give up."""
         self.release(member, member.revoking)
         member.revoking, member.revoke_by_us = {}, None
         member.state, member.epoch = MemberState.STABLE, LEAVE_STATIC_EPOCH
 
     def reconcile(self, member: ConsumerGroupMember, owned: Set[Place] | None, now_us: int) -> bool:
-        """Have a member come nearer to its target; return whether its assignment has changed."""
+        """Bring a member's assignment closer to its target; return whether it has changed."""
         if member.state is MemberState.STABLE and member.epoch == self.assignment_epoch:
             return False
         if member.revoking and _has_any(owned, member.revoking):
@@ -306,5 +307,7 @@ class ConsumerGroup:
 
 
 def _has_any(owned: Set[Place] | None, revoking: Mapping[Place, int]) -> bool:
-    """Return whether a member may still have any of these partitions: one that says nothing has them all."""
+    """Return whether a member may still have any of these partitions; a member that did not send its partitions may
+    have all.
+    """
     return owned is None or not owned.isdisjoint(revoking)

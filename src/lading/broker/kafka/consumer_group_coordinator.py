@@ -1,4 +1,5 @@
-"""All consumer groups of the newer protocol (KIP-848): heartbeats join, reconcile and leave; time-outs take out.
+"""All consumer groups of the newer protocol (KIP-848): members join, reconcile and leave by heartbeats, and are removed
+after a time-out.
 
 Members are in memory, as those of classic groups: after a restart they are unknown and join again. The catalog holds
 that a group is of this kind, and an epoch above all that were given out. Targets are computed at most once in an
@@ -94,7 +95,7 @@ class ConsumerGroupCoordinator:
     # -- heartbeats
 
     def heartbeat(self, call: ConsumerGroupHeartbeat, *, now_us: int) -> Turns[ConsumerGroupHeartbeatResult]:
-        """Return the epoch and assignment of a member that joins, lives on or leaves, in turns. Raises Refusal."""
+        """Return the epoch and assignment of a member that joins, stays or leaves, in turns. Raises Refusal."""
         if call.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(call, now_us)
         group = self._find_or_create(call)
@@ -220,7 +221,7 @@ class ConsumerGroupCoordinator:
         self._keep(group)
 
     def _keep(self, group: ConsumerGroup) -> None:
-        """Have the catalog know the group, and an epoch above its own."""
+        """Store the group in the catalog, with an epoch above its own."""
         reserve_epochs(self._catalog, KAFKA, group)
         self._groups[group.name] = group
 
@@ -352,7 +353,7 @@ def unsupported_assignor_error(name: str) -> Refusal:
 
 
 def _choose_assignor(members: Collection[ConsumerGroupMember]) -> str:
-    """Return the assignor that most members want, of those that want one."""
+    """Return the assignor that most members name; members may name none."""
     votes: dict[str, int] = {}
     for member in members:
         if member.assignor is not None:

@@ -1,4 +1,4 @@
-"""Groups whose members show epochs (KIP-848 and KIP-932): their row in the catalog, and the size of subscriptions."""
+"""Groups whose members send epochs (KIP-848 and KIP-932): their row in the catalog, and the size of subscriptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP_CONFIG_KIND: Final = 32
 
 
 class EpochGroup(Protocol):
-    """A group whose members show an epoch."""
+    """A group whose members send an epoch."""
 
     name: str
     epoch: int
@@ -27,7 +27,7 @@ class EpochGroup(Protocol):
 
 
 def reserve_epochs(catalog: Catalog, protocol: str, group: EpochGroup) -> None:
-    """Have the catalog know the group, and an epoch above its own."""
+    """Store the group in the catalog, with an epoch above its own."""
     if group.epoch >= group.reserved_epoch:
         reserved = group.epoch + EPOCHS_AT_ONCE
         catalog.put_group(GroupRow(protocol, b"", group.name, reserved), CatalogRecordKind.COORDINATED_GROUP)
@@ -35,7 +35,7 @@ def reserve_epochs(catalog: Catalog, protocol: str, group: EpochGroup) -> None:
 
 
 def measure_subscription(names: Collection[str], texts: Iterable[str | None]) -> int:
-    """Return the memory that a subscription takes, with what else a member says of itself."""
+    """Return the memory of a subscription and of the other names that a member sends."""
     return PROTOCOL_BYTES * (1 + len(names)) + sum(map(len, names)) + sum(len(text or "") for text in texts)
 
 

@@ -46,7 +46,7 @@ TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyTyp
 """The states that may follow each state; the diagram of docs/reference/kafka-groups."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, what the member says of itself), the one it likes best first."""
+"""(name, metadata) of each protocol that the member supports, the preferred one first."""
 
 
 PROTOCOL_BYTES: Final = 150
@@ -56,8 +56,9 @@ PROTOCOL_BYTES: Final = 150
 class JoinGroupRequest(NamedTuple):
     """A member that wants to be in a group; ``member`` is empty the first time.
 
-    ``instance`` is the name of a member that keeps its place over restarts. ``named_first``: an unnamed member is to
-    get its name and ask again. ``told_to_skip``: it understands that a leader need not divide the work again.
+    ``instance`` is the name of a member that keeps its place over restarts. ``named_first``: a member without an id
+    gets one and joins again with it. ``told_to_skip``: the request's version has the field skip_assignment, so that a
+    leader need not divide the work again.
     """
 
     group: str
@@ -112,19 +113,19 @@ class MemberIdRequired(Refusal):
 
 @dataclass(slots=True, eq=False)
 class KafkaGroupMember:
-    """A member; ``joining`` and ``syncing`` are the calls of it that wait for a response."""
+    """A member; ``joining`` and ``syncing`` are its calls that wait for a response."""
 
     id: str
     call: JoinGroupRequest
     deadline_us: int
-    """Without a word until then it has left."""
+    """A member that sends nothing until then is removed."""
     joining: PendingResult[JoinGroupResult] | None = None
     syncing: PendingResult[SyncGroupResult] | None = None
     must_sync: bool = False
     assignment: bytes = b""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what the member says of itself under a protocol."""
+        """Return the member's metadata for a protocol."""
         return dict(self.call.protocols).get(protocol or "", b"")
 
     def touch(self, now_us: int) -> None:
@@ -179,11 +180,11 @@ class KafkaGroup:
         return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
 
     def common(self) -> set[str]:
-        """Return the protocols that every member knows."""
+        """Return the protocols that every member supports."""
         return set.intersection(*({name for name, _ in one.call.protocols} for one in self.members.values()))
 
     def select_protocol(self) -> str:
-        """Return, of the protocols that all know, the one that most members like best."""
+        """Return the protocol that most members prefer among those that all support."""
         common = self.common()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -242,7 +243,7 @@ class KafkaGroup:
 
     @property
     def rebalance_timeout_us(self) -> int:
-        """The longest that a member asks for."""
+        """The longest time-out that a member asks for."""
         return max((one.call.rebalance_timeout_us for one in self.members.values()), default=0)
 
     @property

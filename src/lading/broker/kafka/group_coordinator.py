@@ -1,4 +1,4 @@
-"""Coordinated groups: join, divide the work, send heartbeats, leave, each with its time-out (kafka.md 3).
+"""Coordinated groups: members join, divide the work, send heartbeats and leave, each with a time-out (kafka.md 3).
 
 Members are in memory; the existence of a group and its positions are in the catalog. Calls that wait for other members
 are completed later; ``tick`` continues without members that stay away.
@@ -43,11 +43,11 @@ from .share_group_coordinator import ShareGroupCoordinator
 CLASSIC_GENERATION: Final = 0
 """Generation of a classic group in the catalog: groups of the newer protocol have epochs from 1 on there."""
 RETRY_US: Final = 1_000_000
-"""How long after a failure the time-outs of a group are tried again."""
+"""Time after a failure until the time-outs of a group are handled again."""
 
 
 class MemberCall(NamedTuple):
-    """A member of a generation says something; a reader that works alone has generation -1 and no name."""
+    """A request of a member of a generation; a reader without a group membership has generation -1 and no name."""
 
     group: str
     member: str
@@ -194,7 +194,7 @@ class KafkaGroupCoordinator(Component):
         return self._groups.keys()
 
     def find(self, name: str) -> AnyGroup | None:
-        """Return a group of either protocol, to be looked at."""
+        """Return a group of either protocol, for reading only."""
         return self._groups.get(name)
 
     def list_client_ids(self, name: str) -> dict[str, str]:
@@ -245,8 +245,8 @@ class KafkaGroupCoordinator(Component):
     ) -> Callable[[Partition], None]:
         """Check that the caller may store positions: a member of this generation, or any caller if it is empty.
 
-        Returns what raises Refusal for a partition whose position the caller may not store. ``knows_epochs``: the
-        request is of a version that members of the newer protocol may send.
+        Returns what raises Refusal for a partition whose position the caller may not store. ``knows_epochs``: members
+        of the newer protocol may send the version of the request.
         """
         group = self._groups.get(call.group)
         if isinstance(group, ShareGroup):
@@ -489,7 +489,7 @@ def _admit_consumer(
 
 
 def _in_transaction(refusal: Refusal) -> Refusal:
-    """Return the refusal of a member for producers, which know no epochs of members."""
+    """Return the refusal of a member in the form for requests of transactions, which know no epochs of members."""
     return Refusal(Reason.STALE_GENERATION, str(refusal)) if refusal.reason is Reason.STALE_MEMBER_EPOCH else refusal
 
 

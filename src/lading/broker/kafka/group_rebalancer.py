@@ -60,7 +60,7 @@ class GroupRebalancer:
             self._complete(group, now_us)
 
     def _complete(self, group: KafkaGroup, now_us: int) -> None:
-        """Begin the next generation with those who have joined; an instance keeps its place while it is away."""
+        """Begin the next generation with the members that have joined; an instance keeps its place while it is away."""
         away = [one for one in group.members.values() if one.joining is None and one.call.instance is None]
         for member in away:
             self._take_out(group, member)
@@ -119,7 +119,7 @@ class GroupRebalancer:
         member.refuse(no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
 
     def expire(self, group: KafkaGroup, now_us: int) -> None:
-        """Continue without absent members, and with the work that was due now."""
+        """Remove members that were silent for too long, and complete a rebalance whose time is over."""
         for member_id in [one for one, void_us in group.named.items() if void_us <= now_us]:
             del group.named[member_id]
         silent: list[str] = []

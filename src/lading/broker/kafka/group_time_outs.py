@@ -17,7 +17,7 @@ GROUPS_AT_ONCE: Final = 1_000
 
 SHOWN_MAX: Final = 3
 SILENT: Final = "sent no heartbeat within their session time-out"
-"""Why a member is taken out, unless something else is said."""
+"""The default reason for removing a member."""
 
 Group = TypeVar("Group")
 

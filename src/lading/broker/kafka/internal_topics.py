@@ -62,7 +62,7 @@ class KafkaTopicView:
 
     @property
     def version(self) -> int:
-        """Grows if topics change, and if other internal ones are listed than before."""
+        """A number that grows if topics change, or if other internal topics are listed than before."""
         self._list_internal()
         return self._topology.version + self._listed_version
 

@@ -30,7 +30,7 @@ class ShareGroupState(StrEnum):
 
 
 class ShareGroupHeartbeat(NamedTuple):
-    """A heartbeat of a member; None stands for what has not changed since its last one."""
+    """A heartbeat of a member; fields that have not changed since its last one are None."""
 
     group: str
     member: str
@@ -42,7 +42,7 @@ class ShareGroupHeartbeat(NamedTuple):
 
 
 class ShareGroupHeartbeatResult(NamedTuple):
-    """The epoch that the member is to show next, and its whole assignment if that has changed."""
+    """The epoch that the member has to send next, and its whole assignment if that has changed."""
 
     member: str
     epoch: int
@@ -61,16 +61,16 @@ class ShareGroupMember:
     names: frozenset[str] = frozenset()
     epoch: int = JOIN_EPOCH
     previous_epoch: int = -1
-    """A response with the next one may have been lost: the member may show this one again."""
+    """The epoch before. The member may send it again, as the response with the next one may have been lost."""
     assigned: tuple[Place, ...] = ()
     """The assignment of its last heartbeat."""
     deadline_us: int = 0
-    """Without a heartbeat until then it has left."""
+    """A member without a heartbeat until then is removed."""
     size_bytes: int = 0
     """Memory of its subscription and names."""
 
     def require_epoch(self, epoch: int) -> None:
-        """Raise MEMBER_FENCED unless the member shows its epoch, or the one before."""
+        """Raise MEMBER_FENCED unless the member sends its epoch, or the one before."""
         if epoch in (self.epoch, self.previous_epoch):
             return
         raise Refusal(
@@ -107,7 +107,7 @@ class ShareGroup:
 
     @property
     def state(self) -> ShareGroupState:
-        """Stable with members: an assignment is not negotiated."""
+        """Stable if there are members, as assignments are not negotiated."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     @property

@@ -1,4 +1,4 @@
-"""All share groups (KIP-932): heartbeats join, keep and leave; time-outs take out.
+"""All share groups (KIP-932): members join, stay and leave by heartbeats, and are removed after a time-out.
 
 Members are in memory, as those of other groups. The catalog holds the name of a group, an epoch above all that were
 given out, and the topics that it has read: its queue of each is the channel of its name (``broker/channels``).
@@ -94,7 +94,7 @@ class ShareGroupCoordinator:
     # -- heartbeats
 
     def heartbeat(self, call: ShareGroupHeartbeat, *, now_us: int) -> Turns[ShareGroupHeartbeatResult]:
-        """Return the epoch and assignment of a member that joins, lives on or leaves, in turns. Raises Refusal."""
+        """Return the epoch and assignment of a member that joins, stays or leaves, in turns. Raises Refusal."""
         if call.epoch == LEAVE_EPOCH:
             group = self.require(call.group)
             self._remove(group, group.find(call.member))
@@ -173,7 +173,7 @@ class ShareGroupCoordinator:
         self._keep(group)
 
     def _keep(self, group: ShareGroup) -> None:
-        """Have the catalog know the group, and an epoch above its own."""
+        """Store the group in the catalog, with an epoch above its own."""
         reserve_epochs(self._catalog, SHARE, group)
         self._groups[group.name] = group
         self._names.add(group.name)
@@ -233,13 +233,13 @@ class ShareGroupCoordinator:
         return topic in self._topics_read.get(name, ())
 
     def note_topic(self, name: str, topic: bytes) -> None:
-        """Have the catalog know that a group reads a topic."""
+        """Store in the catalog that a group reads a topic."""
         if not self.has_read(name, topic):
             self._catalog.put_group(GroupRow(SHARE, topic, name, 1), CatalogRecordKind.COORDINATED_GROUP)
             self._topics_read.setdefault(name, {})[topic] = None
 
     def forget_topic(self, name: str, topic: bytes) -> None:
-        """Have the catalog forget that a group reads a topic."""
+        """Remove from the catalog that a group reads a topic."""
         if self.has_read(name, topic):
             self._catalog.remove_group(SHARE, topic, name)
             del self._topics_read[name][topic]

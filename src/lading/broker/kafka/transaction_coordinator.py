@@ -1,4 +1,5 @@
-"""Producers with ids, and transactions of those with a name: begun, decided once, ended in every partition.
+"""Producers with ids, and transactions of producers with a name, which are begun, decided once, and ended in every
+partition.
 
 A name has one id and an epoch; a producer that asks for the id again fences the one before. A decision is in the
 catalog, with the positions that it commits, before control records go to the partitions: after a crash the next start
@@ -152,7 +153,7 @@ class TransactionCoordinator(Component):
     def store_positions(
         self, caller: Caller, positions: Mapping[tuple[Partition, PositionKey], StoredPosition]
     ) -> None:
-        """Positions that are true when the caller's transaction is committed, and only then."""
+        """Add positions to the caller's transaction; they are stored when it is committed, and only then."""
         producer = self._require(caller)
         self._require_open(producer)
         self._table.wait(caller.name, [_row(*place, stored) for place, stored in positions.items()])
@@ -305,7 +306,7 @@ class TransactionCoordinator(Component):
     def end_in_partition(
         self, partition: Partition, identity: ProducerIdAndEpoch, committed: bool, *, now_us: int
     ) -> Append | None:
-        """End what a producer has open in a partition, as an administrator wants; see ``append_when_durable``.
+        """End a producer's transaction in a partition at an administrator's request; see ``append_when_durable``.
 
         An open transaction is aborted as a whole and its producer fenced: a commit after an abort of a part would
         lose that part. Raises TRANSACTION_NOT_OPEN if the decision is another one: only producers commit.
@@ -342,7 +343,9 @@ class TransactionCoordinator(Component):
         return SOON_US if self._busy or self._orphans else NEVER_US
 
     def tick(self, now_us: int) -> None:
-        """Abort what is open for too long and shut its producer out; write the control records that are missing."""
+        """Abort transactions that were open for too long and fence their producers; write the control records that are
+        missing.
+        """
         refused = self._orphans.mark_all(self._is_committed, now_us)
         turn = Turn(ABORTING_S)
         for producer in list(self._busy):
@@ -496,9 +499,8 @@ def _row(partition: Partition, key: PositionKey, stored: StoredPosition) -> Posi
 
 
 class OrphanedBatches:
-    """Partitions with batches that no open transaction knows, by writer, until a control record ends them.
-
-    Such are batches whose producer was forgotten with the catalog.
+    """Partitions with batches of no known transaction, by writer, until a control record ends them: their producers
+    were lost with the catalog.
     """
 
     def __init__(self, produced: KafkaAppender) -> None:
@@ -509,7 +511,7 @@ class OrphanedBatches:
         return bool(self._places)
 
     def add(self, partition: Partition, writer: bytes) -> None:
-        """Note that the writer has something open in the partition."""
+        """Note that the writer has unended batches in the partition."""
         self._places.add((partition, writer))
 
     def mark(self, partition: Partition, writer: bytes, committed: bool, now_us: int) -> None:
@@ -545,7 +547,7 @@ class ProducerIds:
         self._next_id = self._end_id = 0
 
     def take(self) -> int:
-        """Return an id that nobody had."""
+        """Return an id that no producer ever had."""
         if self._next_id == self._end_id:
             self._next_id = self._table.take_ids(IDS_AT_ONCE)
             self._end_id = self._next_id + IDS_AT_ONCE
