@@ -69,6 +69,7 @@ from .schemas.stored_schemas import choose_form
 from .share_sessions import ShareSessions
 
 SEGMENT_BYTES_MIN: Final = 1 << 16
+"""A topic's own setting makes segments no smaller: clients set it too, and each segment is two files."""
 
 
 class BrokerParts(NamedTuple):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..transports.interface import Marking, Transport
 
 OFFSETS_AT_ONCE = 10_000
+"""Offsets in one request: its document stays far below the server's limit of 4 MiB."""
 
 
 class Changed(NamedTuple):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 _TEXT_CHARACTERS_MAX: Final = 128
 """A longer text is not taken for a decimal, which has at most 38 digits."""
 _EXPONENT_MAX: Final = 200
+"""Far beyond decimal128, whose numbers have 38 digits; a larger exponent would only cost time and memory."""
 
 
 def read_decimal(text: str, type_: pa.Decimal128Type) -> Decimal | None:

@@ -22,6 +22,7 @@ from ..transports.interface import PartitionMeta, TopicMeta, Transport
 WINDOW_MIN: Final = 4_096
 """The number of offsets that a filter reads first; it reads more after each window with too few matches."""
 WINDOW_MAX: Final = 262_144
+"""The window grows up to this: larger ones would delay progress reports and the end of a closed page."""
 _FORMS: Final = (
     "write earliest, latest, an offset, -N for the last N, a time like 2026-01-31T12:00, or PARTITION:OFFSET,…"
 )

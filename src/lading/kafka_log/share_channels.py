@@ -50,6 +50,9 @@ CONFIGS: Final = {
 }
 _STARTS: Final = {ChannelStart.KEPT: "earliest", ChannelStart.FIRST: "earliest", ChannelStart.END: "latest"}
 _RENEWALS_A_LOCK: Final = 3
+"""Renewals of a lock within its time: one that is late or lost does not let the cluster deliver the messages to
+others.
+"""
 
 
 @dataclass(slots=True, eq=False)

@@ -40,6 +40,9 @@ LOG: Final = logging.getLogger("lading.store")
 LOOK_S: Final = 0.3
 """The interval of checks for states that other gateways wrote."""
 TRIES_MAX: Final = 20
+"""Another gateway may change the same block between our read and our write: then the change is made again on its
+result.
+"""
 Done = Callable[[Refusal | None], None]
 
 

@@ -13,6 +13,9 @@ from .segment import LogPosition, Segment
 
 _GROWTH_MIN: Final = 1 << 20
 _GROWTH_MAX: Final = 16 << 20
+"""The file grows by its own size between these two, so that few appends pay for it, and a full disk is not filled
+with room.
+"""
 
 
 class ActiveSegment(Segment):

@@ -61,6 +61,7 @@ FORMATS: Final = (
 
 _HEAD_BYTES: Final = 16
 _LOOK_BYTES: Final = 64
+"""The versions of all files are in their first bytes."""
 
 
 class FormatGate:

@@ -12,6 +12,7 @@ from ..model.run import Run
 from .buffers import Buffer, BufferPool
 
 RUN_BYTES_MAX: Final = 64 << 10
+"""Larger chunks are read from the file: a copy of each would cost more memory than it saves reads."""
 _BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
 _POOL: Final = BufferPool()
 

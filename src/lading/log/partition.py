@@ -46,6 +46,7 @@ from .segments import Reached, Segments
 from .watermark_file import WatermarkFile, WatermarkSlot
 
 _INDEX_EVERY_US: Final = 1_000_000
+"""The index is a shortcut that recovery rebuilds: writing it more often would only cost."""
 
 
 def open_partition(

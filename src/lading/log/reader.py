@@ -25,6 +25,9 @@ from .watermark import Watermark
 
 _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
+"""A reader in another process may see files in the middle of a change, which takes the broker milliseconds; it looks
+again this often.
+"""
 
 
 class DirectoryReader:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .interface import SegmentInfo
 
 _SLACK_US = 60_000_000
+"""More than NTP corrects at once, and little beside any age that is worth keeping messages for."""
 
 
 class AgeClock:

@@ -27,6 +27,7 @@ from .intervals import Intervals
 from .scan import Region, Scan, find_lost_end, follows, scan, walk
 
 _HINTS_MAX: Final = 128
+"""Positions after recent reads, so that a reader which continues needs no search; about one for each reader."""
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 

@@ -16,6 +16,9 @@ from .interface import ClosedSegment, Damage, RewrittenSegment, SegmentInfo, Spa
 from .segment import LogPosition, Segment
 
 _LOADED_MAX: Final = 4
+"""Closed segments of a partition that stay mapped: readers mostly share the last ones, and maps are bounded by the
+system.
+"""
 
 
 Reached = tuple[int, LogPosition]

@@ -10,6 +10,9 @@ from . import watermark
 from .disk import Disk, File, replace
 
 _EVERY_US: Final = 40_000
+"""Readers in other processes see new messages at most this late; a write for each append would be a system call
+more.
+"""
 
 
 class WatermarkSlot(NamedTuple):

@@ -45,6 +45,7 @@ _GROUPS: Final[Mapping[str, str]] = {
 }
 """Groups of scalars that have the same form on the wire."""
 DIFFERENCES_MAX: Final = 1000
+"""Sentences in one response; schemas can differ in each of thousands of fields."""
 
 Difference = tuple[str, str]
 """Kind and path of a difference."""

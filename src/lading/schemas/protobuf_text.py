@@ -34,6 +34,7 @@ _ESCAPE: Final = re.compile(
 _ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _LABELS: Final = frozenset({"optional", "required", "repeated"})
 NESTED_MAX: Final = 32
+"""The limit of protoc: deeper messages are invalid, and would exhaust Python's stack."""
 END: Final = ("end", "")
 
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from ..runtime.private_files import write_private_file
 
 LIFETIME_S: Final = 3_600
+"""A key that is found in a log or a query plan after this time cannot be used."""
 SECRET_BYTES: Final = 32
 REGION: Final = "us-east-1"
 _AUTHORIZATION: Final = re.compile(

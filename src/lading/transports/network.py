@@ -16,6 +16,7 @@ IGGY_TCP: Final = "Iggy's TCP"
 _ERROR_START: Final = b"E_"
 """The first bytes of every error of NSQ's servers."""
 _ERROR_BYTES_MAX: Final = 1 << 16
+"""Error responses are short; a larger number is not the size of one, nor a status of Iggy."""
 
 
 def recognise_protocol(start: bytes) -> str | None:

@@ -42,6 +42,7 @@ Test = Literal["exact", "regex", "glob", "any", "all"]
 
 PATTERN_BYTES_MAX: Final = 4096
 CLAUSES_MAX: Final = 256
+"""Bounds of one filter: each message of its channel is tested against all of it on the event loop."""
 
 WILD_MEMBERS_MAX: Final = 256
 """The number of members of an object, from the first one, that are compared with a wild card in a key."""

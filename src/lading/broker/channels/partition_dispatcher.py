@@ -31,6 +31,9 @@ from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, 
 from .tag_queues import TagQueues, has_front
 
 LOOKAHEAD_MAX: Final = 1 << 18
+"""Messages that a channel reads ahead of the oldest unfinished one; beyond, the oldest are set aside, or reading
+waits.
+"""
 PAGE_MESSAGES: Final = 8192
 PAGE_BYTES: Final = 1 << 20
 PASS_MESSAGES: Final = 1 << 14
@@ -43,7 +46,11 @@ DECODED_BYTES: Final = PAGE_BYTES // DECODED_SHARE
 NO_LIMIT: Final = 1 << 62
 """An offset that no log reaches."""
 SPILL: Final = 4096
+"""Unfinished messages that are set aside together when the window is full, so that not each read has to do it."""
 RESOLVE: Final = 2048
+"""Messages that are read again at once for redelivery: they may be far apart in the log, each with a read of its
+own.
+"""
 
 
 class Worked(NamedTuple):

@@ -15,6 +15,7 @@ from .pages import Page
 
 TIMEOUT_US: Final = 60_000_000
 TIMEOUT_MAX_US: Final = 900_000_000
+"""Defaults of nsqd: ``-msg-timeout`` and ``-max-msg-timeout``."""
 
 _numbers = count(1)
 

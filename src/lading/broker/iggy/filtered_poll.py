@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 LOOK_MESSAGES: Final = 1_024
 """A poll reads at most this many messages: on the event loop, in one to four milliseconds."""
 LOOK_BYTES: Final = 1 << 19
+"""The same limit for large messages."""
 PASSED_MAX: Final = 10_000
+"""Remembered ranges of all groups; without its range a group's next poll reads the messages again."""
 
 
 class FilteredPolls:

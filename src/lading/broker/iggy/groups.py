@@ -85,6 +85,7 @@ class IggyGroup:
 _PROTOCOL: Final = IGGY
 _SEPARATOR: Final = ":"
 NAME_BYTES_MAX: Final = 255
+"""As Iggy's server has it: the length of a name is one byte in its protocol."""
 
 
 def require_group_id(ident: int) -> None:

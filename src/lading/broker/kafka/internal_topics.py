@@ -35,6 +35,7 @@ class InternalTopic(NamedTuple):
 
 
 SEGMENT_BYTES: Final = 104_857_600
+"""Default of Apache Kafka's ``offsets.topic.segment.bytes``, and of those of the other internal topics."""
 OFFSETS: Final = InternalTopic("__consumer_offsets", {"compression.type": "producer"})
 TRANSACTIONS: Final = InternalTopic("__transaction_state", {"compression.type": "uncompressed"})
 SHARES: Final = InternalTopic(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..base.carrying import Carrying, Fit
 
 CACHE_BYTES: Final = 32 << 20
+"""Converted batches that are kept for other consumers of the same messages; one of more than a quarter is not kept."""
 MESSAGES_UNBOUNDED: Final = 1 << 62
 
 Bytes = bytes | bytearray | memoryview

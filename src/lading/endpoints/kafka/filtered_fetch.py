@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 SCAN_BYTES: Final = 1 << 20
 """About this many bytes of a partition are read in one turn of a worker."""
 SCAN_MESSAGES: Final = 1 << 14
+"""Messages that a worker filters for one partition before others have their turn."""
 WAIT_MS_MAX: Final = 300_000
 MS_US: Final = 1_000
 

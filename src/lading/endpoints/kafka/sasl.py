@@ -31,6 +31,7 @@ from .handling import Context, Fields, Handler, Request, SaslState, Session
 
 PLAIN: Final = "PLAIN"
 PLAIN_BYTES_MAX: Final = 8 << 10
+"""More than three fields of the longest name and password; a longer message is cut, and refused for that."""
 OAUTHBEARER: Final = "OAUTHBEARER"
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 _BEARER: Final = "auth=bearer "

@@ -29,6 +29,7 @@ from .handling import Answer, Context, Fields, Handler, Request, Session
 
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MAX: Final = 1 << 20
+"""Clients compute the hash this many times at each login; without a bound a mistake could lock a user out."""
 _NUMBERS: Final = {name: number for number, name in MECHANISMS.items()}
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ...broker.core.access.principal import Principal
     from ...broker.core.topology import Topic
 
-MEMBER_CHARACTERS_MAX: Final = 36
-
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """Return the handlers of this module."""

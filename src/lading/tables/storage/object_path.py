@@ -39,6 +39,7 @@ TAIL_BYTES: Final = 64 << 10
 """A file is read in pieces of at least this size, which most footers of Parquet fit into."""
 PAGE: Final = 1_000
 CREATE_ATTEMPTS: Final = 5
+"""S3 may refuse a put because of another one that then fails (409 ConditionalRequestConflict); that passes at once."""
 
 
 class ObjectStat(NamedTuple):

@@ -22,6 +22,9 @@ from .socket import ConnectionBroken, IggySocket
 
 OFFSETS_END: Final = (1 << 63) - 1
 _TRIES: Final = 2
+"""A first closed connection may be chance; the second one after a ping means that the server does not know the
+command.
+"""
 
 
 class IggyStates:

@@ -17,8 +17,12 @@ from ....model.errors import Reason, Refusal
 from ....model.lazy_dataclass import lazy_dataclass
 
 RATE_MAX: Final = 1e15
+"""Far above any machine; sums of larger rates could lose single bytes in a float."""
 PERCENTAGE_MAX: Final = 100.0
 DEBT_S_MAX: Final = 10
+"""A client is paused for at most this long: less than the request time-outs of clients, after which they would
+repeat requests.
+"""
 _SECOND_US: Final = 1_000_000
 
 

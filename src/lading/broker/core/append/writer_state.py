@@ -26,6 +26,7 @@ from ..writers import SNAPSHOTS, Writers
 from .append import Appender
 
 SCAN_BYTES: Final = 4 << 20
+"""Size of a read at the start; it bounds the memory of a scan, whatever the size of the log."""
 
 
 class WriterStateManager(Component):

@@ -14,6 +14,7 @@ DIGEST_BYTES: Final = 16
 _KEY_BYTES: Final = 96
 """A row has 24 bytes; while rows are sorted there are two copies of them, the order, and rows that wait."""
 _WAITING_SHARE: Final = 4
+"""New keys wait, and are sorted in together once less than this share of the memory is free."""
 KEYS_MIN: Final = 64
 
 Digests = NDArray[np.uint64]

@@ -21,6 +21,7 @@ from .lookup import Lookup
 NAME: Final = "nsqlookupd_http"
 PARTITIONS_MAX: Final = 254
 REPLICATOR_MAX: Final = 5
+"""Bounds of Youzan's nsqlookupd."""
 _ACCESS: Final = ("", "r", "w")
 
 
