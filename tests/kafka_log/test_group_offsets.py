@@ -10,17 +10,25 @@ from typing import Any, cast
 
 import pytest
 
+from lading.dialects.kafka.errors import STALE_MEMBER_EPOCH
 from lading.kafka_log import group_offsets
 from lading.kafka_log.group_offsets import GroupOffsets
-from lading.model.errors import LadingError, RemoteError
+from lading.model.errors import LadingError, RemoteError, Unreachable
+from lading.transports.kafka.cluster import kafka_error
 from lading.transports.kafka.transport import KafkaTransport
+
+PATIENCE_S = 10.0
 
 
 class Cluster:
     """Notes requests; the first waits until the others have been submitted."""
 
+    timeout_s = 3.0
+
     def __init__(self) -> None:
         self.cluster = self
+        self.failures: dict[str, list[LadingError]] = {}
+        """The errors of a group's next requests."""
         self.requests: list[tuple[Any, ...]] = []
         self.may_go_on = Event()
         self.refused: set[str] = set()
@@ -40,6 +48,11 @@ class Cluster:
         assert self.may_go_on.wait(10)
         if name in self.refused:
             raise RemoteError(f"{name} is refused")
+        if self.failures.get(name):
+            raise self.failures[name].pop(0)
+
+    def limit_patience(self, silence_s: float, patience_s: float) -> None:
+        assert (silence_s, patience_s) == (3.0, 0.0)
 
     def close(self) -> None:
         pass
@@ -54,11 +67,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
-def offsets(cluster: Cluster) -> GroupOffsets:
+def offsets(request: pytest.FixtureRequest, cluster: Cluster) -> GroupOffsets:
+    """One thread, with the patience that the test's parameter says."""
+
     def post(callback: Callable[[], None]) -> None:
         callback()
 
-    return GroupOffsets(lambda: cast("KafkaTransport", cluster), post, 1)
+    patience_s = getattr(request, "param", PATIENCE_S)
+    return GroupOffsets(lambda: cast("KafkaTransport", cluster), post, 1, patience_s)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -105,3 +121,43 @@ def test_the_error_of_one_group_is_not_anothers(cluster: Cluster, offsets: Group
     assert {name: error is None for name, error in errors.items()} == {
         "bad": False, "bad fetch": False, "good": True, "good fetch": True,
     }  # fmt: skip
+
+
+def test_a_group_without_a_coordinator_holds_up_no_other(cluster: Cluster, offsets: GroupOffsets) -> None:
+    """One such group made all others of its thread wait for 20 seconds. Its own requests stay in order."""
+    cluster.failures["waits"] = [Unreachable("the coordinator does not respond")] * 2
+    done: list[str] = []
+    for offset in (1, 2):
+        offsets.store("waits", ("legs", 0), offset, lambda error: done.append("waits"))
+        wait_until(lambda: bool(cluster.requests))
+    offsets.fetch("waits", ("legs", 0), lambda offset, error: done.append(f"waits at {offset}"))
+    offsets.store("other", ("legs", 0), 5, lambda error: done.append("other"))
+    cluster.may_go_on.set()
+    offsets.close(10)
+    assert done == ["other", "waits", "waits", "waits at 9"]
+    assert [request for request in cluster.requests if request[1] == "waits"] == [
+        *[("store", "waits", [("legs", 0, 1)])] * 3,
+        ("store", "waits", [("legs", 0, 2)]),
+        ("fetch", "waits", [("legs", 0)]),
+    ]
+
+
+@pytest.mark.parametrize("offsets", [0.1], indirect=True)
+def test_a_group_that_stays_without_a_coordinator_gets_the_error(cluster: Cluster, offsets: GroupOffsets) -> None:
+    cluster.failures["waits"] = [Unreachable("the coordinator does not respond")] * 1000
+    cluster.may_go_on.set()
+    done: list[LadingError | None] = []
+    offsets.store("waits", ("legs", 0), 1, done.append)
+    offsets.fetch("waits", ("legs", 0), lambda offset, error: done.append(error))
+    offsets.close(10)
+    assert [str(one) for one in done] == ["the coordinator does not respond"] * 2
+
+
+def test_a_commit_with_an_older_epoch_is_tried_again(cluster: Cluster, offsets: GroupOffsets) -> None:
+    """The member may have another epoch by then."""
+    cluster.failures["g"] = [kafka_error("the position", STALE_MEMBER_EPOCH)]
+    cluster.may_go_on.set()
+    done: list[LadingError | None] = []
+    offsets.store("g", ("legs", 0), 1, done.append)
+    offsets.close(10)
+    assert done == [None] and len(cluster.requests) == 2

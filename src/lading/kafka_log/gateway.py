@@ -112,7 +112,9 @@ class Gateway:
         self._loader = Loader(self._open_transport, self._post, LOADERS_COUNT, PATIENCE_S)
         self._producers = Producers(self._open_transport, self._post, PRODUCERS_COUNT, PATIENCE_S)
         self._members = GroupMembers(self._open_members_transport, self._post, MEMBERS_COUNT)
-        self._offsets = GroupOffsets(self._open_transport, self._post, OFFSETS_COUNT, self._members.find_identity)
+        self._offsets = GroupOffsets(
+            self._open_transport, self._post, OFFSETS_COUNT, PATIENCE_S, self._members.find_identity
+        )
         store = ClusterStore(data, self._cluster)
         self._access_file = store.access_file
         self.broker = Broker(

@@ -6,7 +6,6 @@ A load that fails for now, as without a leader, is tried again later, and others
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from ..model.chunk_table import (
     MIN_TIMESTAMP_US,
 )
 from ..model.errors import LadingError, Reason, Refusal
-from .attempts import ClusterAttempts
+from .attempts import ClusterAttempts, StalledWork
 from .log import CachedStretch, ClusterLog, Loaded
 
 if TYPE_CHECKING:
@@ -64,10 +63,9 @@ class Loader:
         """``post`` has the event loop call a function soon, from any thread; a load is tried for ``patience_s``."""
         self._open_transport = open_transport
         self._post = post
-        self._patience_s = patience_s
         self._changed = Condition()
         self._loads: deque[_Load] = deque()
-        self._stalled: list[_Load] = []
+        self._stalled: StalledWork[Key, _Load] = StalledWork(patience_s)
         self._is_ending = False
         self._failing: WeakSet[ClusterLog] = WeakSet()
         """Partitions whose last load failed, each logged once: Iggy's clients get a code alone."""
@@ -123,11 +121,10 @@ class Loader:
             try:
                 take = load.work(transport)
             except Exception as error:
-                if load.attempts.put_off(error, self._patience_s):
-                    with self._changed:
-                        self._stalled.append(load)
-                        self._changed.notify()
-                else:
+                with self._changed:
+                    is_put_off = self._stalled.put_off(load.key, load, error)
+                    self._changed.notify()
+                if not is_put_off:
                     refusal = to_refusal(load.key[0], error)
                     if load.key[0] not in self._failing:
                         LOG.warning("%s", refusal)
@@ -142,14 +139,12 @@ class Loader:
         """Return a load whose turn has come again, or the one that has waited longest; None at the end."""
         with self._changed:
             while not self._is_ending:
-                now_s = time.monotonic()
-                due = min(self._stalled, key=lambda one: one.attempts.due_s, default=None)
-                if due is not None and due.attempts.due_s <= now_s:
-                    self._stalled.remove(due)
+                due = self._stalled.take_due()
+                if due is not None:
                     return due
                 if self._loads:
                     return self._loads.popleft()
-                self._changed.wait(None if due is None else due.attempts.due_s - now_s)
+                self._changed.wait(self._stalled.measure_wait_s())
             return None
 
 

@@ -8,7 +8,6 @@ again later, and other partitions are sent meanwhile.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from ..transports.fitting import MessageRefused
 from ..transports.kafka.writer import KafkaWriter
-from .attempts import ClusterAttempts
+from .attempts import ClusterAttempts, StalledWork
 from .cluster_threads import ClusterThread, ThreadGroup
 from .due_dates import add_due_date
 
@@ -126,10 +125,9 @@ class _ProducerThread(ClusterThread):
         patience_s: float,
     ) -> None:
         super().__init__("lading-produce", open_transport, post)
-        self._patience_s = patience_s
         self._waiting: OrderedDict[ProduceOutcome, tuple[Place, deque[OutgoingMessages]]] = OrderedDict()
         """Waiting messages by partition object: a topic that was created again is not mixed with the deleted one."""
-        self._stalled: dict[ProduceOutcome, _Attempt] = {}
+        self._stalled: StalledWork[ProduceOutcome, _Attempt] = StalledWork(patience_s)
         """Batches that are tried again; nothing else of their partitions is sent before them."""
         self._failed: WeakSet[ProduceOutcome] = WeakSet()
         """Partitions for which nothing is sent until ``resume``, and deleted ones."""
@@ -149,8 +147,9 @@ class _ProducerThread(ClusterThread):
     def forget(self, outcome: ProduceOutcome) -> None:
         with self._changed:
             self._failed.add(outcome)
-            for known in (self._waiting, self._stalled, self._writers):
-                known.pop(outcome, None)
+            self._waiting.pop(outcome, None)
+            self._stalled.discard(outcome)
+            self._writers.pop(outcome, None)
             self._changed.notify()
 
     def work(self, transport: KafkaTransport) -> None:
@@ -165,16 +164,15 @@ class _ProducerThread(ClusterThread):
         """
         with self._changed:
             while True:
-                now_s = time.monotonic()
-                due = min(self._stalled.values(), key=lambda one: one.attempts.due_s, default=None)
-                if due is not None and due.attempts.due_s <= now_s:
-                    return self._stalled.pop(due.outcome)
+                due = self._stalled.take_due()
+                if due is not None:
+                    return due
                 outcome = next((one for one in self._waiting if one not in self._stalled), None)
                 if outcome is not None:
                     return self._begin(outcome)
-                if self._is_ending and due is None:
+                if self._is_ending and not self._stalled:
                     return None
-                self._changed.wait(None if due is None else due.attempts.due_s - now_s)
+                self._changed.wait(self._stalled.measure_wait_s())
 
     def _begin(self, outcome: ProduceOutcome) -> _Attempt:
         place, messages = self._waiting.pop(outcome)
@@ -223,12 +221,9 @@ class _ProducerThread(ClusterThread):
 
     def _try_later(self, work: _Attempt, error: Exception) -> bool:
         """Have a batch tried again, unless the error does not pass or has lasted too long; return whether."""
-        if not work.attempts.put_off(error, self._patience_s):
-            return False
         with self._changed:
-            if work.outcome not in self._failed:
-                self._stalled[work.outcome] = work
-        return True
+            # a deleted partition's messages have failed already
+            return work.outcome in self._failed or self._stalled.put_off(work.outcome, work, error)
 
     def _find_writer(self, transport: KafkaTransport, outcome: ProduceOutcome) -> KafkaWriter:
         with self._changed:

@@ -19,7 +19,7 @@ DEAD: Final = "Dead"
 """State that brokers report for a group that they do not have (KafkaApis.handleDescribeGroupsRequest)."""
 NO_MEMBER: Final = ("", -1)
 """Id and epoch of a commit from outside of a group: KIP-496 and kafka-consumer-groups do the same."""
-_JOINS_AGAIN: Final = (errors.STALE_MEMBER_EPOCH, errors.UNKNOWN_MEMBER, errors.FENCED_MEMBER_EPOCH)
+JOINS_AGAIN: Final = (errors.STALE_MEMBER_EPOCH, errors.UNKNOWN_MEMBER, errors.FENCED_MEMBER_EPOCH)
 """Codes of brokers for a member that has another epoch by now, or has to join again."""
 _HAS_MEMBERS: Final = (
     errors.UNKNOWN_MEMBER, errors.ILLEGAL_GENERATION, errors.REBALANCE_IN_PROGRESS, errors.GROUP_NOT_EMPTY,
@@ -85,7 +85,7 @@ def reset_group(
         for topic in answer.topics:
             for part in topic.partitions:
                 what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
-                if part.error_code in _JOINS_AGAIN and (member, epoch) != NO_MEMBER:
+                if part.error_code in JOINS_AGAIN and (member, epoch) != NO_MEMBER:
                     raise Retriable(kafka_error(what, part.error_code))
                 if part.error_code in _HAS_MEMBERS:
                     raise _not_empty(name)
