@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
 from lading.model.errors import CorruptError, LadingError
-from lading.runtime.read_deadline import BYTES_PER_S_MIN, ReadDeadline
+from lading.runtime.read_deadline import BYTES_PER_S_MIN, JOINED_BYTES, DeadlineSocket, ReadDeadline
 from lading.transports.kafka.socket import KafkaSecurity, KafkaSocket
 from lading.transports.lading import http
 from lading.transports.lading.http import AdminHttp
@@ -121,3 +122,28 @@ def test_a_response_that_never_ends_is_cut(
     monkeypatch.setattr(client, "RESPONSE_BYTES_MAX", 1 << 20)
     with dripping_server(head + piece * 512) as (port, _), pytest.raises(CorruptError, match="more than 1048576 bytes"):
         ask(port)
+
+
+@pytest.mark.parametrize(("size_bytes", "packets"), [(1, 1), (JOINED_BYTES, 1), (JOINED_BYTES + 1, 2), (0, 1)])
+def test_a_short_content_is_sent_with_its_head(size_bytes: int, packets: int) -> None:
+    """http.client sends them one after the other, and a server on a busy machine was woken twice for each message."""
+    # such a socket keeps the borders of what is sent
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client = AdminHttp("127.0.0.1", 1, timeout_s=10, retries=0)
+    cast("Any", client)._socket = cast("Any", client)._connection.sock = DeadlineSocket(ours, 10)
+    received: list[bytes] = []
+
+    def respond() -> None:
+        with theirs:
+            received.extend(theirs.recv(1 << 20) for _ in range(packets))
+            theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    server = threading.Thread(target=respond)
+    server.start()
+    try:
+        client.request("POST", "chunks", again=False, content=bytes(size_bytes))
+    finally:
+        client.close()
+        server.join(10)
+    head, content = b"".join(received).split(b"\r\n\r\n", 1)
+    assert head.startswith(b"POST /chunks HTTP/1.1") and content == bytes(size_bytes)

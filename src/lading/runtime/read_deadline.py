@@ -15,6 +15,8 @@ BYTES_PER_S_MIN: Final = 64 << 10
 """The slowest acceptable server: more time is given only for more bytes, so that a slower one meets the time-out."""
 LINES_BYTES_MAX: Final = 128 << 10
 """The limit of a response's head and other lines, beyond half of what arrives."""
+JOINED_BYTES: Final = 16 << 10
+"""A longer content is sent after the head, without a copy."""
 
 
 class ReadDeadline:
@@ -42,7 +44,11 @@ class ReadDeadline:
 
 
 class DeadlineSocket:
-    """A connection for ``http.client`` whose responses have a deadline: ``begin`` before each request."""
+    """A connection for ``http.client`` whose responses have a deadline: ``begin`` before each request.
+
+    ``http.client`` sends a request's content after its head: two packets, each of which wakes the server. Here the head
+    waits for a short content.
+    """
 
     def __init__(self, connection: socket.socket, timeout_s: float) -> None:
         self.begin(timeout_s)
@@ -50,13 +56,27 @@ class DeadlineSocket:
         self._readers_count = 0
         self._is_closed = False
 
-    def begin(self, timeout_s: float) -> None:
-        """Give the next request this much time to be sent, and its response as much time to arrive."""
+    def begin(self, timeout_s: float, *, has_content: bool = False) -> None:
+        """Give the next request this much time to be sent, and its response as much time to arrive.
+
+        With ``has_content`` its content follows its head, and is not empty.
+        """
         self._timeout_s = timeout_s
+        self._is_head_next = has_content
+        self._head = b""
 
     def sendall(self, data: Any) -> None:
-        """Send all bytes within the time-out."""
+        """Send all bytes within the time-out; the head of a request with content is sent together with that."""
+        if self._is_head_next:
+            self._is_head_next, self._head = False, bytes(data)
+            return
         self._connection.settimeout(self._timeout_s)
+        head, self._head = self._head, b""
+        if head and len(data) <= JOINED_BYTES:
+            self._connection.sendall(b"".join((head, data)))
+            return
+        if head:
+            self._connection.sendall(head)
         self._connection.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:

@@ -204,7 +204,7 @@ class AdminHttp:
 
     def _exchange(self, method: Method, target: str, body: bytes | None, timeout_s: float) -> HttpResponse:
         assert self._socket is not None
-        self._socket.begin(timeout_s)
+        self._socket.begin(timeout_s, has_content=bool(body))
         self._connection.request(method, target, body, self._headers)
         response = self._connection.getresponse()
         answer = HttpResponse(response.status, response.headers, self._read(response))
