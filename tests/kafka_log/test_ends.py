@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from lading.kafka_log import ends
-from lading.kafka_log.ends import AWAITED_S, SWEEP_S, AwaitedPlaces, EndsWatcher
+from lading.kafka_log.ends import AWAITED_S, SWEEP_S, UNWATCHED_S, AwaitedPlaces, EndsWatcher
 from lading.transports.kafka.offsets import OffsetAndEpoch
 from lading.transports.kafka.transport import KafkaTransport
 
@@ -19,7 +19,7 @@ class FailingTransport:
     def __init__(self) -> None:
         self.is_away = True
 
-    def wait_for_news(self, places: Any, wait_ms: int) -> None:
+    def wait_for_news(self, places: Any, wait_ms: int) -> int:
         if self.is_away:
             raise ConnectionError("nobody listens")
         raise LookupError("responds")
@@ -66,8 +66,9 @@ def test_only_partitions_with_readers_are_asked_for_between_two_sweeps(monkeypat
     class QuietTransport:
         cluster = None
 
-        def wait_for_news(self, places: Any, wait_ms: int) -> None:
+        def wait_for_news(self, places: Any, wait_ms: int) -> int:
             watched.append(set(places))
+            return 0
 
     def list_offsets(_cluster: Any, places: Any, timestamp_ms: int) -> Any:
         asked.append(set(places))
@@ -94,3 +95,41 @@ def test_only_partitions_with_readers_are_asked_for_between_two_sweeps(monkeypat
     now_s += AWAITED_S
     watcher.look()
     assert asked[-1] == set(PLACES) and awaited.list_places() == []
+
+
+def test_ends_are_listed_instead_of_watched_while_a_quota_is_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch ends with a whole batch, which readers then could not fetch: it counts for the quota as theirs do."""
+    now_s = 0.0
+    watches = 0
+    listed: list[int] = []
+
+    class ThrottledTransport:
+        cluster = None
+
+        def wait_for_news(self, places: Any, wait_ms: int) -> int:
+            nonlocal watches
+            watches += 1
+            return 5000
+
+    def list_offsets(_cluster: Any, places: Any, timestamp_ms: int) -> Any:
+        listed.append(watches)
+        return {place: OffsetAndEpoch(6, 0) for place in places}
+
+    monkeypatch.setattr(ends, "list_offsets", list_offsets)
+    monkeypatch.setattr(ends, "WAIT_MS", 1)
+    awaited = AwaitedPlaces(lambda: now_s)
+    awaited.note(("legs", 3))
+    taken: list[Any] = []
+    watcher = EndsWatcher(
+        cast("KafkaTransport", ThrottledTransport()), lambda: {("legs", 3): 5}, awaited,
+        lambda higher, lower, firsts: taken.append(higher), lambda callback: callback(), lambda: now_s,
+    )  # fmt: skip
+    # the sweep is over
+    watcher._sweep_at_s = 10 * UNWATCHED_S
+    for _ in range(3):
+        assert watcher.look()
+    assert (listed, len(taken)) == ([1, 1, 1], 3)
+    now_s += UNWATCHED_S
+    awaited.note(("legs", 3))
+    watcher.look()
+    assert listed == [1, 1, 1, 2]

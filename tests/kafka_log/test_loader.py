@@ -10,13 +10,18 @@ from typing import Any, cast
 
 import pytest
 
+from lading.dialects.kafka.errors import THROTTLING_QUOTA_EXCEEDED
 from lading.kafka_log.loader import Loader
 from lading.kafka_log.log import ClusterLog
 from lading.model.errors import LadingError, Reason, Refusal, Unreachable
+from lading.transports.fetched import FetchResult
+from lading.transports.kafka.cluster import kafka_error
 from lading.transports.kafka.transport import KafkaTransport
 
 WAIT_S = 10.0
 LEADERLESS = 0
+QUOTA_BYTES = 20_000
+"""What the cluster gives at a time."""
 
 
 class ScriptedTransport:
@@ -34,6 +39,11 @@ class ScriptedTransport:
         if partition == LEADERLESS and not self._released.is_set():
             raise Unreachable("no leader")
         return 7
+
+    def fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int) -> FetchResult:
+        if max_bytes > QUOTA_BYTES:
+            raise kafka_error("topic 'legs'", THROTTLING_QUOTA_EXCEEDED)
+        return FetchResult(topic, partition, [], offset, 0, offset)
 
     def close(self) -> None:
         return None
@@ -101,3 +111,11 @@ def test_a_load_that_stays_without_a_leader_fails_with_a_line_of_the_log(
     assert [record.message for record in caplog.records] == [str(calls[0][1])]
     ((_, error),) = calls
     assert isinstance(error, Refusal) and error.reason is Reason.STOPPING and "no leader" in str(error)
+
+
+def test_a_load_that_a_quota_refuses_asks_for_less(loader: Loader, posted: SimpleQueue[Callable[[], None]]) -> None:
+    """Kafka gives all of it or nothing: beside other readers the quota had never room for a megabyte."""
+    calls: list[LadingError | None] = []
+    loader.load(make_log(1), 5, 100)(calls.append)
+    posted.get(timeout=WAIT_S)()
+    assert calls == [None]

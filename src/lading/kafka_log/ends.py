@@ -31,6 +31,12 @@ FIRST_EVERY: Final = 5
 AWAITED_S: Final = 10.0
 """How long a partition is watched after a reader asked for its end."""
 RETRY_S: Final = 0.5
+UNWATCHED_S: Final = 30.0
+"""How long ends are listed every ``WAIT_MS`` instead of watched, after the cluster has held a watch back.
+
+A watch ends with a whole batch, which counts for the quota of the login like those of readers. Kafka has no smaller
+response, and counts for 11 seconds by default.
+"""
 Places = Mapping[tuple[str, int], int]
 """Partitions with their known ends."""
 Ends = Mapping[tuple[str, int], OffsetAndEpoch]
@@ -91,6 +97,7 @@ class EndsWatcher:
         self._clock = clock
         self._sweep_at_s = clock()
         self._sweeps = 0
+        self._watch_from_s = 0.0
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="lading-ends", daemon=True)
 
@@ -130,7 +137,7 @@ class EndsWatcher:
             self._awaited.wait_for_one(WAIT_MS / 1000)
             return False
         if not is_sweep:
-            self._transport.wait_for_news(places, WAIT_MS)
+            self._wait_for_news(places)
         ends = list_offsets(self._transport.cluster, places, LATEST)
         firsts: Ends = {}
         if is_sweep:
@@ -144,6 +151,12 @@ class EndsWatcher:
             self._post(partial(self._take, higher, lower, firsts))
         self.problem = None
         return bool(higher)
+
+    def _wait_for_news(self, places: Places) -> None:
+        if self._clock() < self._watch_from_s:
+            self._stopped.wait(WAIT_MS / 1000)
+        elif self._transport.wait_for_news(places, WAIT_MS):
+            self._watch_from_s = self._clock() + UNWATCHED_S
 
     def _choose_awaited(self, known: Places) -> Places:
         return {place: known[place] for place in self._awaited.list_places() if place in known}

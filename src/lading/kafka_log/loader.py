@@ -17,6 +17,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ..chunk.envelope import ENVELOPE_BYTES, seal
+from ..dialects.kafka.errors import THROTTLING_QUOTA_EXCEEDED
 from ..model.chunk_table import (
     BASE_OFFSET,
     BODY_END,
@@ -39,14 +40,18 @@ LOAD_BYTES_MIN: Final = 1 << 20
 """Smallest size of a load, so that most of a reader's next reads find their messages in memory."""
 
 
+THROTTLED_SHARE: Final = 4
+"""Divisor of a load's size after the cluster has held it back."""
 Key = tuple[ClusterLog, str, int]
+Ask = Callable[["KafkaTransport", int], Callable[[], None]]
+"""Asks the cluster, for at most this many bytes; returns what the event loop does with the result."""
 
 
 @dataclass(slots=True, eq=False)
 class _Load:
     key: Key
-    work: Callable[[KafkaTransport], Callable[[], None]]
-    """Asks the cluster; returns what the event loop does with the result."""
+    ask: Ask
+    bytes_max: int
     attempts: ClusterAttempts = field(default_factory=ClusterAttempts)
 
 
@@ -77,12 +82,12 @@ class Loader:
     def load(self, log: ClusterLog, offset: int, max_bytes: int) -> Callable[[Loaded], None]:
         """Load messages from ``offset`` on; return a function that adds a callback."""
         key = (log, "offset", offset)
-        return self._begin(key, partial(_fetch, log, offset, max(max_bytes, LOAD_BYTES_MIN)))
+        return self._begin(key, partial(_fetch, log, offset), max(max_bytes, LOAD_BYTES_MIN))
 
     def find_time(self, log: ClusterLog, timestamp_us: int) -> Callable[[Loaded], None]:
         """Request the first offset at a time; return a function that adds a callback."""
         key = (log, "time", timestamp_us)
-        return self._begin(key, partial(_find_time, log, timestamp_us))
+        return self._begin(key, partial(_find_time, log, timestamp_us), 0)
 
     def close(self) -> None:
         """End the threads after their present work; one that waits for the cluster ends with the process."""
@@ -90,11 +95,11 @@ class Loader:
             self._is_ending = True
             self._changed.notify_all()
 
-    def _begin(self, key: Key, work: Callable[[KafkaTransport], Callable[[], None]]) -> Callable[[Loaded], None]:
+    def _begin(self, key: Key, ask: Ask, bytes_max: int) -> Callable[[Loaded], None]:
         if key not in self._waiting:
             self._waiting[key] = []
             with self._changed:
-                self._loads.append(_Load(key, work))
+                self._loads.append(_Load(key, ask, bytes_max))
                 self._changed.notify()
 
         def add(callback: Loaded) -> None:
@@ -119,8 +124,11 @@ class Loader:
         transport.limit_patience(transport.cluster.timeout_s, 0.0)
         while (load := self._take()) is not None:
             try:
-                take = load.work(transport)
+                take = load.ask(transport, load.bytes_max)
             except Exception as error:
+                if getattr(error, "code", None) == THROTTLING_QUOTA_EXCEEDED:
+                    # the cluster gives all of it or nothing: beside other readers the quota may never have room for it
+                    load.bytes_max = max(load.bytes_max // THROTTLED_SHARE, 1)
                 with self._changed:
                     is_put_off = self._stalled.put_off(load.key, load, error)
                     self._changed.notify()
@@ -148,7 +156,7 @@ class Loader:
             return None
 
 
-def _fetch(log: ClusterLog, offset: int, max_bytes: int, transport: KafkaTransport) -> Callable[[], None]:
+def _fetch(log: ClusterLog, offset: int, transport: KafkaTransport, max_bytes: int) -> Callable[[], None]:
     topic, partition = log.place
     at = offset
     while True:
@@ -165,7 +173,7 @@ def _fetch(log: ClusterLog, offset: int, max_bytes: int, transport: KafkaTranspo
     return partial(log.withhold, found.first_offset, offset)
 
 
-def _find_time(log: ClusterLog, timestamp_us: int, transport: KafkaTransport) -> Callable[[], None]:
+def _find_time(log: ClusterLog, timestamp_us: int, transport: KafkaTransport, _max_bytes: int) -> Callable[[], None]:
     return partial(log.add_time, timestamp_us, transport.offset_at(*log.place, timestamp_us))
 
 

@@ -121,11 +121,16 @@ class KafkaSocket:
         self._note_throttle(found.throttle_ms)
         return found, answer
 
-    def watch(self, places: Mapping[tuple[str, int], int], *, wait_ms: int) -> None:
-        """Return when the broker has something in any of these partitions from its offset on, or after ``wait_ms``."""
+    def watch(self, places: Mapping[tuple[str, int], int], *, wait_ms: int) -> int:
+        """Return when the broker has something in any of these partitions from its offset on, or after ``wait_ms``.
+
+        The response has at least a batch. Returns for how many milliseconds a quota is exhausted, 0 if it is not.
+        """
         ask = commands.encode_watch(self._next(), CLIENT, places, max_bytes=1, wait_ms=wait_ms)
         self._ready().sendall(ask)
-        self._note_throttle(commands.read_fetch_throttle(self._receive(wait_ms / 1000)[:-SPARE_BYTES].data))
+        throttle_ms = commands.read_fetch_throttle(self._receive(wait_ms / 1000)[:-SPARE_BYTES].data)
+        self._note_throttle(throttle_ms)
+        return throttle_ms
 
     def send_produce(
         self,

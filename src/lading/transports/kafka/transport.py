@@ -226,24 +226,29 @@ class KafkaTransport:
         """
         return self._reader.fetch(topic, partition, offset, max_bytes, wait_ms)
 
-    def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
-        """Ask the leaders, each for its partitions; if there are several, in turn and for a shorter time."""
+    def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> int:
+        """Ask the leaders, each for its partitions; if there are several, in turn and for a shorter time.
 
-        def ask() -> None:
+        Returns for how many milliseconds a quota is exhausted, 0 if it is not.
+        """
+
+        def ask() -> int:
+            throttle_ms = 0
             by_leader: dict[KafkaSocket, dict[tuple[str, int], int]] = {}
             for place, offset in places.items():
                 by_leader.setdefault(self._cluster.leader(*place), {})[place] = offset
             longest_ms = wait_ms if len(by_leader) == 1 else min(wait_ms, WATCH_MS) // len(by_leader)
             for broker, asked in by_leader.items():
                 try:
-                    broker.watch(asked, wait_ms=max(1, longest_ms))
+                    throttle_ms = max(throttle_ms, broker.watch(asked, wait_ms=max(1, longest_ms)))
                 except OSError:
                     broker.close()
                     for topic, _ in asked:
                         self._cluster.forget(topic)
                     raise
+            return throttle_ms
 
-        self._cluster.retry(ask)
+        return self._cluster.retry(ask)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset.
