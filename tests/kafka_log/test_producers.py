@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lading.kafka_log import producers as module
+from lading.kafka_log.gateway import PRODUCERS_COUNT
 from lading.kafka_log.producers import OutgoingMessages, Producers
 from lading.model.errors import LadingError, Unreachable
 from lading.transports.kafka.transport import KafkaTransport
@@ -69,6 +70,21 @@ class LeaderlessWriter:
         if partition == PLACE[1] and not self.released.is_set():
             raise Unreachable("the cluster does not respond")
         self.sent.extend((partition, one.first) for one in batch)
+        on_acknowledged(0, len(batch), 100)
+
+
+class SlowWriter:
+    """Writers whose batches are acknowledged once ``released``; ``begun`` has their partitions."""
+
+    begun: ClassVar[SimpleQueue[int]]
+    released: Event
+
+    def __init__(self, _cluster: object) -> None:
+        return None
+
+    def send(self, _topic: str, partition: int, batch: Any, *, on_acknowledged: Any, **_how: Any) -> None:
+        self.begun.put(partition)
+        assert self.released.wait(WAIT_S)
         on_acknowledged(0, len(batch), 100)
 
 
@@ -187,3 +203,19 @@ def test_what_waits_for_a_deleted_topic_is_not_sent_to_the_next_one(
     posted.get(timeout=WAIT_S)()
     assert (deleted.calls, created.calls) == ([], [("acknowledge", 7)])
     assert LeaderlessWriter.sent == [(1, 0), (0, 7)]
+
+
+def test_single_messages_to_many_partitions_are_sent_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four threads sent them, each waiting for the acknowledgement of a partition before it sent to the next."""
+    SlowWriter.begun, SlowWriter.released = SimpleQueue(), Event()
+    monkeypatch.setattr(module, "KafkaWriter", SlowWriter)
+    monkeypatch.setattr(module, "to_batch", list)
+    posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    made = Producers(lambda: cast("KafkaTransport", NoTransport()), posted.put, PRODUCERS_COUNT, WAIT_S)
+    for partition in range(32):
+        made.submit(("air.legs", partition), [message(0)], NotedOutcome())
+    # each of 16 threads has at least one of these names
+    begun = {SlowWriter.begun.get(timeout=WAIT_S) for _ in range(16)}
+    SlowWriter.released.set()
+    made.close(WAIT_S)
+    assert len(begun) == 16
