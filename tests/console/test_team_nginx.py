@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import httpx
 import pytest
 
 from lading import testing
+from lading.testing.held_ports import PortHolder
 from tests.endpoints.authority import Authority
 from tests.interop.go_programs import wait_until_open
 
@@ -53,12 +53,6 @@ def write_configuration(place: Path, port: int, console_port: int, certificate: 
     return file
 
 
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as bound:
-        port: int = bound.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """The address of nginx, that of the console behind it, and the file of the authority."""
@@ -66,8 +60,9 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
         pytest.skip("there is no nginx: apt-get install nginx-light")
     place = tmp_path_factory.mktemp("nginx")
     authority = Authority(place)
-    port = free_port()
-    with testing.broker() as broker:
+    with PortHolder() as ports, testing.broker() as broker:
+        # nginx sets SO_REUSEADDR: it listens beside the socket that keeps the port until then
+        port = int(ports.hold().rpartition(":")[2])
         with closing(add_users(broker)) as root:
             (place / "console.token").write_text(root.add_token("root", "console"))
         (place / "proxy.secret").write_text(SECRET)

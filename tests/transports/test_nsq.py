@@ -140,7 +140,9 @@ def test_what_a_plain_server_cannot_take_is_said(real: RunningNsq) -> None:
         open_transport(url).topics()
     with pytest.raises(SettingError, match="at most 100 bytes"):
         open_transport(url, tag="x" * 101)
-    assert "shared" in [meta.name for meta in open_transport(f"nsq://{real.nsqlookupd_http}").topics()]
+    with Producer(url) as producer:
+        producer.send("listed", b"x")
+    assert "listed" in [meta.name for meta in open_transport(f"nsq://{real.nsqlookupd_http}").topics()]
 
 
 @pytest.fixture(scope="module")
