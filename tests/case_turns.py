@@ -3,7 +3,7 @@
 Each day has another part of them, so that all have run after n days; one case of each test runs every day. Tests that
 pass the same code in different ways take turns with each other: ``@pytest.mark.turns(n, part=k)`` runs all cases of one
 on the days of part k, from 0 to n - 1. A test that goes through many cases by itself asks ``choose_part``. Tests
-without a mark that ``slow_tests.txt`` lists have four turns: those of one case by their places in the list. Which part
+without a mark that ``slow_tests.txt`` lists have seven turns: those of one case by their places in the list. Which part
 runs follows from the day alone; ``LADING_TEST_DAY`` repeats it. ``make test-full`` runs all, and so does pytest if it
 is given files or directories.
 """
@@ -24,8 +24,8 @@ from tests import slow_tests
 Case = TypeVar("Case")
 DAY: Final = "LADING_TEST_DAY"
 """Environment variable with the number of a day: cases take turns in this run."""
-SLOW_TURNS: Final = 4
-"""A run of all that the list names takes six minutes longer on two cores."""
+SLOW_TURNS: Final = 7
+"""Each slow test has its day of the week: a run of all of them takes six minutes longer on two cores."""
 REASON: Final = "its turn is on another day; LADING_TEST_FULL=1 runs all"
 
 

@@ -87,7 +87,13 @@ def test_slow_tests_have_their_turn_and_one_of_many_cases_runs_every_day(
 
 
 def test_slow_functions_are_those_that_take_long_together() -> None:
-    lines = ["a::f\t0.3\t0.3", "a::f\t0.3\t0.3", "a::g\t0.1\t2.5", "a::h\t0.3\t1.9", "tests/house/a::i\t9\t9"]
+    lines = [
+        "a::f\t0.3\t0.3",
+        "a::f\t0.3\t0.3",
+        "a::g\t0.1\t2.5",
+        "a::h\t0.3\t1.9",
+        "tests/house/test_words.py::i\t9\t9",
+    ]
     assert slow_tests.choose_slow(lines) == ["a::f", "a::g"]
 
 
