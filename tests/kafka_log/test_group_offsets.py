@@ -12,6 +12,7 @@ import pytest
 
 from lading.dialects.kafka.errors import STALE_MEMBER_EPOCH
 from lading.kafka_log import group_offsets
+from lading.kafka_log.gateway import OFFSETS_COUNT
 from lading.kafka_log.group_offsets import GroupOffsets
 from lading.model.errors import LadingError, RemoteError, Unreachable
 from lading.transports.kafka.cluster import kafka_error
@@ -161,3 +162,20 @@ def test_a_commit_with_an_older_epoch_is_tried_again(cluster: Cluster, offsets: 
     offsets.store("g", ("legs", 0), 1, done.append)
     offsets.close(10)
     assert done == [None] and len(cluster.requests) == 2
+
+
+def test_commits_of_many_groups_are_made_side_by_side(cluster: Cluster) -> None:
+    """Two threads made them, each waiting for the response to one group before it asked for the next."""
+    offsets = GroupOffsets(
+        lambda: cast("KafkaTransport", cluster), lambda callback: callback(), OFFSETS_COUNT, PATIENCE_S
+    )
+    done: list[LadingError | None] = []
+    for number in range(32):
+        offsets.store(f"iggy.air.legs.consumer/{number}", ("legs", 0), 1, done.append)
+    try:
+        # each of 8 threads has at least one of these names
+        wait_until(lambda: len(cluster.requests) == 8)
+    finally:
+        cluster.may_go_on.set()
+        offsets.close(10)
+    assert done == [None] * 32

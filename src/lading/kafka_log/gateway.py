@@ -50,7 +50,8 @@ CACHE_BYTES_MAX: Final = 128 << 20
 LOADERS_COUNT: Final = 4
 PRODUCERS_COUNT: Final = 16
 """Each waits for the acknowledgement of one partition, about 10 ms; with 32 none was faster on two cores."""
-OFFSETS_COUNT: Final = 2
+OFFSETS_COUNT: Final = 8
+"""Each waits for the response to one group, whose coordinator acknowledges a commit in about as long as a message."""
 MEMBERS_COUNT: Final = 2
 LOOK_S: Final = 1.0
 """The interval of checks of the cluster's topics, for changes by others."""
