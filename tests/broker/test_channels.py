@@ -25,7 +25,7 @@ from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
 from lading.model.run import Run
 from lading.model.scan_request import ScanRequest
-from lading.runtime.turns import finish
+from lading.runtime.turns import Turns, finish
 from tests.broker.channel_room import Headers, Reader, put
 from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
 
@@ -680,13 +680,13 @@ def test_idle_channels_take_no_part_of_a_tick_and_follow_retention(
         now_us += SECOND // 20
         broker.channels.tick(now_us)
     looked_at: list[str] = []
-    expire = Channel.expire
+    expire = Channel.expire_in_turns
 
-    def counted(channel: Channel, at_us: int) -> None:
+    def counted(channel: Channel, clock: Callable[[], int]) -> Turns[None]:
         looked_at.append(channel.name)
-        expire(channel, at_us)
+        return expire(channel, clock)
 
-    monkeypatch.setattr(Channel, "expire", counted)
+    monkeypatch.setattr(Channel, "expire_in_turns", counted)
     for _ in range(20):
         now_us += SECOND // 20
         broker.channels.tick(now_us)

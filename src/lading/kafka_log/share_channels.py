@@ -23,6 +23,7 @@ from ..broker.core.read import message_offsets
 from ..dialects.nsq.limits import REQUEUE_MS_MAX
 from ..model.errors import LadingError, Reason, Refusal
 from ..runtime.clock import now_us as wall_us
+from ..runtime.turns import Turns
 from ..transports.kafka.share import ACCEPT, GAP, RELEASE, RENEW, Acknowledgement, AcquiredMessages
 from .refusals import refuse
 from .share_reader import ShareGroupReader
@@ -339,6 +340,11 @@ class ClusterChannel(Channel):
     def is_in_use(self) -> bool:
         """Whether a time-out or delay may end here."""
         return bool(self.subscribers)
+
+    def expire_in_turns(self, clock: Callable[[], int]) -> Turns[None]:
+        """Do what ``expire`` does, and yield once."""
+        self.expire(clock())
+        yield
 
     def expire(self, now_us: int) -> None:
         """Take back messages whose time-out or delay is over, and renew the others before the cluster takes them."""

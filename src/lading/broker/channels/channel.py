@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...runtime.turns import Turns
 from ..core.group_condition import GroupCondition
 from ..core.topology import Topic
 from .partition_dispatcher import PartitionDispatcher
@@ -224,12 +225,15 @@ class Channel:
         """Whether the channel has time-outs or delays, or a change that is not stored yet."""
         return bool(self.subscribers or self.skipping) or any(lane.is_in_use for lane in self.lanes)
 
-    def expire(self, now_us: int) -> None:
-        """Take back messages whose time-out has passed, and those deferred until now."""
+    def expire_in_turns(self, clock: Callable[[], int]) -> Turns[None]:
+        """Take back messages whose time-out has passed, and those deferred until now; yield after each partition."""
         if self.skipping:
             self._pass_over()
         for lane in self.lanes:
-            lane.expire(now_us)
+            lane.expire(clock())
+            yield
+            if self.deleted:
+                return
 
     # -- operators
 
