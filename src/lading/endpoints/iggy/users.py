@@ -98,7 +98,7 @@ class IggyUsers:
         same Refusal for a missing user and for one that the caller may not see.
         """
         principal = None if client is None else client.principal
-        found = next((user for user in self._access.table.users.values() if ident in (user.id, user.name)), None)
+        found = self._access.find_user(ident)
         if not (is_own_free and found is not None and _is_own(principal, found)):
             self._access.require(principal, right, _USERS)
             name = found.name if found is not None else ident if isinstance(ident, str) else ""

@@ -102,6 +102,8 @@ class AccessControl(Component):
         self._changed_callbacks: list[Callable[[], None]] = []
         self._principals: WeakSet[Principal] = WeakSet()
         self._tokens = {token.hash: token for token in self.table.tokens.values()}
+        self._users_by_id: tuple[Mapping[str, User], dict[int, User]] = ({}, {})
+        """The users of a table, and its index of them by id, which is made when it is first needed."""
         self._secret = secrets.token_bytes(32)
         self._rule_indexes: dict[str, RuleIndex] = {}
         """The indexes of rules, by user."""
@@ -145,6 +147,15 @@ class AccessControl(Component):
     def trust(self) -> Principal:
         """Return the principal of a caller that has shown a token of the settings, and may do everything."""
         return self._remember(Principal("", is_trusted=True))
+
+    def find_user(self, ident: int | str) -> User | None:
+        """Return the user with this id or name, or None."""
+        users = self.table.users
+        if isinstance(ident, str):
+            return users.get(ident)
+        if self._users_by_id[0] is not users:
+            self._users_by_id = (users, {user.id: user for user in users.values()})
+        return self._users_by_id[1].get(ident)
 
     def accept(self, name: str) -> Principal:
         """Return the principal of a user whose password was checked. Raises Refusal if the user may not log in."""
@@ -274,7 +285,7 @@ class AccessControl(Component):
         if isinstance(grantor, str):
             user, name = self.table.users.get(grantor), grantor
         else:
-            user = next((user for user in self.table.users.values() if user.id == grantor), None)
+            user = self.find_user(grantor)
             name = "" if user is None else user.name
         return (user is None or user.is_active) and self._name_allows(name, operation, resource)
 
