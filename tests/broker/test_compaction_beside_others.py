@@ -424,13 +424,13 @@ def test_a_channel_takes_few_messages_of_many_offsets_without_a_row_for_each_off
     channel = broker.channels.open(partition.topic, "ch")
     reader = Reader().subscribe(channel, ready=100)
     sizes: list[int] = []
-    need = Window._need
+    need = Window._make_room
 
     def note_need(window: Window, size: int) -> None:
         sizes.append(size)
         need(window, size)
 
-    monkeypatch.setattr(Window, "_need", note_need)
+    monkeypatch.setattr(Window, "_make_room", note_need)
     for second in range(4):
         pump(broker, NOW + second * SECOND)
     assert reader.payloads() == [b"0", b"1", b"2", b"3", b"4", b"last"]

@@ -74,13 +74,13 @@ def test_a_right_and_a_wrong_password(broker: Broker) -> None:
 
 def test_a_password_that_was_right_is_hashed_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[bytes] = []
-    scrypt = credentials._scrypt
+    scrypt = credentials._hash_by_scrypt
 
     def count(password: bytes, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
         hashed.append(password)
         return scrypt(password, salt, log2_n, r, p)
 
-    monkeypatch.setattr(credentials, "_scrypt", count)
+    monkeypatch.setattr(credentials, "_hash_by_scrypt", count)
 
     async def work(authenticator: Authenticator) -> None:
         for _ in range(3):

@@ -126,7 +126,9 @@ class Broker:
         )
         self.changes = parts.make_changes(
             self.topology, self.catalog, directory, self._make_log,
-            TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget, self._limit_segments),
+            TopologyCallbacks(
+                self._adopt_partitions, self._notify_resized, self._abandon, self._forget, self._limit_segments
+            ),
         )  # fmt: skip
         """Changes that are made in steps, for callers that let others run between these."""
         self.renames = parts.make_renames(self.topology, self.changes, self.access, self.catalog, directory)
@@ -310,7 +312,7 @@ class Broker:
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
         """Return what opening found in logs, also in those of postponed messages, for the operator."""
-        logs = [*self._partitions(), *self.postponed.logs()]
+        logs = [*self._list_partitions(), *self.postponed.logs()]
         return [
             (one, report) for one in logs if not (report := one.log.recovery).clean or report.damage or report.notes
         ]
@@ -321,10 +323,10 @@ class Broker:
         if partition.log.roll():
             self.commit.submit(partition.log)
 
-    def _partitions(self) -> list[Partition]:
+    def _list_partitions(self) -> list[Partition]:
         return partitions_of(self.topology.topics())
 
-    def _meet(self, partitions: Sequence[Partition]) -> None:
+    def _adopt_partitions(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
             self._adopt(partition.log)
             self._watch(partition)

@@ -88,14 +88,14 @@ class GroupViews:
                 if turn.is_over(1 + len(partition.positions)):
                     yield
         views: list[GroupView] = []
-        for group in (*self._iggy(topics), *self._native(), *self._kafka()):
+        for group in (*self._find_iggy_groups(topics), *self._find_native_groups(), *self._find_kafka_groups()):
             progress: list[PartitionLag] = []
             for partition in places.get(group.key, ()) if group.topic is None else group.topic.partitions:
                 position = partition.positions.get(group.key)
                 kept = None if group.keeper is None else partition.positions.get(group.keeper)
                 offsets = [one.offset for one in (position, kept) if one is not None]
                 if offsets:
-                    progress.append(_lag(partition, max(offsets) + group.next_after))
+                    progress.append(_measure_lag(partition, max(offsets) + group.next_after))
                 if turn.is_over():
                     yield
             for channel in group.queues:
@@ -116,7 +116,7 @@ class GroupViews:
                     yield
         return sorted(views, key=lambda view: (view.protocol, view.name))
 
-    def _iggy(self, topics: Iterable[Topic]) -> Iterator[_FoundGroup]:
+    def _find_iggy_groups(self, topics: Iterable[Topic]) -> Iterator[_FoundGroup]:
         for topic in topics:
             for group in self._registries.iggy.of_topic(topic):
                 members = [f"client {member.id}" for member in group.members]
@@ -124,14 +124,14 @@ class GroupViews:
                 name = f"{topic.flat_name}/{group.name}"
                 # Iggy stores the offset that was consumed last
                 keeper = ConsumerRef.keeper_of(group.name).key
-                yield _FoundGroup(IGGY, name, _word(members), 0, members, key, topic, keeper, next_after=1)
+                yield _FoundGroup(IGGY, name, _name_state(members), 0, members, key, topic, keeper, next_after=1)
 
-    def _native(self) -> Iterator[_FoundGroup]:
+    def _find_native_groups(self) -> Iterator[_FoundGroup]:
         for name in self._registries.native.names():
             generation, members = self._registries.native.members(name)
-            yield _FoundGroup(NATIVE, name, _word(members), generation, members, PositionKey(NATIVE, name))
+            yield _FoundGroup(NATIVE, name, _name_state(members), generation, members, PositionKey(NATIVE, name))
 
-    def _kafka(self) -> Iterator[_FoundGroup]:
+    def _find_kafka_groups(self) -> Iterator[_FoundGroup]:
         for name in self._registries.kafka.names():
             group = self._registries.kafka.find(name)
             if group is not None:
@@ -162,7 +162,7 @@ class _FoundGroup(NamedTuple):
 def _channel_view(channel: Channel) -> GroupView:
     members = [f"subscriber {number}" for number, _ in enumerate(channel.subscribers, 1)]
     progress = _channel_progress(channel)
-    state = "Paused" if channel.paused else _word(members)
+    state = "Paused" if channel.paused else _name_state(members)
     return GroupView(CHANNEL, f"{channel.topic.flat_name}/{channel.name}", state, 0, members, progress, channel.topic)
 
 
@@ -182,11 +182,11 @@ def _channel_progress(channel: Channel) -> list[PartitionLag]:
     ]
 
 
-def _word(members: list[str]) -> str:
+def _name_state(members: list[str]) -> str:
     return "Stable" if members else "Empty"
 
 
-def _lag(partition: Partition, position: int) -> PartitionLag:
+def _measure_lag(partition: Partition, position: int) -> PartitionLag:
     log = partition.log
     lag = max(log.last_stable_offset - max(position, log.first_offset), 0)
     return PartitionLag(partition.topic.flat_name, partition.number, position, log.last_stable_offset, lag)

@@ -366,7 +366,7 @@ class ShareSessions:
             if len(self._config_of) < SESSIONS_MAX:
                 self._config_of[group] = config
             for channel in self.list_channels(group):
-                _configure(channel, config)
+                _apply_config(channel, config)
         return config
 
     def open(self, group: str, member: str, client: object = None) -> Turns[ShareSession]:
@@ -452,7 +452,7 @@ class ShareSessions:
                 offsets=(yield from self._find_offsets(topic, config)),
                 is_uncommitted=config.is_uncommitted,
             )  # fmt: skip
-        _configure(channel, config)
+        _apply_config(channel, config)
         self.groups.note_topic(group, topic.uuid)
         self.on_channel_opened(group, channel)
         return channel
@@ -536,7 +536,7 @@ def _no_session_error(group: str, member: str) -> Refusal:
     )
 
 
-def _configure(channel: Channel, config: ShareGroupConfig) -> None:
+def _apply_config(channel: Channel, config: ShareGroupConfig) -> None:
     """Have a queue deliver as the group's configs say."""
     if channel.is_uncommitted != config.is_uncommitted:
         channel.set_uncommitted(config.is_uncommitted)

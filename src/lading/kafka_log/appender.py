@@ -59,7 +59,7 @@ class ClusterAppender(Appender):
         refusal = partition.log.refusal
         if refusal is not None:
             raise Refusal(refusal.reason, str(refusal))
-        line = self._line(partition)
+        line = self._line_of(partition)
         if isinstance(source, InPlace):
             size_bytes, count, low_us, high_us = write(source.array, source.start, line.next)
             array = source.array[source.start : source.start + size_bytes].copy()
@@ -69,7 +69,7 @@ class ClusterAppender(Appender):
         line.outgoing.append(
             OutgoingMessages(dialect, flags, array, 0, size_bytes, line.next, count, low_us, high_us, due_date_us)
         )
-        append = self._pending(partition, Append(line.next, line.next + count, count, size_bytes))
+        append = self._add_pending(partition, Append(line.next, line.next + count, count, size_bytes))
         line.next += count
         if not partition.dirty:
             partition.dirty = True
@@ -80,7 +80,7 @@ class ClusterAppender(Appender):
     def follow(self, partition: Partition, base_offset: int, end_offset: int, count: int, duplicate: bool) -> Append:
         """Return an Append for messages that were accepted before, by this gateway's numbers for them."""
         append = Append(base_offset, end_offset, count, 0, duplicate)
-        line = self._line(partition)
+        line = self._line_of(partition)
         if end_offset <= line.acknowledged:
             line.number_anew(append)
             append.finish(None)
@@ -95,7 +95,7 @@ class ClusterAppender(Appender):
         dirty, self._dirty = self._dirty, []
         for partition in dirty:
             partition.dirty = False
-            line = self._line(partition)
+            line = self._line_of(partition)
             messages, line.outgoing = line.outgoing, []
             self._producers.submit(line.log.place, messages, line)
 
@@ -109,7 +109,7 @@ class ClusterAppender(Appender):
         if line is not None:
             self._producers.forget(line.log.place, line)
 
-    def _line(self, partition: Partition) -> _Line:
+    def _line_of(self, partition: Partition) -> _Line:
         line = self._lines.get(partition)
         if line is None:
             line = self._lines[partition] = _Line(self, partition)

@@ -105,7 +105,7 @@ class ClusterChanges(TopologyChanges):
         results: list[Topic | LadingError] = []
         for spec in wanted:
             try:
-                yield partial(self.cluster.put_topic, *self._draft(spec, now_us))
+                yield partial(self.cluster.put_topic, *self._draft_topic(spec, now_us))
                 yield self.look_again
                 results.append(self._namespace.topic(spec.stream.id, spec.name))
             except LadingError as error:
@@ -123,7 +123,7 @@ class ClusterChanges(TopologyChanges):
                 return
             time.sleep(LOOK_S)
 
-    def _draft(
+    def _draft_topic(
         self, spec: TopicSpec, now_us: int
     ) -> tuple[Callable[[int], TopicRecord], int | None, int, Mapping[str, str]]:
         """Return the function that creates a topic. Raises Refusal for settings that this store does not support."""

@@ -160,7 +160,7 @@ class _MemberThread(ClusterThread):
                 if member.is_leaving:
                     self._leave(transport.cluster, member)
                 else:
-                    self._beat(transport.cluster, member)
+                    self._send_heartbeat(transport.cluster, member)
 
     def _wait_for_due(self) -> list[GroupMember] | None:
         """Return the members that have something to send, or None at the end."""
@@ -184,7 +184,7 @@ class _MemberThread(ClusterThread):
                 leave_group(cluster, member.group, member.id)
             self._wake_members(member.group)
 
-    def _beat(self, cluster: KafkaCluster, member: GroupMember) -> None:
+    def _send_heartbeat(self, cluster: KafkaCluster, member: GroupMember) -> None:
         with self._changed:
             confirmed = member.assigned if member.is_released else None
             member.is_released = False
@@ -194,7 +194,7 @@ class _MemberThread(ClusterThread):
         try:
             result = send_heartbeat(cluster, member.group, member.id, member.epoch, member.topic, confirmed)
         except MemberLost:
-            self._lose(member)
+            self._join_again(member)
             return
         except Exception as failure:
             error = failure if isinstance(failure, LadingError) else LadingError(str(failure))
@@ -230,11 +230,11 @@ class _MemberThread(ClusterThread):
             member.assigned = partitions
         self._post(partial(member.on_assigned, partitions, partial(self._release, member)))
 
-    def _lose(self, member: GroupMember) -> None:
+    def _join_again(self, member: GroupMember) -> None:
         """Join again, as a new member without partitions."""
         with self._changed:
             member.epoch, member.assigned, member.is_released, member.due_s = JOIN, frozenset(), False, 0.0
-        self._post(partial(member.on_assigned, frozenset(), _ignore))
+        self._post(partial(member.on_assigned, frozenset(), _do_nothing))
 
     def _fail(self, member: GroupMember, failure: Exception, had: frozenset[int] | None) -> None:
         with self._changed:
@@ -242,7 +242,7 @@ class _MemberThread(ClusterThread):
             member.due_s = time.monotonic() + RETRY_S
             is_over = member.epoch != JOIN and time.monotonic() - member.heard_s > SESSION_S
         if is_over:
-            self._lose(member)
+            self._join_again(member)
             with self._changed:
                 member.due_s = time.monotonic() + RETRY_S
         if self._problem is None:
@@ -258,5 +258,5 @@ class _MemberThread(ClusterThread):
                     one.due_s = 0.0
 
 
-def _ignore() -> None:
+def _do_nothing() -> None:
     return None

@@ -137,7 +137,7 @@ class Loader:
                     if load.key[0] not in self._failing:
                         LOG.warning("%s", refusal)
                     self._failing.add(load.key[0])
-                    self._post(partial(self._finish, load.key, _nothing, refusal))
+                    self._post(partial(self._finish, load.key, _do_nothing, refusal))
             else:
                 self._failing.discard(load.key[0])
                 self._post(partial(self._finish, load.key, take, None))
@@ -177,7 +177,7 @@ def _find_time(log: ClusterLog, timestamp_us: int, transport: KafkaTransport, _m
     return partial(log.add_time, timestamp_us, transport.offset_at(*log.place, timestamp_us))
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 

@@ -103,7 +103,7 @@ class ShareGroupReader(Thread):
                 if time.monotonic() >= due_s:
                     interval_s = member.heartbeat()
                     due_s = time.monotonic() + (interval_s if member.has_partitions else ASSIGNMENT_S)
-                self._work(member, wanted, settled)
+                self._do_round(member, wanted, settled)
                 self._problem = None
             except Exception as error:
                 if is_ending:
@@ -115,7 +115,7 @@ class ShareGroupReader(Thread):
             self._report_lost(member)
         transport.close()
 
-    def _work(self, member: ShareMember, wanted: int, settled: list[Acknowledgement]) -> None:
+    def _do_round(self, member: ShareMember, wanted: int, settled: list[Acknowledgement]) -> None:
         done = [one for one in settled if one.kind != RENEW]
         finished = {(one.partition, one.first) for one in done}
         # a message that the member no longer has would make the leader refuse all renewals of its partition

@@ -99,7 +99,7 @@ class Channel:
 
     def subscribe(self, subscriber: Subscriber, partition: int | None = None, *, ordered: bool = False) -> None:
         """Read one partition, or all; ``ordered`` makes the channel deliver one message at a time."""
-        lanes = self.lanes if partition is None else [self._lane(partition)]
+        lanes = self.lanes if partition is None else [self._dispatcher_of(partition)]
         self.subscribers[subscriber] = None if partition is None else lanes[0]
         subscriber.on_credit = self.wake
         if ordered and not self.ordered:
@@ -126,21 +126,21 @@ class Channel:
 
         If that is not all of them, the offset at this index is not in flight to the subscriber.
         """
-        return self._lane(partition).finish(subscriber, offsets)
+        return self._dispatcher_of(partition).finish(subscriber, offsets)
 
     def requeue(self, subscriber: Subscriber, partition: int, offset: int, delay_us: int, *, now_us: int) -> None:
         """Deliver a message again, to any subscriber, after a delay; Refusal NOT_IN_FLIGHT or TOO_MANY_DEFERRED."""
-        self._lane(partition).requeue(subscriber, offset, delay_us, now_us)
+        self._dispatcher_of(partition).requeue(subscriber, offset, delay_us, now_us)
 
     def touch(self, subscriber: Subscriber, partition: int, offset: int, *, now_us: int) -> None:
         """Restart a message's time-out, up to ``timeout_max_us`` after its delivery. Raises Refusal NOT_IN_FLIGHT."""
-        self._lane(partition).touch(subscriber, offset, now_us)
+        self._dispatcher_of(partition).touch(subscriber, offset, now_us)
 
     def is_in_flight(self, partition: int, offset: int) -> bool:
         """Return whether any subscriber has the message."""
         return partition < len(self.lanes) and self.lanes[partition].is_in_flight(offset)
 
-    def _lane(self, partition: int) -> PartitionDispatcher:
+    def _dispatcher_of(self, partition: int) -> PartitionDispatcher:
         self.topic.partition(partition)
         return self.lanes[partition]
 
@@ -186,7 +186,7 @@ class Channel:
     def dispatch(self, partition: int, now_us: int) -> None:
         """Deliver at once as many messages of one partition as its subscribers take."""
         if not (self.paused or self.skipping or self.deleted):
-            lane = self._lane(partition)
+            lane = self._dispatcher_of(partition)
             lane.dispatch(now_us, eager=True)
             self._listen(lane)
 
@@ -285,7 +285,7 @@ class Channel:
 
     def seek(self, partition: int, offset: int) -> None:
         """Continue at an offset of one partition, before or after the channel's current one."""
-        lane = self._lane(partition)
+        lane = self._dispatcher_of(partition)
         log = lane.partition.log
         lane.seek(min(max(offset, log.first_offset), lane.visible_end))
         self._owner.confirm(self)

@@ -433,7 +433,7 @@ class Channels(Component):
                 if lane.omissions.has_delayed(delayed_offset):
                     lane.omit(first, end)
                     lane.changed = True
-                    self._use(channel)
+                    self._mark_in_use(channel)
         self._queues.on_delayed_entered(partition, delayed_offset, first, end)
 
     # -- delivering
@@ -442,7 +442,7 @@ class Channels(Component):
         """Have the channel deliver soon, if it has messages."""
         if channel.deleted:
             return
-        self._use(channel)
+        self._mark_in_use(channel)
         quiet = not self._awake
         self._awake[channel] = None
         if quiet and not self._pumping:
@@ -517,7 +517,7 @@ class Channels(Component):
     def _read_now(self) -> int:
         return self._now_us
 
-    def _use(self, channel: Channel) -> None:
+    def _mark_in_use(self, channel: Channel) -> None:
         if not self._in_use:
             self.on_due()
         self._in_use[channel] = None
@@ -600,7 +600,9 @@ class Channels(Component):
         self._confirm_rows(channel, self._list_rows(channel, channel.lanes))
 
     def _list_rows(self, channel: Channel, lanes: Iterable[PartitionDispatcher], now_us: int = 0) -> list[PositionRow]:
-        return [row_of(channel.name, lane, _flags(channel), now_us, self._catalog.dates.shift_us) for lane in lanes]
+        return [
+            row_of(channel.name, lane, _pack_flags(channel), now_us, self._catalog.dates.shift_us) for lane in lanes
+        ]
 
     def _confirm_rows(self, channel: Channel, rows: list[PositionRow]) -> None:
         if not channel.ephemeral:
@@ -610,7 +612,7 @@ class Channels(Component):
             for lane in changed:
                 lane.omissions.changed = False
         # after the write: a channel that the disk refuses does not exist, and must not be stored later
-        self._use(channel)
+        self._mark_in_use(channel)
 
 
 def _require_name(name: str) -> None:
@@ -619,7 +621,7 @@ def _require_name(name: str) -> None:
         raise Refusal(Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}")
 
 
-def _flags(channel: Channel) -> int:
+def _pack_flags(channel: Channel) -> int:
     return (
         PAUSED * channel.paused
         | SKIPPING * channel.skipping

@@ -135,7 +135,7 @@ class HeaderFilter:
             present = page.columns["headers"] = _fit_to_page(page.with_headers(), page)
         return present
 
-    def _exact(self, page: Page) -> list[Mask]:
+    def _match_exactly(self, page: Page) -> list[Mask]:
         page.load_texts(path_of(key)[0] for key, _ in self.clauses if ("key", key) not in page.columns)
         return [
             np.fromiter((value == text.encode() for value in values(page, key)), np.bool_, len(page.offsets))
@@ -182,9 +182,9 @@ def _require_short(pattern: str) -> None:
 _WITH_TEXT: Final = frozenset({"exact", "regex", "glob"})
 _TESTS: Final[Mapping[str, Callable[[HeaderFilter, Page], Mask]]] = MappingProxyType(
     {
-        "exact": lambda one, page: one._exact(page)[0],
-        "any": lambda one, page: np.logical_or.reduce(one._exact(page)),
-        "all": lambda one, page: np.logical_and.reduce(one._exact(page)),
+        "exact": lambda one, page: one._match_exactly(page)[0],
+        "any": lambda one, page: np.logical_or.reduce(one._match_exactly(page)),
+        "all": lambda one, page: np.logical_and.reduce(one._match_exactly(page)),
     }
 )
 
@@ -195,7 +195,7 @@ def values(page: Page, key: str) -> list[bytes | None]:
     if cached is None:
         path = path_of(key)
         texts = page.texts(path[0])
-        cached = _within(page, path, texts) if path[1:] else _no_json(page, path[0], texts)
+        cached = _find_in_documents(page, path, texts) if path[1:] else _no_json(page, path[0], texts)
         cached += [None] * (len(page.offsets) - len(cached))
         page.columns["key", key] = cached
     return cached
@@ -224,7 +224,7 @@ def path_of(key: str) -> list[str]:
     return parts
 
 
-def _within(page: Page, path: Sequence[str], texts: Sequence[bytes | None]) -> list[bytes | None]:
+def _find_in_documents(page: Page, path: Sequence[str], texts: Sequence[bytes | None]) -> list[bytes | None]:
     documents: list[Any] | None = page.columns.get(("json", path[0]))
     if documents is None:
         # parsed once for all filters and all their tests: 256 tests of one large object would hold up the loop

@@ -69,7 +69,7 @@ class InFlightTracker:
         self.ordered = False
         self.attempts_max: int | None = None
         """The number of deliveries of a message that the channel allows; its topic may allow fewer."""
-        self.on_exhausted: Exhausted = _nowhere
+        self.on_exhausted: Exhausted = _drop_given_up
         self.changed = True
         """Whether the state has changed since it was stored."""
         self.in_flight = 0
@@ -101,7 +101,7 @@ class InFlightTracker:
         counted[left_behind:] = self.window.hand_over(rest, subscriber.number, now_us, deadline_us)
         return counted
 
-    def _spill(self, count: int) -> bool:
+    def _set_oldest_aside(self, count: int) -> bool:
         """Set aside the oldest unfinished messages, so that the window can move on; return False if that is
         impossible.
         """
@@ -310,7 +310,7 @@ class InFlightTracker:
         limits = (self.partition.topic.settings.attempts_max, self.attempts_max)
         attempts_max = min((limit for limit in limits if limit is not None), default=None)
         if attempts_max is not None:
-            given_up = {offset for offset in offsets if self._attempts(offset) >= attempts_max}
+            given_up = {offset for offset in offsets if self._count_attempts(offset) >= attempts_max}
             if given_up:
                 self._give_up(sorted(given_up))
                 offsets = [offset for offset in offsets if offset not in given_up]
@@ -324,7 +324,7 @@ class InFlightTracker:
         else:
             self.out_of_window.wait(offset, entry)
 
-    def _attempts(self, offset: int) -> int:
+    def _count_attempts(self, offset: int) -> int:
         entry = self.out_of_window.get(offset)
         return self.window.attempts(offset) if entry is None else entry.attempts
 
@@ -405,5 +405,5 @@ def _due_after_restart_us(entry: OutOfWindowMessage) -> int:
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 
 
-def _nowhere(given_up: GivenUp) -> None:
+def _drop_given_up(given_up: GivenUp) -> None:
     return None

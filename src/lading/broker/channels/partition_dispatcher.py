@@ -199,7 +199,7 @@ class PartitionDispatcher(InFlightTracker):
             subscriber = point.next(True)
             if subscriber is None:
                 break
-            self._give(subscriber, self._queues[tag][0], 1, now_us)
+            self._deliver_portion(subscriber, self._queues[tag][0], 1, now_us)
         else:
             return Worked(True, False)
         return Worked(False, False)
@@ -237,13 +237,13 @@ class PartitionDispatcher(InFlightTracker):
                 # share the rest, so that one subscriber does not get all of it while others wait
                 count = min(count, -(-len(portion) // members))
             before = len(portion)
-            self._give(subscriber, portion, count, now_us)
+            self._deliver_portion(subscriber, portion, count, now_us)
             seen += before - len(portion)
             if self._filters and self._pattern_budget.steps_left <= 0:
                 break
         return seen
 
-    def _give(self, subscriber: Subscriber, portion: PageSlice, count: int, now_us: int) -> None:
+    def _deliver_portion(self, subscriber: Subscriber, portion: PageSlice, count: int, now_us: int) -> None:
         page = portion.page
         if self._remove_hidden(portion):
             return
@@ -309,17 +309,17 @@ class PartitionDispatcher(InFlightTracker):
     def _load(self) -> int:
         """Move the next messages of the log into the queues; return their weight, 0 without messages."""
         window = self.window
-        if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
+        if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._set_oldest_aside(SPILL)):
             return 0
         before = window.end
-        reading, pages = self._pages(before, self._messages_max(PAGE_MESSAGES))
+        reading, pages = self._read_pages(before, self._messages_max(PAGE_MESSAGES))
         if (end := reading.end_offset) > self.read_limit:
             reading, pages = self._pages_before_limit(before, pages)
             end = self.read_limit
         if end <= before:
             return 0
         if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES:
-            if len(window) and not self._spill(len(window)):
+            if len(window) and not self._set_oldest_aside(len(window)):
                 return 0
             pages, end = self._take_near(before, pages, end)
         present = offsets_in(pages)
@@ -336,13 +336,13 @@ class PartitionDispatcher(InFlightTracker):
         for page in pages:
             self._tag_queues.add(page, page.offsets)
         self.changed = True
-        return self._weight(pages, end - before)
+        return self._weigh(pages, end - before)
 
     def _pages_before_limit(self, offset: int, pages: Sequence[Page]) -> tuple[ReadResult, list[Page]]:
         """Read again, only the messages before the limit; a range without any ends at the limit."""
         count = int(np.searchsorted(offsets_in(pages), self.read_limit))
         if count:
-            return self._pages(offset, count)
+            return self._read_pages(offset, count)
         return ReadResult([], offset, self.read_limit, 0, 0), []
 
     def _take_near(self, offset: int, pages: list[Page], end: int) -> tuple[list[Page], int]:
@@ -360,7 +360,7 @@ class PartitionDispatcher(InFlightTracker):
             return pages, end
         count = int(np.searchsorted(present, first + LOOKAHEAD_MAX))
         if count < len(present):
-            _, pages = self._pages(offset, count)
+            _, pages = self._read_pages(offset, count)
         return pages, int(offsets_in(pages)[-1]) + 1
 
     def _load_without_omissions(self, end: int, pages: Sequence[Page], present: NDArray[np.int64]) -> int:
@@ -376,13 +376,13 @@ class PartitionDispatcher(InFlightTracker):
                 self._tag_queues.add(page, offsets)
         self.omissions.forget_before(end)
         self.changed = True
-        return self._weight(pages, end - before)
+        return self._weigh(pages, end - before)
 
-    def _weight(self, pages: Sequence[Page], messages: int) -> int:
+    def _weigh(self, pages: Sequence[Page], messages: int) -> int:
         decoded = self._messages_max(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES if self._decodes else 0
         return max(messages if self._decodes else messages // 4, decoded, 1)
 
-    def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
+    def _read_pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
         """Return the pages from an offset on; if they have to be decoded, no more than takes a moment."""
         place, counters = self.partition, self._counters
         kind = self._rules.uncommitted_reader if self.is_uncommitted else self._rules.reader
@@ -392,7 +392,7 @@ class PartitionDispatcher(InFlightTracker):
         self._counters.messages_out -= reading.count
         pages = pages_of(reading)
         if self._decodes and (fits := fitting(pages, DECODED_BYTES)) < reading.count:
-            return self._pages(offset, fits)
+            return self._read_pages(offset, fits)
         return reading, pages
 
     def _find_again(self) -> int:
@@ -402,7 +402,7 @@ class PartitionDispatcher(InFlightTracker):
         found: list[tuple[str, PageSlice]] = []
         at = weight = 0
         while at < len(offsets) and weight < self._messages_max(PASS_MESSAGES):
-            reading, pages = self._pages(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
+            reading, pages = self._read_pages(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
             stop = max(int(np.searchsorted(offsets, reading.end_offset)), at + 1)
             wanted, present = offsets[at:stop], []
             for page in pages:
@@ -416,7 +416,7 @@ class PartitionDispatcher(InFlightTracker):
             self._statistics.unavailable += len(gone) - lost
             # hidden, damaged or deleted meanwhile
             self._drop(gone)
-            weight += self._weight(pages, stop - at)
+            weight += self._weigh(pages, stop - at)
             at = stop
         for offset in offsets[at:].tolist():
             heapq.heappush(self._again, offset)
@@ -443,7 +443,7 @@ class PartitionDispatcher(InFlightTracker):
         self._statistics.lost += len(lost) + unread
         if unread:
             if len(self.window):
-                self._spill(len(self.window))
+                self._set_oldest_aside(len(self.window))
             self.window.extend(first, np.empty(0, np.int64))
         self.changed = self.changed or bool(lost or unread)
 

@@ -61,7 +61,7 @@ class TopicQueues:
         """Return whether the topic gives its channels no new messages."""
         return topic in self._paused
 
-    def _holds(self, topic: Topic) -> bool:
+    def _keeps_messages(self, topic: Topic) -> bool:
         return topic in self._paused or not self._has_channels(topic)
 
     def _start(self, partition: Partition) -> QueueStart:
@@ -84,14 +84,14 @@ class TopicQueues:
         """Return the offset of a new channel, and the messages that it skips: it gets the queue's messages, unless
         ``at_end``.
         """
-        start = self._end(partition) if at_end or not self._holds(partition.topic) else self._start(partition)
+        start = self._end(partition) if at_end or not self._keeps_messages(partition.topic) else self._start(partition)
         omissions = start.omissions.copy()
         omissions.omit_delayed(0, start.delayed_from)
         return max(start.offset, partition.log.first_offset), omissions
 
     def identify(self, topic: Topic) -> object:
         """Return what equals its former value as long as the topic keeps the same messages for a first channel."""
-        return self._holds(topic), topic in self._paused, self._starts.get(topic)
+        return self._keeps_messages(topic), topic in self._paused, self._starts.get(topic)
 
     def clear(self, topic: Topic) -> None:
         """Move the beginning of the queue after all present messages; stored on return."""
@@ -101,7 +101,7 @@ class TopicQueues:
     def empty(self, topic: Topic) -> dict[Partition, tuple[list[tuple[int, int]], tuple[int, int]]]:
         """Drop the messages in the queue; return by partition which messages and which delayed ones were dropped."""
         dropped: dict[Partition, tuple[list[tuple[int, int]], tuple[int, int]]] = {}
-        if not self._holds(topic):
+        if not self._keeps_messages(topic):
             return dropped
         for partition in topic.partitions:
             start, end = self._start(partition), self._end(partition)
@@ -129,12 +129,12 @@ class TopicQueues:
         start = self._starts.get(partition.topic, NO_START).get(partition.number)
         if start is not None and delayed_offset < start.delayed_from and first >= start.offset:
             start.omissions.omit(first, end)
-            if self._holds(partition.topic):
+            if self._keeps_messages(partition.topic):
                 self._put(partition.topic)
 
     def depth(self, topic: Topic) -> int:
         """Return how many messages are in the queue, as far as offsets show."""
-        if not self._holds(topic):
+        if not self._keeps_messages(topic):
             return 0
         depth = 0
         for partition in topic.partitions:

@@ -60,7 +60,7 @@ class Window:
         if self.first == self.end and not len(present):
             self.clear(end)
             return
-        self._need(end - self.first)
+        self._make_room(end - self.first)
         if len(present) == 1 and end - self.end == 1:
             slot = self.end & self._mask
             self._owners[slot] = WAITING
@@ -76,7 +76,7 @@ class Window:
         self.end = end
         self.advance()
 
-    def _need(self, size: int) -> None:
+    def _make_room(self, size: int) -> None:
         slots = len(self._owners)
         if size <= slots:
             return
@@ -128,7 +128,7 @@ class Window:
     def hand_over(self, offsets: NDArray[np.int64], owner: int, now_us: int, deadline_us: int) -> NDArray[np.int64]:
         """Give waiting messages of the window to a subscriber; return which attempt this is for each."""
         counted = np.empty(len(offsets), np.int64)
-        self._kernels(len(offsets)).hand_over(
+        self._choose_kernels(len(offsets)).hand_over(
             offsets,
             owner,
             now_us,
@@ -145,7 +145,7 @@ class Window:
     def finish(self, offsets: NDArray[np.int64], start: int, owner: int) -> int:
         """Finish ``offsets[start:]`` up to the first message that ``owner`` does not have; return its index."""
         at: int
-        at, self.first = self._kernels(len(offsets) - start).finish(
+        at, self.first = self._choose_kernels(len(offsets) - start).finish(
             offsets, start, self._owners, self.first, self.end, owner
         )
         return at
@@ -168,31 +168,31 @@ class Window:
 
     def advance(self) -> None:
         """Remove the done messages at the front."""
-        _, self.first = self._kernels(0).finish(_NOTHING, 0, self._owners, self.first, self.end, 0)
+        _, self.first = self._choose_kernels(0).finish(_NOTHING, 0, self._owners, self.first, self.end, 0)
 
     def find_expired(self, now_us: int) -> NDArray[np.int64]:
         """Return offsets whose deadline has passed, at most ``LATE_MAX`` at once."""
         if self.soonest_us > now_us:
             return _NOTHING
         late = np.empty(min(len(self), LATE_MAX), np.int64)
-        found, self.soonest_us = self._kernels(len(self)).expire(
+        found, self.soonest_us = self._choose_kernels(len(self)).expire(
             self.first, self.end, self._owners, self._deadlines, now_us, late
         )
         return late[:found]
 
     def find_owned(self, owner: int) -> NDArray[np.int64]:
         """Return the offsets that are in flight to a subscriber."""
-        return self._those(lambda slots: self._owners[slots] == owner)
+        return self._select_offsets(lambda slots: self._owners[slots] == owner)
 
     def pending(self) -> NDArray[np.int64]:
         """Return the offsets that are not done."""
-        return self._those(lambda slots: self._owners[slots] != DONE)
+        return self._select_offsets(lambda slots: self._owners[slots] != DONE)
 
     def find_retried(self) -> NDArray[np.int64]:
         """Return the offsets that are not done and were delivered before."""
-        return self._those(lambda slots: (self._owners[slots] != DONE) & (self._attempts[slots] > 0))
+        return self._select_offsets(lambda slots: (self._owners[slots] != DONE) & (self._attempts[slots] > 0))
 
-    def _those(self, condition: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> NDArray[np.int64]:
+    def _select_offsets(self, condition: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> NDArray[np.int64]:
         offsets = np.arange(self.first, self.end)
         found: NDArray[np.int64] = offsets[condition(offsets & self._mask)]
         return found
@@ -202,7 +202,7 @@ class Window:
         found: NDArray[np.int32] = self._owners[offsets & self._mask]
         return found
 
-    def _kernels(self, messages: int) -> Any:
+    def _choose_kernels(self, messages: int) -> Any:
         return engine.select(KERNEL_MODULE, fallback, 8 * messages)
 
 

@@ -62,7 +62,7 @@ class CatalogCommit:
             self._commit.submit(self._catalog.wal, lambda error: self._finish(answer, error))
         except (Refusal, OSError) as error:
             self._is_running, self._next = False, None
-            answer.refuse(error if isinstance(error, Refusal) else self._refusal(error), self._completions)
+            answer.refuse(error if isinstance(error, Refusal) else self._make_refusal(error), self._completions)
 
     def _finish(self, answer: PendingResult[None], error: OSError | None) -> None:
         self._is_running = False
@@ -71,9 +71,9 @@ class CatalogCommit:
         if error is None:
             answer.finish(None, self._completions)
         else:
-            answer.refuse(self._refusal(error), self._completions)
+            answer.refuse(self._make_refusal(error), self._completions)
 
-    def _refusal(self, error: OSError) -> Refusal:
+    def _make_refusal(self, error: OSError) -> Refusal:
         return Refusal(
             Reason.READ_ONLY,
             f"the catalog {self._catalog.path} could not be synced: {error.strerror}; check the disk, then start again",

@@ -63,7 +63,7 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
             at = log.last_stable_offset
             break
         base_offset, end_offset, data, count = (
-            _salvage_chunk(span) if span.damaged else _whole(span, log.last_stable_offset)
+            _salvage_chunk(span) if span.damaged else _find_stable_chunks(span, log.last_stable_offset)
         )
         if end_offset <= at:
             break
@@ -87,7 +87,7 @@ def _list_excluded_ranges(log: ReadableLog, first: int, end: int) -> list[tuple[
     return sorted([*log.aborted_ranges(first, end), *log.control_ranges(first, end)])
 
 
-def _whole(span: Span, last_stable_offset: int) -> tuple[int, int, Bytes, int]:
+def _find_stable_chunks(span: Span, last_stable_offset: int) -> tuple[int, int, Bytes, int]:
     """(base, end, bytes, messages) of the span's chunks that lie below the stable end whole."""
     base_offset, end_offset, stop, count = span.base_offset, span.base_offset, span.start, 0
     for run in runs(span.region, span.start, span.end, verify=False):
@@ -107,12 +107,12 @@ def _salvage_chunk(span: Span) -> tuple[int, int, Bytes, int]:
     rows = found.chunks
     together = (np.diff(rows[:, BASE_OFFSET]) == 1) & (rows[1:, BODY_START] == rows[:-1, BODY_END])
     borders = [0, *(np.flatnonzero(~together) + 1).tolist(), len(rows)]
-    chunks = [_chunk(found, first, last) for first, last in pairwise(borders) if first < last]
+    chunks = [_build_chunk(found, first, last) for first, last in pairwise(borders) if first < last]
     data = np.concatenate(chunks) if chunks else np.empty(0, np.uint8)
     return span.base_offset, span.end_offset, data.data, len(rows)
 
 
-def _chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
+def _build_chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
     """Return one chunk with the messages of the rows from ``first`` to ``last``, which are consecutive."""
     rows = found.chunks[first:last]
     body = found.region[int(rows[0, BODY_START]) : int(rows[-1, BODY_END])]

@@ -173,13 +173,13 @@ class DeadLetters(Component):
         yield
 
     def _record_intents(self, partition: Partition, changed: Ranges, reason: str | None, now_us: int) -> Iterator[None]:
-        target = self._target(partition, now_us)
+        target = self._open_target(partition, now_us)
         topic = partition.topic
         drafts = [
             DeadLetterIntentRow(
                 0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, False, reason, now_us
             )
-            for ranges in _portions(changed)
+            for ranges in _split_into_portions(changed)
         ]
         rows = [replace(draft, id=ident) for draft, ident in zip(drafts, self._store.add(drafts), strict=True)]
         ids = [row.id for row in rows]
@@ -204,13 +204,13 @@ class DeadLetters(Component):
 
     def copy(self, partition: Partition, changed: Ranges, reason: str, now_us: int) -> None:
         """Copy messages without setting their state; the intent is durable on return. Raises Refusal."""
-        target = self._target(partition, now_us)
+        target = self._open_target(partition, now_us)
         topic = partition.topic
         drafts = [
             DeadLetterIntentRow(
                 0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, True, reason, now_us
             )
-            for ranges in _portions(changed)
+            for ranges in _split_into_portions(changed)
         ]
         # all or none, in one sync: the caller tries all of them again after a refusal
         for draft, ident in zip(drafts, self._store.add(drafts), strict=True):
@@ -223,7 +223,7 @@ class DeadLetters(Component):
 
     def _take_in(self, marking: PendingDeadLetter) -> None:
         self._markings[marking.row.id] = marking
-        self._counters.dead_letters_waiting += _messages(marking.row.ranges)
+        self._counters.dead_letters_waiting += _count_messages(marking.row.ranges)
         marking.partition.first_uncopied_offset = partial(self._first_of, marking.partition)
 
     def _first_of(self, partition: Partition) -> int | None:
@@ -237,7 +237,7 @@ class DeadLetters(Component):
             marking = self._markings.pop(ident, None)
             self._soft.pop(ident, None)
             if marking is not None:
-                self._counters.dead_letters_waiting -= _messages(marking.row.ranges)
+                self._counters.dead_letters_waiting -= _count_messages(marking.row.ranges)
 
     def _confirm_over(self, partition: Partition) -> None:
         """Other states replace some that a start would set again: make sure that it does not."""
@@ -256,7 +256,7 @@ class DeadLetters(Component):
         self._store.confirm([row.id], firm=False)
         marking.row = replace(row, confirmed=True)
 
-    def _target(self, partition: Partition, now_us: int) -> Partition:
+    def _open_target(self, partition: Partition, now_us: int) -> Partition:
         """Return the topic that copies go to, created with as many partitions as here if it does not exist."""
         topic = partition.topic
         name = topic.settings.dead_letter_topic
@@ -293,7 +293,7 @@ class DeadLetters(Component):
             try:
                 copy = self._begin(marking, now_us)
             except Refusal as refusal:
-                self._later(marking, refusal, now_us)
+                self._put_off(marking, refusal, now_us)
                 continue
             if copy is not None:
                 return copy
@@ -318,7 +318,7 @@ class DeadLetters(Component):
             or row.target_partition >= len(target.partitions)
             or is_other_target(partition.topic, target, self._resolve)
         ):
-            found = self._target(partition, now_us) if partition.topic.settings.dead_letter_topic else None
+            found = self._open_target(partition, now_us) if partition.topic.settings.dead_letter_topic else None
             if found is None:
                 raise Refusal(
                     Reason.TOPIC_NAME_NOT_FOUND,
@@ -327,12 +327,12 @@ class DeadLetters(Component):
             row = marking.row = replace(row, target=found.topic.uuid, target_partition=found.number)
             self._store.advance(row)
             target = found.topic
-        pieces, covered = self._pieces(marking)
+        pieces, covered = self._read_pieces(marking)
         return DeadLetterBatch(
             row, partition, target.partitions[row.target_partition], pieces, covered, _writer_id(row)
         )
 
-    def _pieces(self, marking: PendingDeadLetter) -> tuple[list[RunSlice], int]:
+    def _read_pieces(self, marking: PendingDeadLetter) -> tuple[list[RunSlice], int]:
         """Return messages of the marking, about as many bytes as it may read, and the offset they reach to."""
         pieces: list[RunSlice] = []
         left_bytes = marking.read_bytes
@@ -368,7 +368,7 @@ class DeadLetters(Component):
         try:
             append = self._append(copy.target, memoryview(copy.block), now_us)
         except Refusal as refusal:
-            self._later(marking, refusal, now_us)
+            self._put_off(marking, refusal, now_us)
             return None
         append.add_done_callback(lambda done: self._on_copy_appended(copy, done, now_us))
         return append
@@ -378,7 +378,7 @@ class DeadLetters(Component):
         if marking is None or marking.row is not copy.row:
             return
         if done.error is not None:
-            self._later(marking, done.error, now_us)
+            self._put_off(marking, done.error, now_us)
             return
         count = len(copy.offsets)
         if done.duplicate:
@@ -401,17 +401,17 @@ class DeadLetters(Component):
         try:
             if left:
                 marking.row = replace(row, ranges=left)
-                self._counters.dead_letters_waiting -= _messages(row.ranges) - _messages(left)
+                self._counters.dead_letters_waiting -= _count_messages(row.ranges) - _count_messages(left)
                 self._store.advance(marking.row)
             else:
                 self._drop([row.id])
                 self._store.remove([row.id], firm=False)
         except Refusal as refusal:
             # the next start sends again what was sent, and finds that it was
-            self._later(marking, refusal, now_us)
+            self._put_off(marking, refusal, now_us)
         self.on_pending()
 
-    def _later(self, marking: PendingDeadLetter, refusal: Refusal, now_us: int) -> None:
+    def _put_off(self, marking: PendingDeadLetter, refusal: Refusal, now_us: int) -> None:
         marking.due_us = now_us + RETRY_US
         self._counters.failed_maintenance += 1
         if str(refusal) != self._last_failure:
@@ -430,7 +430,7 @@ def _writer_id(row: DeadLetterIntentRow) -> bytes:
     return blake2b(place, digest_size=16, person=b"lading-dead").digest()
 
 
-def _portions(ranges: Ranges) -> Iterator[list[tuple[int, int]]]:
+def _split_into_portions(ranges: Ranges) -> Iterator[list[tuple[int, int]]]:
     """Ranges, cut and put together so that each portion is a bounded piece of work."""
     portion: list[tuple[int, int]] = []
     room = MESSAGES_PER_MARKING
@@ -448,7 +448,7 @@ def _portions(ranges: Ranges) -> Iterator[list[tuple[int, int]]]:
         yield portion
 
 
-def _messages(ranges: Ranges) -> int:
+def _count_messages(ranges: Ranges) -> int:
     return sum(end - first for first, end in ranges)
 
 

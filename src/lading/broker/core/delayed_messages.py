@@ -104,20 +104,20 @@ class DelayedMessages(Component):
                 held = self._open(partition)
                 row = rows.get((partition.topic.uuid, partition.number))
                 if row is not None:
-                    _know(held, row)
+                    _note_entered(held, row)
                 self._find(held)
             elif (partition.topic.uuid, partition.number) in rows:
                 LOG.warning(
                     "%s: %s is missing; delayed messages in it are lost",
-                    partition, self._path(partition),
+                    partition, self._path_of(partition),
                 )  # fmt: skip
         self._watch(self.logs())
 
-    def _path(self, partition: Partition) -> Path:
+    def _path_of(self, partition: Partition) -> Path:
         return self._directory.partition(partition.topic.uuid, partition.number) / POSTPONED
 
     def _open(self, partition: Partition) -> _Held:
-        path = self._path(partition)
+        path = self._path_of(partition)
         log = self._open_log(path, partition.topic.uuid, 1)
         own = Partition(partition.topic, partition.number, log)
         log.on_synced = lambda: self._synced(own)
@@ -273,7 +273,7 @@ def _wait(held: _Held, due_us: int, append: Append) -> None:
         heapq.heappush(held.due, (due_us, append.base_offset))
 
 
-def _know(held: _Held, row: PositionRow) -> None:
+def _note_entered(held: _Held, row: PositionRow) -> None:
     """Return what has entered, without offsets that were cut off since and are other messages now."""
     limit = min([held.own.log.next_offset, *(at for epoch, at in held.own.log.epochs if epoch > (row.epoch or 0))])
     held.entered.set(0, min(row.offset, limit), 0)

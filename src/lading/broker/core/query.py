@@ -115,7 +115,7 @@ def select_in_turns(
             continue
         if len(rows) > left:
             mask[rows[left] :] = False
-        batches.append(_project(part, query, place).filter(pa.array(mask)))
+        batches.append(_select_columns(part, query, place).filter(pa.array(mask)))
         if len(rows) >= left:
             last: Any = part.columns["offset"][int(rows[left - 1])]
             return Selected(batches, last.as_py() + 1)
@@ -162,7 +162,7 @@ def _slice(part: Decoded, rows: slice) -> Decoded:
     return Decoded(min(SLICE_ROWS, part.count - rows.start), columns, located)
 
 
-def _project(part: Decoded, query: Query, place: dict[str, str | int]) -> pa.RecordBatch:
+def _select_columns(part: Decoded, query: Query, place: dict[str, str | int]) -> pa.RecordBatch:
     columns = dict(part.columns)
     if "payload" not in columns:
         columns["payload"] = pa.nulls(part.count, SCHEMA.field("payload").type)

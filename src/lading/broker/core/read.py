@@ -151,7 +151,7 @@ def read_chunk_range(log: ReadableLog, offset: int, max_bytes: int) -> ChunkRang
     """Return the chunk that holds ``offset`` and those after it, about ``max_bytes``; None if none is kept there."""
     tail = log.tail
     if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.high_watermark:
-        part = _part(tail)
+        part = _index_run(tail)
         end_offset = part.lasts[0] + 1
         if offset < end_offset <= log.high_watermark:
             return ChunkRange(part.bases[0], end_offset, part.ends[0], [part], False)
@@ -159,11 +159,11 @@ def read_chunk_range(log: ReadableLog, offset: int, max_bytes: int) -> ChunkRang
     if span is None:
         return None
     found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
-    parts = [_part(run) for run in found if len(run.chunks)]
+    parts = [_index_run(run) for run in found if len(run.chunks)]
     return ChunkRange(span.base_offset, span.end_offset, span.end - span.start, parts, span.damaged)
 
 
-def _part(run: Run) -> IndexedRun:
+def _index_run(run: Run) -> IndexedRun:
     starts, ends, bases, counts, lasts = run.chunks[:, :5].T.tolist()
     return IndexedRun(run, bases, lasts, starts, ends, sum(counts) == lasts[-1] - bases[0] + 1)
 
@@ -183,11 +183,11 @@ def find_skipped_ranges(log: ReadableLog, first: int, end: int, reader: Visibili
     if reader.states is UnavailableMessages.HIDDEN:
         ranges += [(one, other) for one, other, _ in log.unavailable_ranges(first, end)]
     elif reader.states is UnavailableMessages.CHOSEN:
-        ranges += _unchosen(log.unavailable_ranges(first, end), first, end, reader.chosen_states)
+        ranges += _find_unchosen(log.unavailable_ranges(first, end), first, end, reader.chosen_states)
     return merge_ranges(ranges) if len(ranges) > 1 else ranges
 
 
-def _unchosen(
+def _find_unchosen(
     hidden: Sequence[tuple[int, int, int]], first: int, end: int, chosen: frozenset[int]
 ) -> list[tuple[int, int]]:
     """Return the ranges of ``first`` to ``end`` whose messages have none of the ``chosen`` states."""

@@ -211,11 +211,11 @@ class Writers:
             self.transactions.add(transaction_id, base_offset, end_offset)
         if outcome is not None:
             self.open_by_writer.pop(writer_id, None)
-            self._writer(writer_id, epoch)
+            self._writer_of(writer_id, epoch)
         elif writer_id:
             if transactional:
                 self.open_by_writer.add(writer_id, base_offset, end_offset)
-            writer = self._writer(writer_id, epoch)
+            writer = self._writer_of(writer_id, epoch)
             if transaction_id and sequence == 0 and writer.next_sequence:
                 writer.recent, writer.restart_offset = [], base_offset
             block = AppendedBlock(sequence, base_offset, end_offset, numbers, transaction_id, digest)
@@ -224,9 +224,9 @@ class Writers:
     def expect(self, writer_id: bytes, epoch: int, sequence: int) -> None:
         """Let an unknown writer continue here: its first block could not be written, so a later one comes first."""
         if writer_id not in self._writers:
-            self._writer(writer_id, epoch).next_sequence = sequence
+            self._writer_of(writer_id, epoch).next_sequence = sequence
 
-    def _writer(self, writer_id: bytes, epoch: int) -> Writer:
+    def _writer_of(self, writer_id: bytes, epoch: int) -> Writer:
         writer = self._writers.get(writer_id)
         if writer is None or writer.epoch != epoch:
             writer = self._writers[writer_id] = Writer(epoch)

@@ -197,7 +197,7 @@ class IggyGroups(Component):
 
     def leave_all(self, member: int) -> None:
         """Remove a client that has disconnected from every group; the other members get its partitions."""
-        for group in self._all():
+        for group in self._list_all():
             self._drop(group, member)
 
     def list_members(self, group: IggyGroup) -> Change[list[IggyGroupMember]]:
@@ -209,7 +209,7 @@ class IggyGroups(Component):
         """Return (stream id, topic id, group id) of every group that the client is in."""
         return [
             (group.topic.stream.id, group.topic.id, group.id)
-            for group in self._all()
+            for group in self._list_all()
             if any(one.id == member for one in group.members)
         ]
 
@@ -232,7 +232,7 @@ class IggyGroups(Component):
             )
         return topic.partition(current)
 
-    def _all(self) -> list[IggyGroup]:
+    def _list_all(self) -> list[IggyGroup]:
         return [group for of_topic in self._groups.values() for group in of_topic.values()]
 
     def _drop(self, group: IggyGroup, member: int) -> None:

@@ -105,12 +105,12 @@ class IggyPoller:
         if names_partition:
             partition: Partition | None = self.require_partition(topic, consumer, member, partition_number)
         else:
-            partition = self._partition(topic, consumer, member, partition_number)
+            partition = self._choose_partition(topic, consumer, member, partition_number)
         if partition is None:
             return PollResult(None, None, 0)
         reader = iggy_row.SHOWING if shows_states and not topic.settings.hide_states else iggy_row.HIDING
         if states is not None:
-            reader = _choosing(reader, states)
+            reader = _choose_states(reader, states)
         offset = self._start(partition, consumer, strategy, count, reader)
         conditions = self.filtered.conditions
         condition = conditions.get((topic, consumer.key)) if conditions else None
@@ -196,7 +196,7 @@ class IggyPoller:
                 )
         return partition
 
-    def _partition(
+    def _choose_partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
     ) -> Partition | None:
         if consumer.kind is IggyConsumerKind.CONSUMER or not topic.partitions:
@@ -221,7 +221,7 @@ class IggyPoller:
                 return offset_at(partition, us)
 
 
-def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRule:
+def _choose_states(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRule:
     shown = states & {State.AVAILABLE} if reader.states is UnavailableMessages.HIDDEN else states
     return replace(reader, states=UnavailableMessages.CHOSEN, chosen_states=frozenset(map(int, shown)))
 

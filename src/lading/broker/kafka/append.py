@@ -216,12 +216,12 @@ class KafkaAppender:
                     for one in dialect.iter_batches(run, at):
                         if one.outcome is not None:
                             named.discard(one.writer)
-                        elif one.transactional and one.writer not in named and _meets(ranges, one):
+                        elif one.transactional and one.writer not in named and _overlaps(ranges, one):
                             named.add(one.writer)
                             found.append((producer_of(one.writer), one.base_offset))
                 at = max(span.end_offset, at + 1)
         return found
 
 
-def _meets(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
+def _overlaps(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
     return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)

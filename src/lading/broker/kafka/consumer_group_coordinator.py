@@ -109,9 +109,9 @@ class ConsumerGroupCoordinator:
             member.require_epoch(call)
         self._keep(group)
         if member.update(call):
-            self._bump(group)
+            self._begin_epoch(group)
         if call.epoch == JOIN_EPOCH or call.names is not None or call.regex is not None:
-            self._resize(member)
+            self._update_size(member)
         self._touch(group, member, now_us)
         yield from self._refresh(group, now_us)
         # others had their turn: the member may have left, or its instance was started again
@@ -202,7 +202,7 @@ class ConsumerGroupCoordinator:
         member.deadline_us = now_us + group.session_timeout_us
         self.time_outs.watch(member.deadline_us)
 
-    def _resize(self, member: ConsumerGroupMember) -> None:
+    def _update_size(self, member: ConsumerGroupMember) -> None:
         texts = (member.id, member.instance, member.rack, member.regex, member.client_id)
         size_bytes = measure_subscription(member.names, texts)
         self.subscription_bytes += size_bytes - member.size_bytes
@@ -213,9 +213,9 @@ class ConsumerGroupCoordinator:
         self.subscription_bytes -= member.size_bytes
         if not group.members:
             self._matches.pop(group.name, None)
-        self._bump(group)
+        self._begin_epoch(group)
 
-    def _bump(self, group: ConsumerGroup) -> None:
+    def _begin_epoch(self, group: ConsumerGroup) -> None:
         """Begin the next epoch of a group."""
         group.epoch += 1
         self._keep(group)
@@ -274,7 +274,7 @@ class ConsumerGroupCoordinator:
         yield from self._find_topics(group)
         group.next_look_us = now_us + LOOK_INTERVAL_US
         if (group.subscribed, group.partitions_count) != former:
-            self._bump(group)
+            self._begin_epoch(group)
 
     def _find_topics(self, group: ConsumerGroup) -> Turns[None]:
         """Note which topics each member subscribes to, and how many partitions they have."""

@@ -116,7 +116,7 @@ class ShareGroupCoordinator:
             if names != member.names:
                 group.subscribe(member, names)
                 group.topology_version = -1
-                self._bump(group)
+                self._begin_epoch(group)
         self._touch(group, member, now_us)
         yield from self._look_up(group)
         # others had their turn: the member may have left
@@ -165,9 +165,9 @@ class ShareGroupCoordinator:
         group.subscribe(member, frozenset())
         del group.members[member.id]
         self.subscription_bytes -= member.size_bytes
-        self._bump(group)
+        self._begin_epoch(group)
 
-    def _bump(self, group: ShareGroup) -> None:
+    def _begin_epoch(self, group: ShareGroup) -> None:
         """Begin the next epoch of a group."""
         group.epoch += 1
         self._keep(group)
@@ -194,7 +194,7 @@ class ShareGroupCoordinator:
             is_known = group.topology_version >= 0
             group.topics = found
             if is_known:
-                self._bump(group)
+                self._begin_epoch(group)
         group.topology_version = version
 
     def _touch(self, group: ShareGroup, member: ShareGroupMember, now_us: int) -> None:

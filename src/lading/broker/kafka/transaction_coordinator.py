@@ -129,7 +129,7 @@ class TransactionCoordinator(Component):
             else:
                 answer.finish(producer.identity)
 
-        self._decide(producer, False, now_us, fence=True)
+        self._carry_out_decision(producer, False, now_us, fence=True)
         producer.ended.add_done_callback(aborted)
         return answer
 
@@ -156,7 +156,7 @@ class TransactionCoordinator(Component):
         """Add positions to the caller's transaction; they are stored when it is committed, and only then."""
         producer = self._require(caller)
         self._require_open(producer)
-        self._table.wait(caller.name, [_row(*place, stored) for place, stored in positions.items()])
+        self._table.wait(caller.name, [_make_row(*place, stored) for place, stored in positions.items()])
         producer.pending_offsets.update(positions)
 
     def waits(self, partition: Partition, key: PositionKey) -> bool:
@@ -193,7 +193,7 @@ class TransactionCoordinator(Component):
         else:
             producer.ended = ended = PendingResult()
             self._busy.add(producer)
-            self._decide(producer, False, now_us, fence=True)
+            self._carry_out_decision(producer, False, now_us, fence=True)
         answer: PendingResult[ProducerIdAndEpoch] = PendingResult()
 
         def give_identity(done: PendingResult[None]) -> None:
@@ -248,7 +248,7 @@ class TransactionCoordinator(Component):
             try:
                 if lost is not None and committed:
                     raise lost
-                self._decide(producer, committed, now_us, fence=new_epoch)
+                self._carry_out_decision(producer, committed, now_us, fence=new_epoch)
             except Refusal as refusal:
                 answer.refuse(refusal)
             else:
@@ -320,7 +320,7 @@ class TransactionCoordinator(Component):
         if writers is not None and writer in writers.open_by_writer:
             if owner is not None and owner.state is ProducerState.ONGOING and not committed:
                 self._require_idle(owner)
-                self._decide(owner, False, now_us, fence=True)
+                self._carry_out_decision(owner, False, now_us, fence=True)
             if committed != self._is_committed(producer_id):
                 raise Refusal(
                     Reason.TRANSACTION_NOT_OPEN,
@@ -354,7 +354,7 @@ class TransactionCoordinator(Component):
             elif producer.row.deadline_us <= now_us and not producer.ending and not turn.is_over():
                 # the next tick aborts the others
                 try:
-                    self._decide(producer, False, now_us, fence=True)
+                    self._carry_out_decision(producer, False, now_us, fence=True)
                 except Refusal as refusal:
                     refused.append(refusal)
         if refused:
@@ -444,11 +444,13 @@ class TransactionCoordinator(Component):
         self._table.put(row)
         producer.row = row
 
-    def _decide(self, producer: TransactionalProducer, committed: bool, now_us: int, *, fence: bool = False) -> None:
+    def _carry_out_decision(
+        self, producer: TransactionalProducer, committed: bool, now_us: int, *, fence: bool = False
+    ) -> None:
         epoch = producer.row.epoch + fence
         row = producer.transition(DECIDED[committed], epoch=epoch, updated_us=now_us)
         made_true = dict(producer.pending_offsets) if committed else {}
-        self._table.decide(row, [_row(*place, stored) for place, stored in made_true.items()])
+        self._table.decide(row, [_make_row(*place, stored) for place, stored in made_true.items()])
         producer.row = row
         producer.pending_offsets.clear()
         producer.reloaded = False
@@ -494,7 +496,7 @@ class TransactionCoordinator(Component):
             producer.ended.finish(None)
 
 
-def _row(partition: Partition, key: PositionKey, stored: StoredPosition) -> PositionRow:
+def _make_row(partition: Partition, key: PositionKey, stored: StoredPosition) -> PositionRow:
     return PositionRow(key.protocol, partition.topic.uuid, partition.number, key.consumer, *stored)
 
 

@@ -87,14 +87,14 @@ class NativeGroups(Component):
             self._next_generation(found)
             found.members[member] = _Member(wanted, now_us)
             found.assign()
-        return self._assignment(found, member)
+        return self._assignment_of(found, member)
 
     def heartbeat(self, group: str, member: str, *, generation: int | None = None, now_us: int) -> Assignment:
         """Note that a member is alive; returns its current assignment. A ``generation`` that is over is refused."""
         found = self._find(group, member)
         found.members[member].seen_us = now_us
         self._require_generation(found, generation)
-        return self._assignment(found, member)
+        return self._assignment_of(found, member)
 
     def leave(self, group: str, member: str, *, now_us: int) -> None:
         """Leave the group; does nothing if the client is not a member."""
@@ -141,7 +141,7 @@ class NativeGroups(Component):
         found = self._groups.get(group)
         if found is None:
             if generation is not None:
-                raise _stale(group, generation, 0)
+                raise _stale_generation_error(group, generation, 0)
         elif generation is not None or found.members:
             self._require_generation(found, -1 if generation is None else generation)
         key = PositionKey(NATIVE, group)
@@ -229,7 +229,7 @@ class NativeGroups(Component):
             )
         return found
 
-    def _assignment(self, group: _Group, member: str) -> Assignment:
+    def _assignment_of(self, group: _Group, member: str) -> Assignment:
         return Assignment(
             group.generation,
             [(one.topic.stream.name, one.topic.name, one.number) for one in group.members[member].partitions],
@@ -247,10 +247,10 @@ class NativeGroups(Component):
 
     def _require_generation(self, group: _Group, generation: int | None) -> None:
         if generation is not None and generation != group.generation:
-            raise _stale(group.name, generation, group.generation)
+            raise _stale_generation_error(group.name, generation, group.generation)
 
 
-def _stale(group: str, generation: int, current: int) -> Refusal:
+def _stale_generation_error(group: str, generation: int, current: int) -> Refusal:
     return Refusal(
         Reason.STALE_GENERATION,
         f"generation {generation} of group {group!r} is stale (current: {current}); request the partitions again"

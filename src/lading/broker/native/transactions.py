@@ -99,7 +99,7 @@ class NativeTransactions(Component):
         The catalog no longer has its outcome, or is an older copy.
         """
         log = partition.log
-        ranges = _ranges(partition)[transaction_id]
+        ranges = _ranges_of(partition)[transaction_id]
         aborted = any(log.aborted_ranges(first, end) for first, end in ranges)
         if log.recovery.states_lost and not aborted:
             LOG.warning(
@@ -151,16 +151,16 @@ class NativeTransactions(Component):
         losers = {one.id for one in self._open.values() if one.scope in scopes}
         if repeated:
             losers.update(one.id for one in listed)
-            self._decide(None, (), losers, now_us)
+            self._carry_out_decision(None, (), losers, now_us)
         else:
             for one in winners:
                 self._require_acknowledged(self.require_open(one))
-            self._decide(key, winners, losers.difference(winners), now_us)
+            self._carry_out_decision(key, winners, losers.difference(winners), now_us)
         return CommitResult(winners, repeated)
 
     def abort(self, ids: Collection[int], *, now_us: int) -> None:
         """Abort transactions: readers never see their blocks. Those that are not open are left as they are."""
-        self._decide(None, (), {one for one in ids if one in self._open}, now_us)
+        self._carry_out_decision(None, (), {one for one in ids if one in self._open}, now_us)
 
     @property
     def due_us(self) -> int:
@@ -174,7 +174,7 @@ class NativeTransactions(Component):
             self._hold(partition)
         late = (one.id for one in self._open.values() if one.deadline_us <= now_us)
         # the next tick aborts the others
-        self._decide(None, (), set(islice(late, ABORTED_AT_ONCE)), now_us)
+        self._carry_out_decision(None, (), set(islice(late, ABORTED_AT_ONCE)), now_us)
 
     def forget_before(self, before_us: int) -> None:
         """Delete transactions and commit keys that were settled before this time and that no partition still needs."""
@@ -189,20 +189,22 @@ class NativeTransactions(Component):
     def on_truncated(self, partition: Partition) -> None:
         """Remove a partition from transactions whose blocks there were truncated, by the history of its writers."""
         for transaction in self._open.values():
-            if partition in transaction.partitions and transaction.id not in _ranges(partition):
+            if partition in transaction.partitions and transaction.id not in _ranges_of(partition):
                 transaction.partitions.discard(partition)
         self._hold(partition)
 
     def _require_acknowledged(self, transaction: OpenNativeTransaction) -> None:
         for partition in transaction.partitions:
-            if _ranges(partition)[transaction.id][-1][1] > partition.log.high_watermark:
+            if _ranges_of(partition)[transaction.id][-1][1] > partition.log.high_watermark:
                 raise Refusal(
                     Reason.TRANSACTION_NOT_OPEN,
                     f"transaction {transaction.id} has appends to {partition} that are not acknowledged yet; "
                     "wait for their responses, then commit",
                 )
 
-    def _decide(self, key: str | None, committed: Collection[int], aborted: Collection[int], now_us: int) -> None:
+    def _carry_out_decision(
+        self, key: str | None, committed: Collection[int], aborted: Collection[int], now_us: int
+    ) -> None:
         if key is None and not committed and not aborted:
             return
         self._catalog.settle(key, committed, aborted, now_us)
@@ -229,12 +231,12 @@ class NativeTransactions(Component):
             self._hide(partition, [transaction_id])
 
     def _show(self, partition: Partition, transaction_id: int) -> None:
-        _ranges(partition).pop(transaction_id)
+        _ranges_of(partition).pop(transaction_id)
         self._unsettled.discard((partition, transaction_id))
 
     def _hide(self, partition: Partition, ids: Sequence[int]) -> None:
         """Mark the blocks of aborted transactions on disk, with one sync for all of them."""
-        log, ranges = partition.log, _ranges(partition)
+        log, ranges = partition.log, _ranges_of(partition)
         try:
             for one in ids:
                 for first, end in ranges[one]:
@@ -254,8 +256,8 @@ class NativeTransactions(Component):
 
 def _was_settled(partition: Partition, transaction_id: int) -> bool:
     """Return whether the process before let readers pass the transaction's first block, so that it was decided."""
-    return _ranges(partition)[transaction_id][0][0] < partition.log.recovery.settled_end
+    return _ranges_of(partition)[transaction_id][0][0] < partition.log.recovery.settled_end
 
 
-def _ranges(partition: Partition) -> dict[int, list[tuple[int, int]]]:
+def _ranges_of(partition: Partition) -> dict[int, list[tuple[int, int]]]:
     return {} if partition.writers is None else partition.writers.transactions

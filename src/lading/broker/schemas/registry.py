@@ -238,7 +238,7 @@ class SchemaRegistry:
             if same is not None:
                 return same
         if mode != "IMPORT":
-            found = yield from self._list_incompatibilities(subject, candidate, self._active(subject))
+            found = yield from self._list_incompatibilities(subject, candidate, self._list_active(subject))
             if found:
                 raise RegistryError(RegistryFault.INCOMPATIBLE, subject, ", ".join(found))
         return self._add(subject, request, candidate, mode)
@@ -282,7 +282,7 @@ class SchemaRegistry:
 
     def check(self, subject: str, request: SchemaRequest, version: int | None, *, normalize: bool) -> Change[list[str]]:
         """Return why a schema may not follow a version of a subject, or all its versions for None; empty if it may."""
-        rows = self._active(subject)
+        rows = self._list_active(subject)
         if version is not None:
             found = self._find_version(subject, version)
             if version != LATEST and (found is None or found.deleted):
@@ -291,7 +291,7 @@ class SchemaRegistry:
         candidate = yield from self._parse(subject, request, normalize=normalize, is_new=True)
         return (yield from self._list_incompatibilities(subject, candidate, rows))
 
-    def _active(self, subject: str) -> list[VersionRow]:
+    def _list_active(self, subject: str) -> list[VersionRow]:
         return [row for row in self._table.list_versions(subject) if not row.deleted]
 
     def _list_incompatibilities(
@@ -308,7 +308,9 @@ class SchemaRegistry:
                 older.append((row.version, parsed))
         size = len(candidate.row.text) * max(len(older), 1)
         try:
-            found: list[str] = yield from _work(size, lambda: list_incompatibilities(level, candidate.parsed, older))
+            found: list[str] = yield from _run_work(
+                size, lambda: list_incompatibilities(level, candidate.parsed, older)
+            )
         except InvalidSchema as error:
             raise RegistryError(RegistryFault.INVALID_SCHEMA, str(error)) from None
         return [*found, f"{{validateFields: 'false', compatibility: '{level.name}'}}"] if found else []
@@ -320,9 +322,11 @@ class SchemaRegistry:
             references = tuple(self._require_reference(reference) for reference in request.references)
             resolved = self._resolve(references)
             size = len(request.text) + sum(len(one.text) for one in resolved)
-            parsed = yield from _work(size, lambda: parse_schema(request.kind, request.text, resolved, is_new=is_new))
+            parsed = yield from _run_work(
+                size, lambda: parse_schema(request.kind, request.text, resolved, is_new=is_new)
+            )
             normalize = normalize or bool(self._find_setting(subject, "normalize"))
-            text = (yield from _work(size, parsed.normalize)) if normalize else parsed.text
+            text = (yield from _run_work(size, parsed.normalize)) if normalize else parsed.text
         except InvalidSchema as error:
             raise RegistryError(
                 RegistryFault.INVALID_SCHEMA,
@@ -331,7 +335,7 @@ class SchemaRegistry:
         if normalize:
             references = tuple(sorted(set(references)))
         details = request.details(references)
-        row = yield from _work(len(text), lambda: _make_row(parsed.kind, text, details))
+        row = yield from _run_work(len(text), lambda: _make_row(parsed.kind, text, details))
         return _Candidate(parsed, row, references)
 
     def parse_stored(self, schema: SchemaRow) -> Change[ParsedSchema]:
@@ -344,7 +348,7 @@ class SchemaRegistry:
     def _parse_stored(self, schema: SchemaRow) -> Change[ParsedSchema]:
         resolved = self._resolve(_references_of(schema))
         size = len(schema.text) + sum(len(one.text) for one in resolved)
-        return (yield from _work(size, lambda: parse_schema(schema.kind, schema.text, resolved, is_new=False)))
+        return (yield from _run_work(size, lambda: parse_schema(schema.kind, schema.text, resolved, is_new=False)))
 
     def _require_reference(self, reference: Reference) -> Reference:
         """Return a reference to a version that exists, by its number."""
@@ -547,7 +551,7 @@ def _references_of(schema: SchemaRow) -> list[Reference]:
     return [Reference(**reference) for reference in schema.details.get("references", ())]
 
 
-def _work(size_characters: int, call: Callable[[], T]) -> Change[T]:
+def _run_work(size_characters: int, call: Callable[[], T]) -> Change[T]:
     """Return what ``call`` returns; a long one is made by the thread that makes the steps of the change."""
     if size_characters <= INLINE_CHARACTERS_MAX:
         return call()

@@ -94,21 +94,21 @@ class AdminAccess:
         manage its tokens.
         """
         return [
-            HttpRoute("GET", "/me", "me", self._me, right=None),
-            HttpRoute("GET", "/users", "users.list", self._users, right=None),
+            HttpRoute("GET", "/me", "me", self._show_caller, right=None),
+            HttpRoute("GET", "/users", "users.list", self._list_users, right=None),
             HttpRoute("POST", _USER, "user.create", self._add_user, right=Right.CREATE, resource=_user_in_path),
             HttpRoute("PUT", _USER, "user.alter", self._change_user, right=None),
             HttpRoute("DELETE", _USER, "user.delete", self._delete_user, resource=_user_in_path),
-            HttpRoute("GET", f"{_USER}/tokens", "tokens.list", self._tokens, right=None),
+            HttpRoute("GET", f"{_USER}/tokens", "tokens.list", self._list_tokens, right=None),
             HttpRoute("POST", _TOKEN, "token.create", self._add_token, right=None),
             HttpRoute("DELETE", _TOKEN, "token.delete", self._delete_token, right=None),
-            HttpRoute("GET", "/rules", "rules.list", self._rules, right=None),
+            HttpRoute("GET", "/rules", "rules.list", self._list_rules, right=None),
             HttpRoute("POST", "/rules", "rules.change", self._change_rules, resource=lambda request, path: ANY_USER),
-            HttpRoute("GET", "/quotas", "quotas.list", self._quotas, right=None),
+            HttpRoute("GET", "/quotas", "quotas.list", self._list_quotas, right=None),
             HttpRoute("PUT", "/quotas/{user}", "quota.set", self._set_quota),
         ]
 
-    async def _quotas(self, request: Request, path: Parameters) -> Response:
+    async def _list_quotas(self, request: Request, path: Parameters) -> Response:
         may_see_all = self._access.allows(principal_of(request), Right.DESCRIBE, CLUSTER)
         own = getattr(principal_of(request), "name", None)
 
@@ -124,7 +124,7 @@ class AdminAccess:
         await self._change(self._access.set_quotas({path["user"]: quota}))
         return json_response({"user": path["user"], **quota.document()})
 
-    async def _me(self, request: Request, path: Parameters) -> Response:
+    async def _show_caller(self, request: Request, path: Parameters) -> Response:
         """Return the caller's name, empty without users and for a token of the settings."""
         principal = principal_of(request)
         return json_response(
@@ -135,9 +135,9 @@ class AdminAccess:
             }
         )
 
-    async def _users(self, request: Request, path: Parameters) -> Response:
+    async def _list_users(self, request: Request, path: Parameters) -> Response:
         def describe(user: User) -> dict[str, Any] | None:
-            return _user(user) if self._may(request, user.name, Right.DESCRIBE) else None
+            return _describe_user(user) if self._may_change(request, user.name, Right.DESCRIBE) else None
 
         return await answer_rows(self._access.table.users.values(), describe, self._services.requests)
 
@@ -151,7 +151,7 @@ class AdminAccess:
                 is_active=wanted.active,
             )
         )  # fmt: skip
-        return json_response(_user(user), 201)
+        return json_response(_describe_user(user), 201)
 
     async def _change_user(self, request: Request, path: Parameters) -> Response:
         wanted, name = await parse_body(UserChange, request, self._services.receive), path["user"]
@@ -161,7 +161,7 @@ class AdminAccess:
         if wanted.password is not None:
             await self._change(self._access.set_password(name, wanted.password))
         change = self._access.change_user(name, is_active=wanted.active, is_administrator=wanted.administrator)
-        return json_response(_user(await self._change(change)))
+        return json_response(_describe_user(await self._change(change)))
 
     async def _delete_user(self, request: Request, path: Parameters) -> Response:
         if self._is_administrator(path["user"]):
@@ -169,12 +169,12 @@ class AdminAccess:
         await self._change(self._access.delete_user(path["user"]))
         return Response(status_code=204)
 
-    async def _tokens(self, request: Request, path: Parameters) -> Response:
+    async def _list_tokens(self, request: Request, path: Parameters) -> Response:
         self._require(request, path["user"], is_own=True, right=Right.DESCRIBE)
         self._access.table.user(path["user"])
 
         def describe(token: Token) -> dict[str, Any] | None:
-            return _token(token) if token.owner == path["user"] else None
+            return _describe_token(token) if token.owner == path["user"] else None
 
         return await answer_rows(self._access.table.tokens.values(), describe, self._services.requests)
 
@@ -187,7 +187,7 @@ class AdminAccess:
         ends_us = None if wanted.days is None else date_us() + int(wanted.days * 86_400e6)
         change = self._access.add_token(path["user"], path["token"], ends_us, now_us=now_us())
         token, secret = await self._change(change)
-        return json_response(_token(token) | {"token": secret}, 201)
+        return json_response(_describe_token(token) | {"token": secret}, 201)
 
     async def _delete_token(self, request: Request, path: Parameters) -> Response:
         self._require(request, path["user"], is_own=True)
@@ -196,9 +196,9 @@ class AdminAccess:
         await self._change(self._access.delete_token(path["user"], path["token"]))
         return Response(status_code=204)
 
-    async def _rules(self, request: Request, path: Parameters) -> Response:
+    async def _list_rules(self, request: Request, path: Parameters) -> Response:
         def describe(rule: AccessRule) -> dict[str, Any] | None:
-            return rule.document() if self._may(request, rule.user, Right.DESCRIBE) else None
+            return rule.document() if self._may_change(request, rule.user, Right.DESCRIBE) else None
 
         rules = await finish_in_turns(self._access.table.sort_rules())
         return await answer_rows(rules, describe, self._services.requests)
@@ -206,13 +206,13 @@ class AdminAccess:
     async def _change_rules(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(RulesChange, request, self._services.receive)
         rows = {name: await parse_rows(RuleDocument, getattr(wanted, name), name) for name in ("add", "delete")}
-        added, removed = await map_in_turns(_rule, rows["add"]), await map_in_turns(_rule, rows["delete"])
+        added, removed = await map_in_turns(_parse_rule, rows["add"]), await map_in_turns(_parse_rule, rows["delete"])
         await self._change(self._access.change_rules(added, removed))
         return Response(status_code=204)
 
     # -- rights on users
 
-    def _may(self, request: Request, name: str, right: Right) -> bool:
+    def _may_change(self, request: Request, name: str, right: Right) -> bool:
         principal = principal_of(request)
         is_own = principal is not None and principal.name == name
         return is_own or self._access.allows(principal, right, Resource(ResourceKind.USER, name))
@@ -237,7 +237,7 @@ def _user_in_path(request: Request, path: Parameters) -> Resource:
     return Resource(ResourceKind.USER, path["user"])
 
 
-def _user(user: User) -> dict[str, Any]:
+def _describe_user(user: User) -> dict[str, Any]:
     return {
         "id": user.id,
         "name": user.name,
@@ -247,11 +247,11 @@ def _user(user: User) -> dict[str, Any]:
     }
 
 
-def _token(token: Token) -> dict[str, Any]:
+def _describe_token(token: Token) -> dict[str, Any]:
     return {"user": token.owner, "name": token.name, "created_us": token.created_us, "ends_us": token.ends_us}
 
 
-def _rule(document: RuleDocument) -> AccessRule:
+def _parse_rule(document: RuleDocument) -> AccessRule:
     for kind, value in ((ResourceKind, document.kind), (PatternKind, document.pattern), (Right, document.operation)):
         if value not in kind._value2member_map_:
             raise Refusal(Reason.INVALID_RULE, f"rule: {value!r} is none of {', '.join(kind)}")

@@ -48,20 +48,20 @@ class AdminStatus:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._rendering: asyncio.Task[tuple[bytes, str]] | None = None
-        for gauge in _gauges(services):
+        for gauge in _list_gauges(services):
             services.metrics.add(gauge)
 
     def routes(self) -> list[HttpRoute]:
         """Return the table for the router."""
         return [
             make_root_route(PURPOSE),
-            HttpRoute("GET", HEALTH, "health", self._health, Access.HEALTH),
-            HttpRoute("GET", LIVE, "live", self._live, Access.HEALTH),
-            HttpRoute("GET", READY, "ready", self._ready, Access.HEALTH),
-            HttpRoute("GET", "/metrics", "metrics", self._metrics, right=Right.DESCRIBE),
+            HttpRoute("GET", HEALTH, "health", self._report_health, Access.HEALTH),
+            HttpRoute("GET", LIVE, "live", self._report_live, Access.HEALTH),
+            HttpRoute("GET", READY, "ready", self._report_ready, Access.HEALTH),
+            HttpRoute("GET", "/metrics", "metrics", self._report_metrics, right=Right.DESCRIBE),
         ]
 
-    async def _health(self, request: Request, path: Parameters) -> Response:
+    async def _report_health(self, request: Request, path: Parameters) -> Response:
         refusing = await finish_in_turns(self._list_refusing())
         damaged = self._services.broker.damages.sentences()
         problems = self._services.health.problems()
@@ -79,11 +79,11 @@ class AdminStatus:
             }
         )
 
-    async def _live(self, request: Request, path: Parameters) -> Response:
+    async def _report_live(self, request: Request, path: Parameters) -> Response:
         """Respond with 200: a response shows that the event loop runs."""
         return json_response({"status": "live"})
 
-    async def _ready(self, request: Request, path: Parameters) -> Response:
+    async def _report_ready(self, request: Request, path: Parameters) -> Response:
         """Report whether clients should be sent here. A partition that refuses appends does not count: others work."""
         reasons = dict(self._services.health.problems())
         if self._services.stopping:
@@ -106,15 +106,15 @@ class AdminStatus:
                 yield
         return refusing
 
-    async def _metrics(self, request: Request, path: Parameters) -> Response:
+    async def _report_metrics(self, request: Request, path: Parameters) -> Response:
         # scrapers that come together share one text
         if self._rendering is None:
-            self._rendering = asyncio.get_running_loop().create_task(self._render())
+            self._rendering = asyncio.get_running_loop().create_task(self._render_metrics())
             self._rendering.add_done_callback(self._forget_rendering)
         text, content_type = await asyncio.shield(self._rendering)
         return InPieces(text, headers={"content-type": content_type})
 
-    async def _render(self) -> tuple[bytes, str]:
+    async def _render_metrics(self) -> tuple[bytes, str]:
         snapshot = await self._services.metrics.snapshot()
         return await self._services.run_in_worker(1, 0, MetricsSnapshot.render, snapshot)
 
@@ -122,7 +122,7 @@ class AdminStatus:
         self._rendering = None
 
 
-def _gauges(services: Services) -> list[Gauge]:
+def _list_gauges(services: Services) -> list[Gauge]:
     broker = services.broker
 
     def partitions(attribute: str) -> Iterable[tuple[Labels, float]]:

@@ -63,17 +63,17 @@ class AdminData:
     def routes(self) -> list[HttpRoute]:
         """Return the table for the router."""
         return [
-            HttpRoute("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks, right=Right.READ),
+            HttpRoute("GET", f"{_PARTITION}/chunks", "chunks.get", self._read_chunks, right=Right.READ),
             HttpRoute("POST", f"{_PARTITION}/chunks", "chunks.append", self._append, right=Right.WRITE),
-            HttpRoute("GET", f"{_PARTITION}/batches", "batches.get", self._batches, right=Right.READ),
-            HttpRoute("GET", f"{_PARTITION}/offset", "offset.at", self._offset, right=Right.READ),
+            HttpRoute("GET", f"{_PARTITION}/batches", "batches.get", self._read_batches, right=Right.READ),
+            HttpRoute("GET", f"{_PARTITION}/offset", "offset.at", self._find_offset, right=Right.READ),
         ]
 
-    async def _chunks(self, request: Request, path: Parameters) -> Response:
+    async def _read_chunks(self, request: Request, path: Parameters) -> Response:
         query = parse_query(ChunksQuery, request.query_params)
         partition = partition_of(self._broker, path)
         if query.wait_ms and query.offset >= partition.log.last_stable_offset:
-            await self._visible(partition, min(query.wait_ms, self._settings.wait_ms_max))
+            await self._wait_for_messages(partition, min(query.wait_ms, self._settings.wait_ms_max))
             # meanwhile rights may have been revoked, and the partition deleted or replaced
             self._broker.access.require(principal_of(request), Right.READ, resource_in_path(request, path))
             partition = partition_of(self._broker, path)
@@ -86,7 +86,7 @@ class AdminData:
             )
         )
         self._messages_out[(NAME,)] += chunks.count
-        headers = _facts(partition) | {
+        headers = _describe_place(partition) | {
             "lading-base-offset": str(chunks.base_offset),
             "lading-end-offset": str(chunks.end_offset),
             "lading-hidden": json.dumps([list(one) for one in chunks.hidden]),
@@ -94,7 +94,7 @@ class AdminData:
         }
         return InPieces(chunks.data, headers=headers, media_type=CHUNKS_TYPE)
 
-    async def _visible(self, partition: Partition, wait_ms: int) -> None:
+    async def _wait_for_messages(self, partition: Partition, wait_ms: int) -> None:
         """Wait until more messages are readable, the time is over, or the broker stops."""
         more = asyncio.Event()
         cancel = partition.add_visible_callback(more.set)
@@ -120,7 +120,7 @@ class AdminData:
             self._messages_in[(NAME,)] += append.count
         return json_response({"base_offset": append.base_offset, "count": append.count, "duplicate": append.duplicate})
 
-    async def _batches(self, request: Request, path: Parameters) -> Response:
+    async def _read_batches(self, request: Request, path: Parameters) -> Response:
         wanted = parse_query(BatchesQuery, request.query_params)
         form = choose_form(self._broker.schemas, partition_of(self._broker, path).topic)
         parse = partial(parse_filter, wanted.where, wanted.columns, wanted.states, wanted.headers_only, form)
@@ -137,11 +137,11 @@ class AdminData:
                 counters=self._broker.counters,
             )
         )
-        headers = _facts(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
+        headers = _describe_place(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
 
         def work() -> Turns[tuple[Selected, pa.Buffer]]:
             selected = yield from select_in_turns(reading, query, partition, end=wanted.end, max_rows=wanted.max_rows)
-            return selected, _stream(query, selected)
+            return selected, _write_stream(query, selected)
 
         if query.filter is None:
             selected, stream = await self._services.run_in_worker(1, 0, finish, work())
@@ -155,14 +155,14 @@ class AdminData:
         """Compile or evaluate a filter: it may take long, so that it is not done in the event loop or a worker."""
         return await self._services.filters.run(client_of(request), work)
 
-    async def _offset(self, request: Request, path: Parameters) -> Response:
+    async def _find_offset(self, request: Request, path: Parameters) -> Response:
         query = parse_query(TimeQuery, request.query_params)
         partition = partition_of(self._broker, path)
         offset = await read_when_loaded(lambda: offset_at(partition, query.timestamp_us))
         return json_response({"offset": offset})
 
 
-def _facts(partition: Partition) -> dict[str, str]:
+def _describe_place(partition: Partition) -> dict[str, str]:
     """Return the facts by which a reader distinguishes a loss from the end."""
     log = partition.log
     return {
@@ -175,7 +175,7 @@ def _facts(partition: Partition) -> dict[str, str]:
     }
 
 
-def _stream(query: Query, selected: Selected) -> pa.Buffer:
+def _write_stream(query: Query, selected: Selected) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, query.schema) as writer:
         for batch in selected.batches:

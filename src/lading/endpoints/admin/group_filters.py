@@ -50,7 +50,7 @@ class AdminGroupFilters:
             HttpRoute("GET", path, "group.filter.show", self._show, right=None),
             HttpRoute("PUT", path, "group.filter", self._set, right=None),
             HttpRoute("DELETE", path, "group.filter.remove", self._remove, right=None),
-            HttpRoute("POST", f"{path}/preview", "group.filter.preview", self._preview, right=None),
+            HttpRoute("POST", f"{path}/preview", "group.filter.preview", self._preview_filter, right=None),
         ]
 
     async def _show(self, request: Request, path: Parameters) -> Response:
@@ -72,7 +72,7 @@ class AdminGroupFilters:
         self._broker.group_filters.remove(to_filter_key(view), view.topic)
         return Response(status_code=204)
 
-    async def _preview(self, request: Request, path: Parameters) -> Response:
+    async def _preview_filter(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(GroupFilterPreview, request, self._services.receive)
         view = await self._find(request, path)
         condition = await self._parse(request, wanted.where)

@@ -55,7 +55,7 @@ class AdminGroups:
         self._services = services
         self._broker = services.broker
         self._groups = services.broker.native_groups
-        for gauge in _gauges(services.broker):
+        for gauge in _list_gauges(services.broker):
             services.metrics.add(gauge)
 
     def routes(self) -> list[HttpRoute]:
@@ -80,7 +80,7 @@ class AdminGroups:
             HttpRoute(
                 "POST", "/groups/{group}/leave", "group.leave", self._leave, right=Right.READ, resource=group_in_path
             ),
-            HttpRoute("GET", _POSITION, "position.get", self._position, right=Right.READ),
+            HttpRoute("GET", _POSITION, "position.get", self._show_position, right=Right.READ),
             HttpRoute("PUT", _POSITION, "position.store", self._store_position, right=Right.READ),
             HttpRoute("POST", "/transactions", "transaction.begin", self._begin, right=Right.WRITE),
             HttpRoute("POST", "/transactions/commit", "transaction.commit", self._commit, right=Right.WRITE),
@@ -90,7 +90,7 @@ class AdminGroups:
     async def _list(self, request: Request, path: Parameters) -> Response:
         shown = await self._list_visible(request)
         return await answer_rows(
-            shown, lambda view: _summary(view) | {"members": len(view.members)}, self._services.requests
+            shown, lambda view: _summarize(view) | {"members": len(view.members)}, self._services.requests
         )
 
     async def _list_visible(self, request: Request) -> list[GroupView]:
@@ -114,7 +114,7 @@ class AdminGroups:
         view = await self._find(request, path)
         document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
         document |= describe_filter(self._broker, view)
-        return await answer_document(_summary(view) | document)
+        return await answer_document(_summarize(view) | document)
 
     async def _reset(self, request: Request, path: Parameters) -> Response:
         view = await self._find(request, path)
@@ -164,11 +164,11 @@ class AdminGroups:
             await turn.give_way()
         topics = await map_in_turns(topology.resolve, call.topics)
         require_name("group", path["group"], Reason.INVALID_GROUP_ID)
-        return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
+        return _assignment_response(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
 
     async def _heartbeat(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(GroupMemberDocument, request, self._services.receive)
-        return _assignment(
+        return _assignment_response(
             self._groups.heartbeat(path["group"], call.member, generation=call.generation, now_us=now_us())
         )
 
@@ -177,7 +177,7 @@ class AdminGroups:
         self._groups.leave(path["group"], call.member, now_us=now_us())
         return json_response({})
 
-    async def _position(self, request: Request, path: Parameters) -> Response:
+    async def _show_position(self, request: Request, path: Parameters) -> Response:
         self._require_member(request, path)
         partition = partition_of(self._broker, path)
         stored = await read_when_loaded(lambda: self._groups.position(path["group"], partition))
@@ -226,7 +226,7 @@ class AdminGroups:
         return json_response({})
 
 
-def _gauges(broker: Broker) -> Iterator[Gauge]:
+def _list_gauges(broker: Broker) -> Iterator[Gauge]:
     def lag() -> Iterator[GaugeRow]:
         for view in (yield from broker.group_views.list_all()):
             for one in view.progress:
@@ -246,7 +246,7 @@ def _gauges(broker: Broker) -> Iterator[Gauge]:
     yield Gauge("lading_group_members", "Members of a group.", group, members)
 
 
-def _summary(view: GroupView) -> dict[str, Any]:
+def _summarize(view: GroupView) -> dict[str, Any]:
     return {
         "protocol": view.protocol,
         "group": view.name,
@@ -256,7 +256,7 @@ def _summary(view: GroupView) -> dict[str, Any]:
     }
 
 
-def _assignment(assignment: Assignment) -> Response:
+def _assignment_response(assignment: Assignment) -> Response:
     return json_response(
         {"generation": assignment.generation, "partitions": [list(place) for place in assignment.partitions]}
     )

@@ -26,9 +26,9 @@ class AdminOverview:
 
     def routes(self) -> list[HttpRoute]:
         """Return the table for the router."""
-        return [HttpRoute("GET", "/overview", "overview", self._overview, right=Right.DESCRIBE)]
+        return [HttpRoute("GET", "/overview", "overview", self._show_overview, right=Right.DESCRIBE)]
 
-    async def _overview(self, request: Request, path: Parameters) -> Response:
+    async def _show_overview(self, request: Request, path: Parameters) -> Response:
         services = self._services
         # a disk of another machine may take seconds to say how full it is
         disk = await asyncio.get_running_loop().run_in_executor(services.workers, measure_disk, services.settings.data)

@@ -50,14 +50,14 @@ class AdminStates:
     def routes(self) -> list[HttpRoute]:
         """Return the table for the router."""
         return [
-            HttpRoute("GET", f"{_TOPIC}/states", "topic.states.get", self._counts, right=Right.READ),
+            HttpRoute("GET", f"{_TOPIC}/states", "topic.states.get", self._count_all_states, right=Right.READ),
             HttpRoute("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic, right=Right.ADMINISTRATE),
-            HttpRoute("GET", f"{_TOPIC}/retention", "topic.retention", self._retention, right=Right.DESCRIBE),
-            HttpRoute("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._states, right=Right.READ),
+            HttpRoute("GET", f"{_TOPIC}/retention", "topic.retention", self._preview_retention, right=Right.DESCRIBE),
+            HttpRoute("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._list_states, right=Right.READ),
             HttpRoute("PUT", f"{_TOPIC}/{{partition}}/states", "states.set", self._set, right=Right.ADMINISTRATE),
         ]
 
-    async def _states(self, request: Request, path: Parameters) -> Response:
+    async def _list_states(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RangeQuery, request.query_params)
         return await answer_states(partition_of(self._broker, path), query.first, query.end, self._services.requests)
 
@@ -68,7 +68,7 @@ class AdminStates:
         progress = await self._requests.set(lambda: partition_of(self._broker, path), wanted, client_of(request))
         return json_response(progress.document())
 
-    async def _counts(self, request: Request, path: Parameters) -> Response:
+    async def _count_all_states(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
         return json_response([await finish_in_turns(_count_states(one)) for one in list(topic.partitions)])
 
@@ -98,7 +98,7 @@ class AdminStates:
         document = {"seen": done.seen, "matched": done.matched, "changed": done.changed}
         return json_response(document | {"ranges": left, "done": not left})
 
-    async def _retention(self, request: Request, path: Parameters) -> Response:
+    async def _preview_retention(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RetentionQuery, request.query_params)
         topic = self._broker.topology.topic(path["stream"], path["topic"])
         settings = self._broker.settings
@@ -106,7 +106,7 @@ class AdminStates:
 
         def document(partition: Partition) -> dict[str, Any]:
             going = forecast(partition, settings, time_us, query.within_ms * 1_000)
-            return {"partition": partition.number, "going": [_going(one) for one in going]}
+            return {"partition": partition.number, "going": [_to_document(one) for one in going]}
 
         rule = rule_of(topic, settings) if topic.partitions else None
         return json_response(
@@ -131,5 +131,5 @@ def _count_states(partition: Partition) -> Turns[dict[str, Any]]:
     }
 
 
-def _going(one: ExpiringRange) -> dict[str, Any]:
+def _to_document(one: ExpiringRange) -> dict[str, Any]:
     return one._asdict()

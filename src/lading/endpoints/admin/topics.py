@@ -39,11 +39,11 @@ class AdminTopics:
     def routes(self) -> list[HttpRoute]:
         """Return the table for the router."""
         return [
-            HttpRoute("GET", "/streams", "streams.list", self._streams, right=None),
+            HttpRoute("GET", "/streams", "streams.list", self._list_streams, right=None),
             HttpRoute("POST", "/streams/{stream}", "stream.create", self._create_stream, right=Right.CREATE),
             HttpRoute("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream, right=Right.DELETE),
-            HttpRoute("GET", "/topics", "topics.list", self._topics, right=None),
-            HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._topic, right=Right.DESCRIBE),
+            HttpRoute("GET", "/topics", "topics.list", self._list_topics, right=None),
+            HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._show_topic, right=Right.DESCRIBE),
             HttpRoute("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic, right=Right.CREATE),
             HttpRoute("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic, right=Right.DELETE),
             HttpRoute("POST", "/topics/{stream}/{topic}/empty", "topic.empty", self._empty_topic, right=Right.DELETE),
@@ -52,7 +52,7 @@ class AdminTopics:
             ),
         ]
 
-    async def _streams(self, request: Request, path: Parameters) -> Response:
+    async def _list_streams(self, request: Request, path: Parameters) -> Response:
         access, principal = self._broker.access, principal_of(request)
         shown = [
             stream for stream in self._broker.topology.streams()
@@ -85,23 +85,23 @@ class AdminTopics:
         await self._services.changes.make(self._broker.changes.delete_stream(stream))
         return Response(status_code=204)
 
-    async def _topics(self, request: Request, path: Parameters) -> Response:
+    async def _list_topics(self, request: Request, path: Parameters) -> Response:
         access, principal = self._broker.access, principal_of(request)
 
         def describe(topic: Topic) -> dict[str, Any] | None:
             resource = topic_resource(topic.stream.name, topic.name)
-            return _document(topic) if access.allows(principal, Right.DESCRIBE, resource) else None
+            return _describe_new_topic(topic) if access.allows(principal, Right.DESCRIBE, resource) else None
 
         return await answer_rows(self._broker.topology.list_topics(), describe, self._services.requests)
 
-    async def _topic(self, request: Request, path: Parameters) -> Response:
+    async def _show_topic(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
-        return json_response(_facts(topic, await map_in_turns(self._describe_partition, topic.partitions)))
+        return json_response(_describe_topic(topic, await map_in_turns(self._describe_partition, topic.partitions)))
 
     def _describe_partition(self, partition: Partition) -> dict[str, Any]:
         """Return the facts of a partition, with how far it is compacted, if its topic is."""
         status = self._broker.compaction.find_status(partition)
-        return _partition(partition) | ({} if status is None else {"compaction": status._asdict()})
+        return _describe_resting_partition(partition) | ({} if status is None else {"compaction": status._asdict()})
 
     async def _create_topic(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTopic, request, self._services.receive)
@@ -112,7 +112,7 @@ class AdminTopics:
         topic = await create_topic(
             self._services, path["topic"], wanted.partitions, stream=path["stream"], settings=settings
         )
-        return json_response(_document(topic), 201)
+        return json_response(_describe_new_topic(topic), 201)
 
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:
         changes = await parse_body(NewSettings, request, self._services.receive)
@@ -122,7 +122,7 @@ class AdminTopics:
         if "dead_letter_topic" in document:
             settings = self._with_setter(request, path, settings)
         await self._services.changes.make_in_turn(topic, self._broker.changes.alter_topic(topic, settings))
-        return json_response(_document(topic))
+        return json_response(_describe_new_topic(topic))
 
     def _with_setter(self, request: Request, path: Parameters, settings: TopicSettings) -> TopicSettings:
         """Return settings with the user who sets their dead letter topic. Raises Refusal if that user may not."""
@@ -156,11 +156,11 @@ def require_name(kind: str, name: str, reason: Reason) -> str:
     return name
 
 
-def _document(topic: Topic) -> dict[str, Any]:
-    return _facts(topic, [_partition(partition) for partition in topic.partitions])
+def _describe_new_topic(topic: Topic) -> dict[str, Any]:
+    return _describe_topic(topic, [_describe_resting_partition(partition) for partition in topic.partitions])
 
 
-def _facts(topic: Topic, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+def _describe_topic(topic: Topic, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "stream": topic.stream.name,
         "topic": topic.name,
@@ -171,7 +171,7 @@ def _facts(topic: Topic, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _partition(partition: Partition) -> dict[str, Any]:
+def _describe_resting_partition(partition: Partition) -> dict[str, Any]:
     log = partition.log
     return {
         "partition": partition.number,

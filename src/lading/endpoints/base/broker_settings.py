@@ -80,11 +80,11 @@ class SettingsReload:
     def reload(self) -> None:
         """Apply what has changed; if the settings are invalid, say so and keep all of the old ones."""
         try:
-            wanted = _flatten(self._load().model_dump())
+            wanted = _flatten_document(self._load().model_dump())
         except (LocalError, OSError) as error:
             log.error("SIGHUP: %s; all settings stay as they are", error)
             return
-        now = _flatten(self._services.settings.model_dump())
+        now = _flatten_document(self._services.settings.model_dump())
         changed = {key for key in now.keys() | wanted.keys() if now.get(key) != wanted.get(key)}
         # a listener that was added or removed needs a restart, with all its settings
         applied = sorted(key for key in changed & now.keys() & wanted.keys() if is_reloaded(key))
@@ -123,11 +123,11 @@ def _replace(section: Any, names: Sequence[str], value: object) -> Any:
     return section.model_copy(update={name: _replace(getattr(section, name), rest, value) if rest else value})
 
 
-def _flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten_document(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in document.items():
         if isinstance(value, Mapping):
-            found |= _flatten(value, f"{prefix}{key}.")
+            found |= _flatten_document(value, f"{prefix}{key}.")
         else:
             found[prefix + key] = value
     return found

@@ -42,12 +42,12 @@ class Carrying:
 
     def fit(self, topic: Topic) -> Fit:
         """Return what brings messages of a topic into the form of the endpoint's readers, as settings are now."""
-        return self._with if self.is_on(topic) else self._without
+        return self._add_carrier if self.is_on(topic) else self._remove_carrier
 
-    def _with(self, batch: pa.RecordBatch) -> Carried:
+    def _add_carrier(self, batch: pa.RecordBatch) -> Carried:
         return carry(batch, self._target)
 
-    def _without(self, batch: pa.RecordBatch) -> Carried:
+    def _remove_carrier(self, batch: pa.RecordBatch) -> Carried:
         bare, lost = without_carriers(carry(batch, self._target))
         if lost:
             with self._lock:

@@ -86,7 +86,7 @@ class DeadlineWatch:
     def add(self, connection: WatchedConnection) -> None:
         """Watch a connection that was just accepted."""
         self._seen[connection] = (connection.stage(), connection.progress(), self._now_s())
-        self._wind()
+        self._start_timer()
 
     def remove(self, connection: WatchedConnection) -> None:
         """Forget a connection that is closed."""
@@ -151,7 +151,7 @@ class DeadlineWatch:
             self._clock_s = asyncio.get_running_loop().time
         return self._clock_s()
 
-    def _wind(self) -> None:
+    def _start_timer(self) -> None:
         if self._due_s is not None:
             return
         self._due_s = self._now_s() + self._period_s
@@ -164,7 +164,7 @@ class DeadlineWatch:
 
     def _on_period(self) -> None:
         if self._due_s is not None:
-            self._excuse(self._now_s() - self._due_s)
+            self._put_off_deadlines(self._now_s() - self._due_s)
         self._continue_look(self._look())
 
     def _continue_look(self, look: Iterator[None]) -> None:
@@ -178,9 +178,9 @@ class DeadlineWatch:
             else:
                 self._due_s = None
                 if self._seen:
-                    self._wind()
+                    self._start_timer()
 
-    def _excuse(self, late_s: float) -> None:
+    def _put_off_deadlines(self, late_s: float) -> None:
         """Put off all deadlines by the time that this look is late: timers run before sockets are read."""
         if late_s <= 0:
             return

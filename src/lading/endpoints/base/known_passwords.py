@@ -31,7 +31,7 @@ class KnownPasswords:
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
         self._known: dict[str, _KnownPassword] = {}
-        self._unknown_digest = self._digest(secrets.token_hex())
+        self._unknown_digest = self._hash_password(secrets.token_hex())
 
     def matches(self, name: str, password: str, credentials: Credentials, host: str | None = None) -> bool:
         """Return whether this password was right for these very credentials of the user, and came from ``host``.
@@ -40,14 +40,14 @@ class KnownPasswords:
         """
         known = self._known.get(name)
         expected = self._unknown_digest if known is None else known.digest
-        is_same = hmac.compare_digest(expected, self._digest(password))
+        is_same = hmac.compare_digest(expected, self._hash_password(password))
         if known is None or known.credentials is not credentials:
             return False
         return is_same and (host is None or network_of(host) in known.networks)
 
     def remember(self, name: str, password: str, credentials: Credentials, host: str) -> None:
         """Remember that this password is right for these credentials, and was shown from ``host``."""
-        digest, known = self._digest(password), self._known.get(name)
+        digest, known = self._hash_password(password), self._known.get(name)
         if known is None or known.credentials is not credentials or known.digest != digest:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
@@ -77,5 +77,5 @@ class KnownPasswords:
         if len(networks) > ADDRESSES_MAX:
             networks.popitem(last=False)
 
-    def _digest(self, password: str) -> bytes:
+    def _hash_password(self, password: str) -> bytes:
         return hmac.digest(self._secret, password.encode(errors="surrogatepass"), "sha256")

@@ -55,7 +55,7 @@ class LoginThrottle:
 
     def wait_us(self, name: str, host: str, now_us: int) -> int:
         """Return how long to wait before checking a login, whose turn is taken by that. Raises Refusal if too long."""
-        rows = [(rule, found) for rule, key in _keys(name, host) if (found := self._find(key, now_us)) is not None]
+        rows = [(rule, found) for rule, key in _keys_of(name, host) if (found := self._find(key, now_us)) is not None]
         waits_us = [_limit_wait_us(rule, found.free_us - now_us) for rule, found in rows]
         wait_us = max(waits_us, default=0)
         if wait_us > WAIT_US_MAX:
@@ -70,7 +70,7 @@ class LoginThrottle:
     def fail(self, name: str, host: str, now_us: int) -> None:
         """Count a wrong login."""
         self.failures_count += 1
-        for rule, key in _keys(name, host):
+        for rule, key in _keys_of(name, host):
             found = self._find(key, now_us)
             if found is None:
                 if len(self._failures) >= ENTRIES_MAX:
@@ -104,7 +104,7 @@ def network_of(host: str) -> str:
     return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
 
 
-def _keys(name: str, host: str) -> list[tuple[SlowDown, _Key]]:
+def _keys_of(name: str, host: str) -> list[tuple[SlowDown, _Key]]:
     host = network_of(host)
     return [(BY_PAIR, ("pair", name, host)), (BY_ADDRESS, ("address", "", host)), (BY_NAME, ("name", name, ""))]
 

@@ -63,9 +63,9 @@ class Process:
         if wall_s - self._last[0] >= CPU_WINDOW_S:
             self._cpu_percent = 100.0 * (cpu_s - self._last[1]) / (wall_s - self._last[0])
             self._last = (wall_s, cpu_s)
-        memory = _table(PROC / "meminfo", unit_bytes=1024)
-        own = _table(PROC / "self/status", unit_bytes=1024)
-        moved = _table(PROC / "self/io", unit_bytes=1)
+        memory = _read_table(PROC / "meminfo", unit_bytes=1024)
+        own = _read_table(PROC / "self/status", unit_bytes=1024)
+        moved = _read_table(PROC / "self/io", unit_bytes=1)
         return ProcessFigures(
             pid=os.getpid(),
             cpu_percent=self._cpu_percent,
@@ -99,7 +99,7 @@ def machine() -> Machine:
     return Machine(platform.node(), name, version, platform.release())
 
 
-def _table(path: Path, unit_bytes: int) -> dict[str, int]:
+def _read_table(path: Path, unit_bytes: int) -> dict[str, int]:
     """Return the ``Name: number [kB]`` lines of a file; empty if it cannot be read."""
     try:
         lines = path.read_text().splitlines()

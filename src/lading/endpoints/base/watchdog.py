@@ -43,13 +43,13 @@ class Watchdog:
         if self._answered:
             self._answered = False
             self._silent_steps = 0
-            self._ask(self._answer)
+            self._ask(self._note_pass)
             return
         self._silent_steps += 1
         if self._silent_steps == STEPS:
             self._on_stall()
 
-    def _answer(self) -> None:
+    def _note_pass(self) -> None:
         self._answered = True
 
 

@@ -84,7 +84,9 @@ def make_certificate(name: str, names: Sequence[str], days: int, authority: Cert
         .add_extension(x509.ExtendedKeyUsage(_USES), critical=False)
     )
     if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(each) for each in names]), False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_to_alternative_name(each) for each in names]), False
+        )
     if authority is not None:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
         builder = builder.add_extension(issuer, critical=False)
@@ -107,7 +109,7 @@ def _name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
 
 
-def _alternative(name: str) -> x509.GeneralName:
+def _to_alternative_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

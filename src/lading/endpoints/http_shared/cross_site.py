@@ -98,14 +98,14 @@ class CrossSiteGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        refusal = self._refusal(scope)
+        refusal = self._find_refusal(scope)
         if refusal is None:
             await self._app(scope, receive, send)
             return
         self._requests[self._endpoint, "refused", "403"] += 1
         await PlainTextResponse(f"{refusal}\n", 403)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> str | None:
+    def _find_refusal(self, scope: Scope) -> str | None:
         hosts, origins, site = [], [], None
         for name, value in scope["headers"]:
             if name == b"host":

@@ -270,7 +270,7 @@ class HttpConnection(HttpToolsProtocol):
             allowance.left_bytes -= len(data) + REQUEST_BYTES
             self._parse()
         else:
-            self._rest(REQUEST_S)
+            self._continue_later(REQUEST_S)
 
     def _parse(self) -> None:
         """Parse unread bytes, until a request waits for its response, or others have their turn."""
@@ -282,7 +282,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.flow.pause_reading()
                 return
             if self._events >= events_max or not steps_left:
-                self._rest(0.0)
+                self._continue_later(0.0)
                 return
             steps_left -= 1
             end = self._unread_at = self._step_end(data, at)
@@ -310,7 +310,7 @@ class HttpConnection(HttpToolsProtocol):
                 break
         self._unread, self._unread_at = b"", 0
 
-    def _rest(self, later_s: float) -> None:
+    def _continue_later(self, later_s: float) -> None:
         """Continue after others had their turn, with work of ``later_s`` that begins in the next pass of the loop."""
         self._is_resting = True
         self.flow.pause_reading()
@@ -477,7 +477,7 @@ class HttpConnection(HttpToolsProtocol):
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
         elif self._unread and not self._is_resting:
-            self._rest(REQUEST_S)
+            self._continue_later(REQUEST_S)
 
     def _refuse(self, status: HTTPStatus, sentence: str, reason: str | None = None) -> None:
         """Respond to a request that reaches no route, and close the connection."""

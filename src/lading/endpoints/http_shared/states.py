@@ -110,7 +110,7 @@ class StateRequests:
                 find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S, client
             )
         # 100,000 single offsets are sorted by a worker: 30 ms
-        ranges = await self._services.run_in_worker(len(wanted.offsets or ()), OFFSETS_INLINE, _ranges, wanted)
+        ranges = await self._services.run_in_worker(len(wanted.offsets or ()), OFFSETS_INLINE, _parse_ranges, wanted)
         return await self.set_ranges(find, ranges, state, wanted.reason, wanted.dry_run)
 
     async def set_ranges(
@@ -242,7 +242,7 @@ def parse_states(body: bytes) -> StatesDocument:
     except ValidationError as error:
         raise Refusal(Reason.MALFORMED, sentence(error, "the body")) from None
     if wanted.where is None:
-        _ranges(wanted)
+        _parse_ranges(wanted)
     return wanted
 
 
@@ -269,7 +269,7 @@ def state_of(word: object) -> State:
     return STATE_BY_WORD[word]
 
 
-def _ranges(wanted: StatesDocument) -> list[tuple[int, int]]:
+def _parse_ranges(wanted: StatesDocument) -> list[tuple[int, int]]:
     bounds = (wanted.first, wanted.end)
     if wanted.offsets is not None and wanted.where is None and bounds == (None, None):
         return ranges_of(wanted.offsets)

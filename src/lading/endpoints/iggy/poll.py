@@ -131,7 +131,7 @@ class Poller:
         polled = self._poll_route(command, self._find_route(command), client, now_us, states, bytes_max)
         if polled.reading is None or polled.partition is None:
             return None
-        return polled.reading, self._fit(polled.partition.topic, polled.partition)
+        return polled.reading, self._make_fit(polled.partition.topic, polled.partition)
 
     def _poll_route(
         self,
@@ -186,9 +186,9 @@ class Poller:
             place = PolledPlace(partition.number + self._first_partition, last)
         if all(piece.run.dialect == self.stored_as for piece in reading.pieces):
             return self.render(reading, place)
-        return partial(self.render, reading, place, self._fit(topic, partition))
+        return partial(self.render, reading, place, self._make_fit(topic, partition))
 
-    def _fit(self, topic: Topic, partition: Partition) -> Fit:
+    def _make_fit(self, topic: Topic, partition: Partition) -> Fit:
         """Return the function that converts messages of other dialects to this one; each message without an id gets a
         new one.
         """

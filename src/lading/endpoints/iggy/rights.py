@@ -29,15 +29,15 @@ _ALL: Final = "*"
 """A name that only rules about all names match."""
 
 
-def _server(broker: Broker, fields: Fields) -> Resource:
+def _server_resource(broker: Broker, fields: Fields) -> Resource:
     return CLUSTER
 
 
-def _users(broker: Broker, fields: Fields) -> Resource:
+def _users_resource(broker: Broker, fields: Fields) -> Resource:
     return Resource(ResourceKind.USER, _ALL)
 
 
-def _streams(broker: Broker, fields: Fields) -> Resource:
+def _streams_resource(broker: Broker, fields: Fields) -> Resource:
     return Resource(ResourceKind.STREAM, _ALL)
 
 
@@ -45,11 +45,11 @@ def _new_stream(broker: Broker, fields: Fields) -> Resource:
     return Resource(ResourceKind.STREAM, fields["name"])
 
 
-def _stream(broker: Broker, fields: Fields) -> Resource:
+def _stream_resource(broker: Broker, fields: Fields) -> Resource:
     return Resource(ResourceKind.STREAM, _stream_name(broker, fields["stream"]))
 
 
-def _topics(broker: Broker, fields: Fields) -> Resource:
+def _topics_resource(broker: Broker, fields: Fields) -> Resource:
     return topic_resource(_stream_name(broker, fields["stream"]), _ALL)
 
 
@@ -57,7 +57,7 @@ def _new_topic(broker: Broker, fields: Fields) -> Resource:
     return topic_resource(_stream_name(broker, fields["stream"]), fields["name"])
 
 
-def _topic(broker: Broker, fields: Fields) -> Resource:
+def _topic_resource(broker: Broker, fields: Fields) -> Resource:
     return resource_of(broker, fields["stream"], fields["topic"])
 
 
@@ -84,24 +84,24 @@ class NeededRight(NamedTuple):
     find: Callable[[Broker, Fields], Resource]
 
 
-_SEE_SERVER: Final = NeededRight(Right.DESCRIBE, _server)
-_CHANGE_USERS: Final = NeededRight(Right.ADMINISTRATE, _users)
-_ALTER_STREAM: Final = NeededRight(Right.ALTER, _stream)
-_DELETE_STREAM: Final = NeededRight(Right.DELETE, _stream)
-_SEE_TOPIC: Final = NeededRight(Right.DESCRIBE, _topic)
-_CHANGE_TOPIC: Final = NeededRight(Right.ADMINISTRATE, _topic)
-_ALTER_TOPIC: Final = NeededRight(Right.ALTER, _topic)
-_DELETE_TOPIC: Final = NeededRight(Right.DELETE, _topic)
-_READ: Final = NeededRight(Right.READ, _topic)
-_WRITE: Final = NeededRight(Right.WRITE, _topic)
+_SEE_SERVER: Final = NeededRight(Right.DESCRIBE, _server_resource)
+_CHANGE_USERS: Final = NeededRight(Right.ADMINISTRATE, _users_resource)
+_ALTER_STREAM: Final = NeededRight(Right.ALTER, _stream_resource)
+_DELETE_STREAM: Final = NeededRight(Right.DELETE, _stream_resource)
+_SEE_TOPIC: Final = NeededRight(Right.DESCRIBE, _topic_resource)
+_CHANGE_TOPIC: Final = NeededRight(Right.ADMINISTRATE, _topic_resource)
+_ALTER_TOPIC: Final = NeededRight(Right.ALTER, _topic_resource)
+_DELETE_TOPIC: Final = NeededRight(Right.DELETE, _topic_resource)
+_READ: Final = NeededRight(Right.READ, _topic_resource)
+_WRITE: Final = NeededRight(Right.WRITE, _topic_resource)
 _NEW_STREAM: Final = NeededRight(Right.CREATE, _new_stream)
 _NEW_TOPIC: Final = NeededRight(Right.CREATE, _new_topic)
-_SEE_STREAMS: Final = NeededRight(Right.DESCRIBE, _streams)
-_SEE_STREAM: Final = NeededRight(Right.DESCRIBE, _stream)
-_SEE_TOPICS: Final = NeededRight(Right.DESCRIBE, _topics)
+_SEE_STREAMS: Final = NeededRight(Right.DESCRIBE, _streams_resource)
+_SEE_STREAM: Final = NeededRight(Right.DESCRIBE, _stream_resource)
+_SEE_TOPICS: Final = NeededRight(Right.DESCRIBE, _topics_resource)
 
 COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
-    c.Kill: NeededRight(Right.ADMINISTRATE, _server),
+    c.Kill: NeededRight(Right.ADMINISTRATE, _server_resource),
     c.Ping: None,
     c.Stats: _SEE_SERVER,
     c.Me: None,
@@ -134,7 +134,7 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     later.LogoutUser: None,
     # everybody may see themselves
     later.GetUser: None,
-    later.GetUsers: NeededRight(Right.DESCRIBE, _users),
+    later.GetUsers: NeededRight(Right.DESCRIBE, _users_resource),
     later.CreateUser: _CHANGE_USERS,
     later.DeleteUser: _CHANGE_USERS,
     later.UpdateUser: _CHANGE_USERS,
@@ -165,7 +165,7 @@ _EMPTY_STREAM: Final = (c.DeleteStream, later.PurgeStream)
 _RENAME: Final = (later.UpdateStream, later.UpdateTopic)
 _NOT_GAINED: Final = (Right.READ, Right.WRITE, Right.DELETE, Right.ALTER_CONFIGS)
 """Rights that a user must not get by renaming a topic or stream to a name for which rules grant them."""
-_EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server)
+_EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server_resource)
 
 
 def require_command(

@@ -136,7 +136,7 @@ class IggyService:
         """Return the topic that a command names. Raises Refusal if it does not exist."""
         return self._broker.topology.topic(command.stream, command.topic)
 
-    def _consumer(self, command: Any, topic: Topic, client: Client) -> ConsumerRef:
+    def _consumer_of(self, command: Any, topic: Topic, client: Client) -> ConsumerRef:
         return consumer_of(command.consumer, topic, self._broker.groups, client.release.rules)
 
     # -- the server
@@ -149,7 +149,7 @@ class IggyService:
     def _ping(self, command: c.Ping, client: Client) -> None:
         return None
 
-    def _stats(self, command: c.Stats, client: Client) -> Turns[r.StatsInfo]:
+    def _get_stats(self, command: c.Stats, client: Client) -> Turns[r.StatsInfo]:
         process = self._services.process.figures()
         streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
@@ -188,10 +188,10 @@ class IggyService:
             kernel=self._machine.kernel_version,
         )
 
-    def _snapshot(self, command: later.GetSnapshot, client: Client) -> Coroutine[Any, Any, bytes]:
+    def _get_snapshot(self, command: later.GetSnapshot, client: Client) -> Coroutine[Any, Any, bytes]:
         return self._snapshots.make(command.compression, command.parts)
 
-    def _cluster(self, command: later.GetClusterMetadata, client: Client) -> r.ClusterInfo:
+    def _get_cluster(self, command: later.GetClusterMetadata, client: Client) -> r.ClusterInfo:
         here, own = client.here, client.transport
         tcp, quic, http, websocket = (here.port if own == transport else 0 for transport in _TRANSPORTS)
         return r.ClusterInfo("single-node", [r.NodeInfo("lading", here.host, (tcp, quic, http, websocket))])
@@ -202,7 +202,7 @@ class IggyService:
             "this broker keeps no log of changes to streams, topics and users; read their lists again",
         )
 
-    def _options(self, command: current.DescribeOptions, client: Client) -> list[current.OptionInfo]:
+    def _describe_options(self, command: current.DescribeOptions, client: Client) -> list[current.OptionInfo]:
         if not _TOPIC_SCOPE <= command.scope <= _LAST_SCOPE:
             raise Refusal(Reason.MALFORMED, f"scope of options is {_TOPIC_SCOPE} to {_LAST_SCOPE}, not {command.scope}")
         return [
@@ -210,13 +210,13 @@ class IggyService:
             for key, spec in (DESCRIBED_OPTIONS.items() if command.scope == _TOPIC_SCOPE else ())
         ]
 
-    def _me(self, command: c.Me, client: Client) -> r.ClientDetails:
+    def _get_me(self, command: c.Me, client: Client) -> r.ClientDetails:
         return self._client_details(client)
 
-    def _client(self, command: c.GetClient, client: Client) -> r.ClientDetails:
+    def _get_client(self, command: c.GetClient, client: Client) -> r.ClientDetails:
         return self._client_details(self._connected.get(command.client_id))
 
-    def _clients(self, command: c.GetClients, client: Client) -> Turns[list[r.ClientInfo]]:
+    def _get_clients(self, command: c.GetClients, client: Client) -> Turns[list[r.ClientInfo]]:
         turn, found = TurnCounter(), []
         for one in list(self._connected):
             found.append(self._client_info(one))
@@ -241,10 +241,10 @@ class IggyService:
     def _list_users(self, command: later.GetUsers, client: Client) -> Turns[list[r.UserInfo]]:
         return self._users.list_users(client)
 
-    def _user(self, command: later.GetUser, client: Client) -> Turns[r.UserDetails]:
+    def _get_user(self, command: later.GetUser, client: Client) -> Turns[r.UserDetails]:
         return self._users.get(command.user, client, client.release.first_id)
 
-    def _tokens(self, command: later.GetTokens, client: Client) -> Turns[list[r.TokenInfo]]:
+    def _get_tokens(self, command: later.GetTokens, client: Client) -> Turns[list[r.TokenInfo]]:
         return self._users.list_tokens(client)
 
     async def _change_users(self, command: Any, client: Client) -> Any:
@@ -253,20 +253,20 @@ class IggyService:
 
     # -- streams, topics, partitions
 
-    def _stream(self, command: c.GetStream, client: Client) -> Turns[r.StreamDetails]:
+    def _get_stream(self, command: c.GetStream, client: Client) -> Turns[r.StreamDetails]:
         measured = yield from measure_streams(
             [self._broker.topology.stream(command.stream)], topic_visibility(self._broker, client)
         )
         ((stream, size),) = measured.items()
         return r.StreamDetails(describe_stream(stream, size), [describe_topic(one) for one in size.topics])
 
-    def _streams(self, command: c.GetStreams, client: Client) -> Turns[list[r.StreamInfo]]:
+    def _get_streams(self, command: c.GetStreams, client: Client) -> Turns[list[r.StreamInfo]]:
         measured = yield from measure_streams(
             visible_streams(self._broker, client), topic_visibility(self._broker, client)
         )
         return [describe_stream(stream, size) for stream, size in measured.items()]
 
-    def _topic(self, command: c.GetTopic, client: Client) -> Turns[r.TopicDetails]:
+    def _get_topic(self, command: c.GetTopic, client: Client) -> Turns[r.TopicDetails]:
         topic, turn = self.topic(command), TurnCounter()
         (measured,) = yield from measure_topics([topic])
         partitions = []
@@ -276,7 +276,7 @@ class IggyService:
                 yield
         return r.TopicDetails(describe_topic(measured), partitions)
 
-    def _topics(self, command: c.GetTopics, client: Client) -> Turns[list[r.TopicInfo]]:
+    def _get_topics(self, command: c.GetTopics, client: Client) -> Turns[list[r.TopicInfo]]:
         topics = self._broker.topology.stream(command.stream).list_topics()
         measured = yield from measure_topics(topics, topic_visibility(self._broker, client))
         return [describe_topic(one) for one in measured]
@@ -349,16 +349,16 @@ class IggyService:
         # an acknowledged change is written already, and on disk as the broker's durability requires
         self.topic(command).partition(command.partition_id - 1)
 
-    def _route(self, command: current.GetPartitionRoute, client: Client) -> current.PartitionRoute:
+    def _get_route(self, command: current.GetPartitionRoute, client: Client) -> current.PartitionRoute:
         topic = self.topic(command).partition(command.partition_id - 1).topic
         return current.PartitionRoute(topic.created_us, 0, 0, len(topic.partitions), 0)
 
     # -- positions and groups
 
-    def _offset(self, command: c.GetOffset, client: Client) -> r.StoredOffset | None:
+    def _get_offset(self, command: c.GetOffset, client: Client) -> r.StoredOffset | None:
         # until 0.10 neither membership nor the group's existence is checked (iggy.md M13)
         topic, number = self.topic(command), partition_of(command)
-        consumer = self._consumer(command, topic, client)
+        consumer = self._consumer_of(command, topic, client)
         stored = self._broker.poller.position(topic, consumer, number)
         if stored is None and client.release.is_missing_empty:
             return None
@@ -369,7 +369,7 @@ class IggyService:
         topic = self.topic(command)
         pending = self._broker.poller.store_position(
             topic,
-            self._consumer(command, topic, client),
+            self._consumer_of(command, topic, client),
             client.id,
             partition_of(command),
             command.offset,
@@ -380,7 +380,7 @@ class IggyService:
 
     def _delete_offset(self, command: later.DeleteOffset, client: Client) -> Coroutine[Any, Any, None] | None:
         topic, number = self.topic(command), partition_of(command)
-        consumer = self._consumer(command, topic, client)
+        consumer = self._consumer_of(command, topic, client)
         if not self._broker.poller.delete_position(topic, consumer, number):
             raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer; store an offset first")
         pending = self._broker.poller.confirm_position(topic, consumer, number)
@@ -391,7 +391,7 @@ class IggyService:
         members = await self._services.changes.make(self._broker.groups.list_members(group))
         return describe_group_with_members(group, members)
 
-    def _groups(self, command: c.GetGroups, client: Client) -> Turns[list[r.GroupInfo]]:
+    def _get_groups(self, command: c.GetGroups, client: Client) -> Turns[list[r.GroupInfo]]:
         turn, groups = TurnCounter(), []
         for group in self._broker.groups.of_topic(self.topic(command)):
             groups.append(describe_group(group, len(group.members)))
@@ -479,27 +479,27 @@ def _partitions_refusal(count: int, partitions_max: int) -> Refusal:
 HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client], Any]]] = {
     c.Kill: IggyService._kill,
     c.Ping: IggyService._ping,
-    c.Stats: IggyService._stats,
-    later.GetSnapshot: IggyService._snapshot,
-    later.GetClusterMetadata: IggyService._cluster,
+    c.Stats: IggyService._get_stats,
+    later.GetSnapshot: IggyService._get_snapshot,
+    later.GetClusterMetadata: IggyService._get_cluster,
     current.GetMetadataChanges: IggyService._metadata_changes,
-    current.DescribeOptions: IggyService._options,
-    c.Me: IggyService._me,
-    c.GetClient: IggyService._client,
-    c.GetClients: IggyService._clients,
+    current.DescribeOptions: IggyService._describe_options,
+    c.Me: IggyService._get_me,
+    c.GetClient: IggyService._get_client,
+    c.GetClients: IggyService._get_clients,
     later.LogoutUser: IggyService._log_out,
-    later.GetUser: IggyService._user,
+    later.GetUser: IggyService._get_user,
     later.GetUsers: IggyService._list_users,
-    later.GetTokens: IggyService._tokens,
+    later.GetTokens: IggyService._get_tokens,
     **dict.fromkeys(later.USER_COMMANDS, IggyService._change_users),
-    c.GetStream: IggyService._stream,
-    c.GetStreams: IggyService._streams,
+    c.GetStream: IggyService._get_stream,
+    c.GetStreams: IggyService._get_streams,
     c.CreateStream: IggyService._create_stream,
     later.UpdateStream: IggyService._update_stream,
     c.DeleteStream: IggyService._delete_stream,
     later.PurgeStream: IggyService._purge_stream,
-    c.GetTopic: IggyService._topic,
-    c.GetTopics: IggyService._topics,
+    c.GetTopic: IggyService._get_topic,
+    c.GetTopics: IggyService._get_topics,
     c.CreateTopic: IggyService._create_topic,
     later.UpdateTopic: IggyService._update_topic,
     c.DeleteTopic: IggyService._delete_topic,
@@ -508,12 +508,12 @@ HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client], Any]]] =
     c.DeletePartitions: IggyService._delete_partitions,
     later.DeleteSegments: IggyService._delete_segments,
     later.FlushMessages: IggyService._flush,
-    current.GetPartitionRoute: IggyService._route,
-    c.GetOffset: IggyService._offset,
+    current.GetPartitionRoute: IggyService._get_route,
+    c.GetOffset: IggyService._get_offset,
     c.StoreOffset: IggyService._store_offset,
     later.DeleteOffset: IggyService._delete_offset,
     c.GetGroup: IggyService._group,
-    c.GetGroups: IggyService._groups,
+    c.GetGroups: IggyService._get_groups,
     c.CreateGroup: IggyService._create_group,
     c.DeleteGroup: IggyService._delete_group,
     c.JoinGroup: IggyService._join,

@@ -142,7 +142,7 @@ def _describe_usage(settings: Settings, figures: ProcessFigures) -> Iterator[str
     yield from (PROC / "meminfo").read_text().splitlines()
 
 
-def _test(settings: Settings, figures: ProcessFigures) -> Iterator[str]:
+def _report_test(settings: Settings, figures: ProcessFigures) -> Iterator[str]:
     yield "test"
 
 
@@ -158,7 +158,7 @@ _PARTS: Final[Mapping[SnapshotPart, Callable[[Settings, ProcessFigures], Iterato
     SnapshotPart.FILESYSTEM_OVERVIEW: _list_files,
     SnapshotPart.PROCESS_LIST: _describe_process,
     SnapshotPart.RESOURCE_USAGE: _describe_usage,
-    SnapshotPart.TEST: _test,
+    SnapshotPart.TEST: _report_test,
     SnapshotPart.SERVER_LOGS: _list_log_lines,
     SnapshotPart.SERVER_CONFIG: _list_settings,
 }

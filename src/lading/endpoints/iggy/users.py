@@ -55,14 +55,14 @@ class IggyUsers:
         """Return all users that the caller may see."""
         users = self._access.table.users.values()
         if not users:
-            return [self._only(client)]
+            return [self._describe_operator(client)]
         principal, turn = None if client is None else client.principal, TurnCounter()
         visible = []
         for user in users:
             if _is_own(principal, user) or self._access.allows(
                 principal, Right.DESCRIBE, Resource(ResourceKind.USER, user.name)
             ):
-                visible.append(_info(user))
+                visible.append(_describe_user(user))
             if turn.is_over():
                 yield
         return visible
@@ -70,7 +70,7 @@ class IggyUsers:
     def get(self, ident: Identifier, client: Client | None, first_id: int) -> Turns[r.UserDetails]:
         """Return one user; a caller may always see itself. Raises Refusal if the user does not exist."""
         if not self._access.is_enabled:
-            only = self._only(client)
+            only = self._describe_operator(client)
             if ident not in (only.id, only.name, ROOT_NAME):
                 raise Refusal(
                     Reason.USER_NOT_FOUND, f"user {ident!r} does not exist: no users are set up; add a user first"
@@ -78,18 +78,18 @@ class IggyUsers:
             return r.UserDetails(only, ALL)
         self._require_logged_in(client)
         user = self._find(ident, client, Right.DESCRIBE, is_own_free=True)
-        return (yield from self._details(user, first_id))
+        return (yield from self._describe_details(user, first_id))
 
-    def _only(self, client: Client | None) -> r.UserInfo:
+    def _describe_operator(self, client: Client | None) -> r.UserInfo:
         name = ROOT_NAME if client is None or client.user is None else client.user
         started_us = int(self._services.process.figures().start_time_s * 1_000_000)
         return r.UserInfo(ROOT_ID, started_us, ACTIVE, name)
 
-    def _details(self, user: User, first_id: int) -> Turns[r.UserDetails]:
+    def _describe_details(self, user: User, first_id: int) -> Turns[r.UserDetails]:
         if user.is_administrator:
-            return r.UserDetails(_info(user), ALL)
+            return r.UserDetails(_describe_user(user), ALL)
         rules = self._access.table.rules.get(user.name, ())
-        return r.UserDetails(_info(user), (yield from to_permissions(rules, self._topology, first_id)))
+        return r.UserDetails(_describe_user(user), (yield from to_permissions(rules, self._topology, first_id)))
 
     def _find(self, ident: Identifier, client: Client | None, right: Right, *, is_own_free: bool = False) -> User:
         """Return a user if the caller has ``right`` on all users and on this one.
@@ -135,7 +135,7 @@ class IggyUsers:
                 await self._update(command, client)
             case later.UpdatePermissions():
                 user = self._find(command.user, client, Right.ADMINISTRATE)
-                await self._permit(user, command.permissions, first_id)
+                await self._set_permissions(user, command.permissions, first_id)
             case later.ChangePassword():
                 await self._change_password(command, client)
             case later.CreateToken():
@@ -155,8 +155,8 @@ class IggyUsers:
         user = await self._change(
             self._access.add_user(command.name, command.password, now_us=now_us(), is_active=command.status == ACTIVE)
         )
-        await self._permit(user, command.permissions, first_id)
-        return await finish_in_turns(self._details(user, first_id))
+        await self._set_permissions(user, command.permissions, first_id)
+        return await finish_in_turns(self._describe_details(user, first_id))
 
     async def _create_root(self, name: str, client: Client | None) -> None:
         """Make the caller the administrator, with the name and password of its login."""
@@ -180,7 +180,7 @@ class IggyUsers:
             raise
         client.log_in(self._access.accept(user.name), user.name)
 
-    async def _permit(self, user: User, permissions: Permissions | None, first_id: int) -> None:
+    async def _set_permissions(self, user: User, permissions: Permissions | None, first_id: int) -> None:
         if user.is_administrator:
             raise Refusal(
                 Reason.ADMINISTRATOR_RIGHTS,
@@ -268,7 +268,7 @@ def _is_own(principal: Principal | None, user: User) -> bool:
     return principal is not None and principal.user_id == user.id
 
 
-def _info(user: User) -> r.UserInfo:
+def _describe_user(user: User) -> r.UserInfo:
     return r.UserInfo(user.id, user.created_us, ACTIVE if user.is_active else INACTIVE, user.name)
 
 

@@ -92,7 +92,7 @@ class SessionConnection(Guarded):
     def unsent_bytes(self) -> int:
         """Return the number of written bytes that the client has not received yet."""
 
-    def _lose(self) -> None:
+    def _end_session(self) -> None:
         """End the session: the client has disconnected, or is being disconnected."""
         session = self.session
         session.is_lost = True

@@ -107,14 +107,14 @@ class QuicClientConnection(SessionConnection):
     def receive(self, data: bytes, address: NetworkAddress) -> None:
         """Take a datagram."""
         self._received_bytes[self._labels] += len(data)
-        self._turn(lambda now_s: self._quic.receive_datagram(data, address, now_s))
+        self._advance(lambda now_s: self._quic.receive_datagram(data, address, now_s))
 
     def add_id(self, connection_id: bytes) -> None:
         """Receive datagrams with this connection id from now on."""
         self._ids.add(connection_id)
         self._side.add_id(connection_id, self)
 
-    def _turn(self, advance: Callable[[float], object]) -> None:
+    def _advance(self, advance: Callable[[float], object]) -> None:
         """Let the state of the connection advance, and do what follows from it."""
         if self.session.is_lost:
             return
@@ -127,7 +127,7 @@ class QuicClientConnection(SessionConnection):
         except Exception:
             # asyncio would continue with a connection whose state is unknown
             log.exception("closing the connection: its datagrams cannot be handled", extra=self.origin())
-            self._vanish()
+            self._forget_connection()
             return
         self._transmit_soon()
 
@@ -146,7 +146,7 @@ class QuicClientConnection(SessionConnection):
             self._ids.discard(event.connection_id)
             self._side.remove_id(event.connection_id)
         elif isinstance(event, events.ConnectionTerminated):
-            self._vanish()
+            self._forget_connection()
 
     def _open(self) -> None:
         """Begin the session after the handshake, which has shown that the client can be reached at its address."""
@@ -176,7 +176,7 @@ class QuicClientConnection(SessionConnection):
         self.count_dropped("tls")
         log.info("closing the connection: %s", reason, extra=self.origin())
         self._quic.close(QuicErrorCode.CRYPTO_ERROR + alert, QuicFrameType.CRYPTO, alert.name)
-        self._vanish()
+        self._forget_connection()
 
     # -- requests
 
@@ -338,7 +338,7 @@ class QuicClientConnection(SessionConnection):
 
     def _handle_timer(self) -> None:
         self._is_timer_queued = False
-        self._turn(self._quic.handle_timer)
+        self._advance(self._quic.handle_timer)
 
     # -- what the session and the gate ask
 
@@ -376,7 +376,7 @@ class QuicClientConnection(SessionConnection):
         """Close the connection at once."""
         if not self.session.is_lost:
             self._quic.close(REFUSED)
-            self._vanish()
+            self._forget_connection()
 
     def _end(self) -> None:
         """Close when all responses are sent, and the client has them."""
@@ -387,9 +387,9 @@ class QuicClientConnection(SessionConnection):
             return
         session.say_goodbye()
         self._quic.close()
-        self._vanish()
+        self._forget_connection()
 
-    def _vanish(self) -> None:
+    def _forget_connection(self) -> None:
         """Send the last word of a connection that has ended, and forget it."""
         if self.session.is_lost:
             return
@@ -406,6 +406,6 @@ class QuicClientConnection(SessionConnection):
         self._ids.clear()
         self._requests.clear()
         self._side.settle_handshake(self)
-        self._lose()
+        self._end_session()
         self._side.leave(self)
         self._cut_loose()

@@ -66,7 +66,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
 
     def _refuse(self, transport: asyncio.Transport) -> None:
         """Close the connection of a client that gets no place."""
-        self._lose()
+        self._end_session()
         word = self.session.last_word()
         if word:
             transport.write(word)
@@ -76,14 +76,14 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.session.is_lost:
-            self._lose()
+            self._end_session()
             self._server.leave(self)
         self._transport = None
         self._cut_loose()
 
-    def _lose(self) -> None:
+    def _end_session(self) -> None:
         self._is_parting = True
-        super()._lose()
+        super()._end_session()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.inbox.view[self.inbox.have :]
@@ -238,11 +238,11 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         if is_held is not self._is_held:
             self._hold(is_held)
         if result is ReceiveResult.REST:
-            self._rest()
+            self._pause_reading()
         if is_ended or is_stopping:
             self._end()
 
-    def _rest(self) -> None:
+    def _pause_reading(self) -> None:
         """Stop reading for a while."""
         self._result = ReceiveResult.DONE
         if not (self._is_held or self.session.is_ended):

@@ -91,7 +91,7 @@ class TlsSession(LayeredSession):
                 room = inbox.view[inbox.have :]
                 if not room:
                     return True
-                self._feed()
+                self._feed_tls()
                 # typeshed knows the form that returns bytes
                 size_bytes = cast("int", self._tls.read(len(room), room))
                 if not size_bytes:
@@ -149,7 +149,7 @@ class TlsSession(LayeredSession):
 
     def _shake_hands(self) -> bool:
         """Continue the handshake. Return whether it is done."""
-        self._feed()
+        self._feed_tls()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -189,7 +189,7 @@ class TlsSession(LayeredSession):
             return False
         return True
 
-    def _feed(self) -> None:
+    def _feed_tls(self) -> None:
         """Give the received bytes to TLS."""
         inbox = self.inbox
         if inbox.at < inbox.have:

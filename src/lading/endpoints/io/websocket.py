@@ -145,7 +145,7 @@ class WebSocketSession(LayeredSession):
         is_first = protocol.state is State.CONNECTING and protocol.handshake_exc is None and not self._unparsed_bytes
         if is_first and (other := name_other_protocol(data, is_http=True)) is not None:
             log.info("closing the connection: %s", other, extra=self.connection.origin())
-            self._part((), is_opening=True)
+            self._say_goodbye((), is_opening=True)
             return
         at = 0
         while at < len(data):
@@ -171,7 +171,9 @@ class WebSocketSession(LayeredSession):
                 self._sink.write(b"".join(outgoing))
         else:
             # one read may have a handshake that is accepted and wrong frames after it
-            self._part(outgoing, is_opening=protocol.state is State.CONNECTING or protocol.handshake_exc is not None)
+            self._say_goodbye(
+                outgoing, is_opening=protocol.state is State.CONNECTING or protocol.handshake_exc is not None
+            )
 
     def _take_events(self) -> None:
         """Respond to the handshake, and keep frames with data."""
@@ -184,7 +186,7 @@ class WebSocketSession(LayeredSession):
                 self._frames.append(event)
                 self._waiting_bytes += len(event.data)
 
-    def _part(self, goodbye: Sequence[bytes], *, is_opening: bool) -> None:
+    def _say_goodbye(self, goodbye: Sequence[bytes], *, is_opening: bool) -> None:
         """Take nothing more; ``goodbye`` is sent after the responses to earlier requests."""
         if is_opening or self._protocol.parser_exc is not None:
             self.connection.count_dropped("handshake" if is_opening else "malformed")

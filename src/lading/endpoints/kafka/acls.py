@@ -63,7 +63,7 @@ class Acls:
         self._change = context.services.authenticator.change
 
     def describe(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
-        if (refused := self._refusal(session, Right.DESCRIBE)) is not None:
+        if (refused := self._find_refusal(session, Right.DESCRIBE)) is not None:
             return {**refused, "resources": []}
         return self._describe(request.body)
 
@@ -77,7 +77,7 @@ class Acls:
         return {**_DONE, "resources": _describe_resources(found)}
 
     def create(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
-        if (refused := self._refusal(session, Right.ADMINISTRATE)) is not None:
+        if (refused := self._find_refusal(session, Right.ADMINISTRATE)) is not None:
             return {"results": [refused] * len(request.body.creations)}
         return self._create(request.body.creations)
 
@@ -87,7 +87,7 @@ class Acls:
         turn = Turn()
         for one in creations:
             try:
-                rules.append(_rule(one))
+                rules.append(_parse_rule(one))
                 results.append(_DONE)
             except Refusal as refusal:
                 results.append({"error_code": INVALID_REQUEST, "error_message": str(refusal)})
@@ -100,7 +100,7 @@ class Acls:
         return {"results": results}
 
     def delete(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
-        if (refused := self._refusal(session, Right.ADMINISTRATE)) is not None:
+        if (refused := self._find_refusal(session, Right.ADMINISTRATE)) is not None:
             return {"filter_results": [{**refused, "matching_acls": []}] * len(request.body.filters)}
         return self._delete(request.body.filters)
 
@@ -129,7 +129,7 @@ class Acls:
             held = self._access.table.rules
             for user in {part.user for part in gone}:
                 for rule in held.get(user, ()):
-                    parts = _parts(rule)
+                    parts = _split_rule(rule)
                     if not gone.isdisjoint(parts):
                         whole.append(rule)
                         kept.extend(part for part in parts if part not in gone)
@@ -138,7 +138,7 @@ class Acls:
         yield find_whole
         yield from self._access.change_rules(kept, whole)
 
-    def _refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
+    def _find_refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
         if not self._access.is_enabled:
             return _OFF
         return None if self._access.allows(session.principal, right, _ANY_USER) else _FORBIDDEN
@@ -149,7 +149,7 @@ async def _find_matching(rules: Iterable[AccessRule], wanted: Any, turn: Turn) -
     found: list[AccessRule] = []
     for rule in rules:
         if rule.kind in _TYPES:
-            found += [part for part in _parts(rule) if _matches(wanted, part)]
+            found += [part for part in _split_rule(rule) if _matches(wanted, part)]
         await turn.give_way()
     return found
 
@@ -161,7 +161,7 @@ def _describe_resources(found: dict[tuple[int, str, int], list[Fields]]) -> Iter
         yield {"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls}
 
 
-def _parts(rule: AccessRule) -> list[AccessRule]:
+def _split_rule(rule: AccessRule) -> list[AccessRule]:
     """Return the rules with the Kafka operations that a rule is made of; most rules are one operation."""
     if rule.operation is not Right.ADMINISTRATE:
         return [rule]
@@ -209,7 +209,7 @@ def _describe_deleted(rule: AccessRule) -> dict[str, Any]:
     return {**_DONE, "resource_type": kind, "resource_name": name, "pattern_type": pattern, **acl}
 
 
-def _rule(one: Any) -> AccessRule:
+def _parse_rule(one: Any) -> AccessRule:
     """Return the table's row for a new ACL. Raises Refusal if no row means exactly the same."""
     kind = KINDS.get(one.resource_type)
     right = OPERATIONS.get(one.operation)

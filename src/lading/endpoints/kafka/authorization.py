@@ -74,7 +74,7 @@ class ListNeed(NamedTuple):
     name: str
 
 
-def _partitions(number: str, asked: str = "partition_index", name: str = "name") -> Callable[[Any, int], Row]:
+def _partitions_refusal(number: str, asked: str = "partition_index", name: str = "name") -> Callable[[Any, int], Row]:
     """Return a topic's row with the code for each of its partitions."""
 
     def refuse(row: Any, code: int) -> Row:
@@ -89,12 +89,12 @@ def _name_row(row: Any, code: int) -> Row:
 
 
 def _all_topics(body: Any, code: int) -> Fields:
-    refuse = _partitions("partition_index")
+    refuse = _partitions_refusal("partition_index")
     return {"topics": (refuse(row, code) for row in body.topics)}
 
 
 def _all_topics_by_id(body: Any, code: int) -> Fields:
-    refuse = _partitions("partition_index", name="topic_id")
+    refuse = _partitions_refusal("partition_index", name="topic_id")
     return {"topics": (refuse(row, code) for row in body.topics)}
 
 
@@ -117,10 +117,10 @@ def _partitions_row(row: Any, code: int) -> Row:
 
 
 def _configs_row(row: Any, code: int) -> Row:
-    return {**_config(row, code), "configs": []}
+    return {**_refused_config(row, code), "configs": []}
 
 
-def _config(row: Any, code: int) -> Row:
+def _refused_config(row: Any, code: int) -> Row:
     code = {_CONFIG_TOPIC: _TOPIC, _CONFIG_GROUP: _GROUP}.get(row.resource_type, _CLUSTER)
     return {
         "error_code": code, "error_message": None, "resource_type": row.resource_type,
@@ -138,8 +138,8 @@ def _config_name(row: Any) -> str:
     return str(row.resource_name)
 
 
-def _configs(right: Right, answered: str) -> RowNeed:
-    refuse = _configs_row if answered == "results" else _config
+def _need_configs(right: Right, answered: str) -> RowNeed:
+    refuse = _configs_row if answered == "results" else _refused_config
     return RowNeed(right, "resources", answered, refuse, _config_name, kind=_config_kind)
 
 
@@ -220,15 +220,19 @@ _MEMBER: Final = RequestNeed(Right.READ, _GROUP, _group_id)
 Need = RequestNeed | RowNeed | ListNeed
 
 NEEDS: Final[Mapping[int, Sequence[Need]]] = {
-    v.LIST_OFFSETS: [RowNeed(Right.DESCRIBE, "topics", "topics", _partitions("partition_index"))],
+    v.LIST_OFFSETS: [RowNeed(Right.DESCRIBE, "topics", "topics", _partitions_refusal("partition_index"))],
     v.OFFSET_FOR_LEADER_EPOCH: [
         RowNeed(
-            Right.DESCRIBE, "topics", "topics", _partitions("partition", "partition", "topic"), lambda row: row.topic
+            Right.DESCRIBE,
+            "topics",
+            "topics",
+            _partitions_refusal("partition", "partition", "topic"),
+            lambda row: row.topic,
         )
     ],
     v.OFFSET_DELETE: [
         RequestNeed(Right.DELETE, _GROUP, _group_id, _no_positions),
-        RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
+        RowNeed(Right.READ, "topics", "topics", _partitions_refusal("partition_index")),
     ],
     v.JOIN_GROUP: [_MEMBER._replace(refuse=_not_joined)],
     v.SYNC_GROUP: [
@@ -297,7 +301,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.TXN_OFFSET_COMMIT: [
         RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id, _all_topics),
         RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
-        RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
+        RowNeed(Right.READ, "topics", "topics", _partitions_refusal("partition_index")),
     ],
     v.DESCRIBE_TRANSACTIONS: [
         RowNeed(
@@ -312,9 +316,9 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         ListNeed(Right.DESCRIBE, ResourceKind.TRANSACTION, "transaction_states", "transactional_id")
     ],
     v.DESCRIBE_PRODUCERS: [RowNeed(Right.READ, "topics", "topics", _partitions_row)],
-    v.DESCRIBE_CONFIGS: [_configs(Right.DESCRIBE_CONFIGS, "results")],
-    v.ALTER_CONFIGS: [_configs(Right.ALTER_CONFIGS, "responses")],
-    v.INCREMENTAL_ALTER_CONFIGS: [_configs(Right.ALTER_CONFIGS, "responses")],
+    v.DESCRIBE_CONFIGS: [_need_configs(Right.DESCRIBE_CONFIGS, "results")],
+    v.ALTER_CONFIGS: [_need_configs(Right.ALTER_CONFIGS, "responses")],
+    v.INCREMENTAL_ALTER_CONFIGS: [_need_configs(Right.ALTER_CONFIGS, "responses")],
     v.LIST_CONFIG_RESOURCES: [RequestNeed(Right.DESCRIBE_CONFIGS, _CLUSTER)],
     v.DESCRIBE_LOG_DIRS: [
         RequestNeed(Right.DESCRIBE, _CLUSTER, refuse=lambda body, code: {"error_code": code, "results": []})
@@ -368,7 +372,7 @@ def _of_commits(request: Request) -> Sequence[Need]:
     if request.version < 10:
         return [
             RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
-            RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
+            RowNeed(Right.READ, "topics", "topics", _partitions_refusal("partition_index")),
         ]
     return [RequestNeed(Right.READ, _GROUP, _group_id, _all_topics_by_id)]
 

@@ -39,7 +39,7 @@ class Authorizer:
         """Return a handler that checks rights first. Raises KeyError for an API without a row in the tables."""
         if key in ASKED_ELSEWHERE:
             return handler
-        needs: Callable[[Request], Sequence[Need]] = NEEDS_BY_VERSION.get(key) or partial(_always, NEEDS[key])
+        needs: Callable[[Request], Sequence[Need]] = NEEDS_BY_VERSION.get(key) or partial(_keep_needs, NEEDS[key])
 
         def guarded(session: Session, request: Request) -> Answer:
             if self._access.is_administrator(session.principal):
@@ -65,7 +65,7 @@ class Authorizer:
         changes: list[Change] = []
         for need in needs:
             if isinstance(need, RequestNeed):
-                if (refused_whole := self._refusal(session, request, need)) is not None:
+                if (refused_whole := self._find_refusal(session, request, need)) is not None:
                     return refused_whole
             elif isinstance(need, RowNeed):
                 allowed: list[Any] = []
@@ -81,7 +81,7 @@ class Authorizer:
                     request = request._replace(body=_Body(request.body, need.asked, allowed))
                     changes.append(partial(_with_rows, need.answered, refused))
             else:
-                changes.append(partial(self._without, principal, need))
+                changes.append(partial(self._remove_hidden, principal, need))
         answer = handler(session, request)
         for change in changes:
             if isinstance(answer, Framed):
@@ -94,7 +94,7 @@ class Authorizer:
             return self._ask_again(session, request, needs, answer)
         return answer
 
-    def _refusal(self, session: Session, request: Request, need: RequestNeed) -> Fields | None:
+    def _find_refusal(self, session: Session, request: Request, need: RequestNeed) -> Fields | None:
         """Return the response of a refused request, or None if the user has the right."""
         kind = KINDS.get(need.code, ResourceKind.CLUSTER)
         name = "" if kind is ResourceKind.CLUSTER else need.name(request.body)
@@ -119,14 +119,14 @@ class Authorizer:
             elif (error := done.exception()) is not None:
                 asked.set_exception(error)
             else:
-                refused = (self._refusal(session, request, one) for one in needs if isinstance(one, RequestNeed))
+                refused = (self._find_refusal(session, request, one) for one in needs if isinstance(one, RequestNeed))
                 gone = None if self._access.version == version else next(filter(None, refused), None)
                 asked.set_result(done.result() if gone is None else gone)
 
         answer.add_done_callback(finish)
         return asked
 
-    def _without(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Turns[Fields]:
+    def _remove_hidden(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Turns[Fields]:
         turn, visible = TurnCounter(), []
         for row in fields.get(need.answered, ()):
             if self.allows(principal, need.right, need.kind, row[need.name]):
@@ -148,5 +148,5 @@ async def _change_later(answer: Awaitable[Any], change: Change) -> Fields:
     return await finish_in_turns(change(found))
 
 
-def _always(needs: Sequence[Need], request: Request) -> Sequence[Need]:
+def _keep_needs(needs: Sequence[Need], request: Request) -> Sequence[Need]:
     return needs

@@ -98,12 +98,12 @@ class DynamicConfig(NamedTuple):
     check: Callable[[str], Any]
 
 
-def _whole(default: int | None, low: int = 0, high: int = (1 << 31) - 1, kind: int = INT) -> DynamicConfig:
+def _whole_config(default: int | None, low: int = 0, high: int = (1 << 31) - 1, kind: int = INT) -> DynamicConfig:
     return DynamicConfig(kind, None if default is None else str(default), make_number_parser(low, high))
 
 
-def _long(default: int | None, low: int = 0) -> DynamicConfig:
-    return _whole(default, low, (1 << 63) - 1, LONG)
+def _long_config(default: int | None, low: int = 0) -> DynamicConfig:
+    return _whole_config(default, low, (1 << 63) - 1, LONG)
 
 
 def _switch(default: str) -> DynamicConfig:
@@ -120,7 +120,7 @@ def _check_share(text: str) -> None:
         raise ValueError(f"it takes a number from 0.0 to {math.inf}")
 
 
-def _text(default: str | None) -> DynamicConfig:
+def _text_config(default: str | None) -> DynamicConfig:
     return DynamicConfig(STRING, default, str)
 
 
@@ -135,62 +135,62 @@ def _check_policies(text: str) -> None:
 
 _MOST: Final = (1 << 63) - 1
 BROKER_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
-    "background.threads": _whole(10, 1),
-    "compression.gzip.level": _whole(-1, -1, 9),
-    "compression.lz4.level": _whole(9, 1, 17),
+    "background.threads": _whole_config(10, 1),
+    "compression.gzip.level": _whole_config(-1, -1, 9),
+    "compression.lz4.level": _whole_config(9, 1, 17),
     "compression.type": DynamicConfig(
         STRING, "producer", make_choice_parser("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
     ),
-    "compression.zstd.level": _whole(3, -131_072, 22),
-    "group.coordinator.cached.buffer.max.bytes": _whole(1_048_588, 512 * 1024),
-    "log.cleaner.backoff.ms": _long(15_000),
-    "log.cleaner.dedupe.buffer.size": _long(134_217_728),
-    "log.cleaner.delete.retention.ms": _long(86_400_000),
+    "compression.zstd.level": _whole_config(3, -131_072, 22),
+    "group.coordinator.cached.buffer.max.bytes": _whole_config(1_048_588, 512 * 1024),
+    "log.cleaner.backoff.ms": _long_config(15_000),
+    "log.cleaner.dedupe.buffer.size": _long_config(134_217_728),
+    "log.cleaner.delete.retention.ms": _long_config(86_400_000),
     "log.cleaner.io.buffer.load.factor": _share("0.9"),
-    "log.cleaner.io.buffer.size": _whole(524_288),
+    "log.cleaner.io.buffer.size": _whole_config(524_288),
     "log.cleaner.io.max.bytes.per.second": _share("1.7976931348623157E308"),
-    "log.cleaner.max.compaction.lag.ms": _long(_MOST, 1),
+    "log.cleaner.max.compaction.lag.ms": _long_config(_MOST, 1),
     "log.cleaner.min.cleanable.ratio": _share("0.5"),
-    "log.cleaner.min.compaction.lag.ms": _long(0),
-    "log.cleaner.threads": _whole(1, 0),
+    "log.cleaner.min.compaction.lag.ms": _long_config(0),
+    "log.cleaner.threads": _whole_config(1, 0),
     "log.cleanup.policy": DynamicConfig(LIST, "delete", _check_policies),
-    "log.flush.interval.messages": _long(_MOST, 1),
-    "log.flush.interval.ms": _long(None),
-    "log.index.interval.bytes": _whole(4096),
-    "log.index.size.max.bytes": _whole(10_485_760, 4),
+    "log.flush.interval.messages": _long_config(_MOST, 1),
+    "log.flush.interval.ms": _long_config(None),
+    "log.index.interval.bytes": _whole_config(4096),
+    "log.index.size.max.bytes": _whole_config(10_485_760, 4),
     "log.preallocate": _switch("false"),
-    "log.roll.jitter.ms": _long(None),
-    "log.roll.ms": _long(None, 1),
-    "log.segment.delete.delay.ms": _long(60_000),
-    "num.io.threads": _whole(8, 1),
-    "num.network.threads": _whole(3, 1),
-    "num.recovery.threads.per.data.dir": _whole(2, 1),
-    "num.replica.fetchers": _whole(1),
-    "producer.id.expiration.ms": _whole(86_400_000, 1),
-    "remote.fetch.max.wait.ms": _whole(500, 1),
-    "remote.list.offsets.request.timeout.ms": _long(30_000, 1),
-    "remote.log.index.file.cache.total.size.bytes": _long(1_073_741_824, 1),
-    "remote.log.manager.copier.thread.pool.size": _whole(10, 1),
-    "remote.log.manager.copy.max.bytes.per.second": _long(_MOST, 1),
-    "remote.log.manager.expiration.thread.pool.size": _whole(10, 1),
-    "remote.log.manager.fetch.max.bytes.per.second": _long(_MOST, 1),
-    "remote.log.manager.follower.thread.pool.size": _whole(2, 1),
-    "remote.log.reader.threads": _whole(10, 1),
-    "sasl.kerberos.kinit.cmd": _text("/usr/bin/kinit"),
-    "sasl.kerberos.min.time.before.relogin": _long(60_000),
-    "sasl.kerberos.service.name": _text(None),
+    "log.roll.jitter.ms": _long_config(None),
+    "log.roll.ms": _long_config(None, 1),
+    "log.segment.delete.delay.ms": _long_config(60_000),
+    "num.io.threads": _whole_config(8, 1),
+    "num.network.threads": _whole_config(3, 1),
+    "num.recovery.threads.per.data.dir": _whole_config(2, 1),
+    "num.replica.fetchers": _whole_config(1),
+    "producer.id.expiration.ms": _whole_config(86_400_000, 1),
+    "remote.fetch.max.wait.ms": _whole_config(500, 1),
+    "remote.list.offsets.request.timeout.ms": _long_config(30_000, 1),
+    "remote.log.index.file.cache.total.size.bytes": _long_config(1_073_741_824, 1),
+    "remote.log.manager.copier.thread.pool.size": _whole_config(10, 1),
+    "remote.log.manager.copy.max.bytes.per.second": _long_config(_MOST, 1),
+    "remote.log.manager.expiration.thread.pool.size": _whole_config(10, 1),
+    "remote.log.manager.fetch.max.bytes.per.second": _long_config(_MOST, 1),
+    "remote.log.manager.follower.thread.pool.size": _whole_config(2, 1),
+    "remote.log.reader.threads": _whole_config(10, 1),
+    "sasl.kerberos.kinit.cmd": _text_config("/usr/bin/kinit"),
+    "sasl.kerberos.min.time.before.relogin": _long_config(60_000),
+    "sasl.kerberos.service.name": _text_config(None),
     "sasl.kerberos.ticket.renew.jitter": _share("0.05"),
     "sasl.kerberos.ticket.renew.window.factor": _share("0.8"),
-    "sasl.login.refresh.buffer.seconds": _whole(300, 0, 3600),
-    "sasl.login.refresh.min.period.seconds": _whole(60, 0, 900),
+    "sasl.login.refresh.buffer.seconds": _whole_config(300, 0, 3600),
+    "sasl.login.refresh.min.period.seconds": _whole_config(60, 0, 900),
     "sasl.login.refresh.window.factor": _share("0.8"),
     "sasl.login.refresh.window.jitter": _share("0.05"),
-    "share.coordinator.cached.buffer.max.bytes": _whole(1_048_588, 512 * 1024),
+    "share.coordinator.cached.buffer.max.bytes": _whole_config(1_048_588, 512 * 1024),
     "transaction.partition.verification.enable": _switch("true"),
     # throttles of replication, which kafka-reassign-partitions sets and removes
-    "leader.replication.throttled.rate": _long(None),
-    "follower.replication.throttled.rate": _long(None),
-    "replica.alter.log.dirs.io.max.bytes.per.second": _long(None),
+    "leader.replication.throttled.rate": _long_config(None),
+    "follower.replication.throttled.rate": _long_config(None),
+    "replica.alter.log.dirs.io.max.bytes.per.second": _long_config(None),
 }
 """Configs of the broker that clients may change in Kafka, and that have no effect here."""
 
@@ -199,21 +199,21 @@ GROUP_CONFIGS: Final[Mapping[str, DynamicConfig]] = {
         f"{protocol}.{name}": config
         for protocol in ("consumer", "share", "streams")
         for name, config in (
-            ("session.timeout.ms", _whole(45_000, 45_000, 60_000)),
-            ("heartbeat.interval.ms", _whole(5_000, 5_000, 15_000)),
-            ("assignment.interval.ms", _whole(1_000, 0, 15_000)),
+            ("session.timeout.ms", _whole_config(45_000, 45_000, 60_000)),
+            ("heartbeat.interval.ms", _whole_config(5_000, 5_000, 15_000)),
+            ("assignment.interval.ms", _whole_config(1_000, 0, 15_000)),
         )
     },
     "share.auto.offset.reset": DynamicConfig(STRING, LATEST, find_duration_us),
-    "share.delivery.count.limit": _whole(5, 2, 10),
+    "share.delivery.count.limit": _whole_config(5, 2, 10),
     "share.isolation.level": DynamicConfig(
         STRING, "read_uncommitted", make_choice_parser("read_committed", "read_uncommitted")
     ),
-    "share.partition.max.record.locks": _whole(2_000, 100, 4_000),
-    "share.record.lock.duration.ms": _whole(30_000, 15_000, 60_000),
+    "share.partition.max.record.locks": _whole_config(2_000, 100, 4_000),
+    "share.record.lock.duration.ms": _whole_config(30_000, 15_000, 60_000),
     "share.renew.acknowledge.enable": _switch("true"),
-    "streams.initial.rebalance.delay.ms": _whole(3_000),
-    "streams.num.standby.replicas": _whole(0, 0, 2),
+    "streams.initial.rebalance.delay.ms": _whole_config(3_000),
+    "streams.num.standby.replicas": _whole_config(0, 0, 2),
 }
 """Configs of groups, for the newer group protocols."""
 _WITHOUT_BROKER_WIDE: Final = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")

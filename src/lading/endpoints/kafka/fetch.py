@@ -191,7 +191,7 @@ class DelayedFetch:
         self._waiting = True
         self._begin_waiting(wait_ms)
         self._watches = [
-            topic.partitions[one.partition].add_visible_callback(self._more)
+            topic.partitions[one.partition].add_visible_callback(self._wake_up)
             for _, topic, wanted in self._places
             if topic is not None
             for one in wanted
@@ -205,7 +205,7 @@ class DelayedFetch:
             self._connection.cancels.add(self)
             self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
 
-    def _more(self) -> None:
+    def _wake_up(self) -> None:
         # read once, after this pass of the loop: several partitions may get messages in the same pass
         if self._waiting:
             self._waiting = False
@@ -401,7 +401,7 @@ class LongFetch(DelayedFetch):
             take_turn(self._work)
         except StopIteration:
             self._is_looking = False
-            self._decide()
+            self._finish_or_wait()
         else:
             self._connection.call_soon(partial(self._run_step, self._take_turn))
 
@@ -442,11 +442,11 @@ class LongFetch(DelayedFetch):
             partitions = topic.partitions if topic is not None else ()
             for one in wanted:
                 if 0 <= one.partition < len(partitions):
-                    self._watches.append(partitions[one.partition].add_visible_callback(self._more))
+                    self._watches.append(partitions[one.partition].add_visible_callback(self._wake_up))
                 if turn.is_over():
                     yield
 
-    def _decide(self) -> None:
+    def _finish_or_wait(self) -> None:
         if self._total_bytes >= self._request.min_bytes or self._may_answer():
             self._end()
             self._finish()
@@ -457,9 +457,9 @@ class LongFetch(DelayedFetch):
             self._topics, self._to_make = [], []
             self._waiting = True
 
-    def _more(self) -> None:
+    def _wake_up(self) -> None:
         self._is_woken = True
-        super()._more()
+        super()._wake_up()
 
     def _look_again(self) -> None:
         # the fetch may have ended since this was called

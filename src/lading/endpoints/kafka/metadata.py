@@ -72,7 +72,7 @@ class _Handlers:
         # looked up once, before: hardly any request needs it, and the others then pay nothing for it
         operations = request.version >= OPERATIONS_FROM and request.body.include_topic_authorized_operations
         if asked is None or (request.version == 0 and not asked):
-            return take_turns(self._all(session, request, operations))
+            return take_turns(self._describe_all(session, request, operations))
         return take_turns(self._describe_named(session, request, operations))
 
     def _describe_named(
@@ -96,10 +96,10 @@ class _Handlers:
             rows = yield from self._with_operations(session, rows)
         return self._frame_response(session, request, rows)
 
-    def _all(self, session: Session, request: Request, operations: bool) -> Turns[Framed]:
+    def _describe_all(self, session: Session, request: Request, operations: bool) -> Turns[Framed]:
         turn, rows = TurnCounter(), []
-        for topic in self._visible(session):
-            rows.append(self._row(topic))
+        for topic in self._visible_topics(session):
+            rows.append(self._describe_topic(topic))
             if turn.is_over(1 + len(topic.partitions)):
                 yield
         if operations:
@@ -122,7 +122,9 @@ class _Handlers:
                         rows[at] = TopicMetadata(TOPIC_AUTHORIZATION_FAILED, row.name, _NOBODY.bytes)
                         continue
                     partitions_count = self._context.settings.partitions
-                    rows[at] = self._row(await find_or_create_topic(self._context.services, row.name, partitions_count))
+                    rows[at] = self._describe_topic(
+                        await find_or_create_topic(self._context.services, row.name, partitions_count)
+                    )
                 except LadingError as error:
                     rows[at] = TopicMetadata(code_of(error), row.name, _NOBODY.bytes)
         if operations:
@@ -162,18 +164,20 @@ class _Handlers:
 
     def partitions(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         """Return topics by name, or all if none is named; at most a bounded number of partitions, from a cursor on."""
-        return take_turns(self._partitions(session, request))
+        return take_turns(self._describe_partitions(session, request))
 
-    def _partitions(self, session: Session, request: Request) -> Turns[Fields]:
+    def _describe_partitions(self, session: Session, request: Request) -> Turns[Fields]:
         body, turn = request.body, TurnCounter()
         every = not body.topics
-        names = {topic.flat_name for topic in self._visible(session)} if every else {one.name for one in body.topics}
+        names = (
+            {topic.flat_name for topic in self._visible_topics(session)} if every else {one.name for one in body.topics}
+        )
         start = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
         room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
         rows: list[Fields] = []
         for name in sorted(one for one in names if one >= start[0]):
             found = self._find_topic(session, name, None)
-            row = {**_fields(found), "topic_authorized_operations": self._topic_operations(session, found)}
+            row = {**_fields_of(found), "topic_authorized_operations": self._topic_operations(session, found)}
             places = row["partitions"][start[1] if name == start[0] else 0 :]
             if places and not room:
                 return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -201,7 +205,7 @@ class _Handlers:
             else None,
         }
 
-    def _visible(self, session: Session) -> list[Topic]:
+    def _visible_topics(self, session: Session) -> list[Topic]:
         """Return all topics that the user may see."""
         return [topic for topic in self._context.topics.list_topics() if self._may_describe(session, topic)]
 
@@ -215,18 +219,18 @@ class _Handlers:
             topic = self._context.topics.find_by_uuid(topic_id)
             if topic is None or not self._may_describe(session, topic):
                 return TopicMetadata(UNKNOWN_TOPIC_ID, None, topic_id)
-            return self._row(topic)
+            return self._describe_topic(topic)
         if not is_legal(name):
             return TopicMetadata(INVALID_TOPIC, name, _NOBODY.bytes)
         broker = self._context.broker
         if not broker.access.allows(session.principal, Right.DESCRIBE, flat_topic_resource(broker.topology, name)):
             return TopicMetadata(TOPIC_AUTHORIZATION_FAILED, name, _NOBODY.bytes)
         try:
-            return self._row(self._context.topics.find(name))
+            return self._describe_topic(self._context.topics.find(name))
         except LadingError:
             return TopicMetadata(UNKNOWN_TOPIC, name, _NOBODY.bytes)
 
-    def _row(self, topic: Topic) -> TopicMetadata:
+    def _describe_topic(self, topic: Topic) -> TopicMetadata:
         epochs = [partition.log.epoch for partition in topic.partitions]
         is_internal = self._context.topics.is_internal(topic)
         return TopicMetadata(0, topic.flat_name, topic.uuid, epochs, is_internal=is_internal)
@@ -240,7 +244,7 @@ def _count_rows(rows: list[TopicMetadata]) -> int:
     return len(rows) + sum(len(row.epochs) for row in rows[:COUNTED_MAX])
 
 
-def _fields(row: TopicMetadata) -> Fields:
+def _fields_of(row: TopicMetadata) -> Fields:
     """Return the fields of a topic for DescribeTopicPartitions."""
     return {
         "error_code": row.error,

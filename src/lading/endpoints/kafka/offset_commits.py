@@ -179,7 +179,7 @@ class GroupPositions:
         self, session: Session, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter
     ) -> Turns[list[Fields]]:
         if topics is None:
-            return (yield from self._all(session, group, stable, turn))
+            return (yield from self._fetch_all(session, group, stable, turn))
         found: list[Fields] = []
         for topic in topics:
             rows = []
@@ -192,7 +192,12 @@ class GroupPositions:
                     place: Partition | None = self._broker.topology.resolve(topic.name).partition(number)
                 except Refusal:
                     place = None
-                rows.append({"partition_index": number, **(self._row(group, place, stable) if place else _NOTHING)})
+                rows.append(
+                    {
+                        "partition_index": number,
+                        **(self._describe_position(group, place, stable) if place else _NOTHING),
+                    }
+                )
                 if turn.is_over():
                     yield
             found.append({"name": topic.name, "partitions": rows})
@@ -205,7 +210,7 @@ class GroupPositions:
         self, session: Session, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter
     ) -> Turns[list[Fields]]:
         if topics is None:
-            return (yield from self._all(session, group, stable, turn, by_id=True))
+            return (yield from self._fetch_all(session, group, stable, turn, by_id=True))
         found: list[Fields] = []
         for asked in topics:
             topic, code = None, NONE
@@ -216,7 +221,7 @@ class GroupPositions:
             rows = []
             for number in asked.partition_indexes:
                 place = topic.partitions[number] if topic and 0 <= number < len(topic.partitions) else None
-                row = self._row(group, place, stable) if place else {**_NOTHING, "error_code": code}
+                row = self._describe_position(group, place, stable) if place else {**_NOTHING, "error_code": code}
                 rows.append({"partition_index": number, **row})
                 if turn.is_over():
                     yield
@@ -225,14 +230,14 @@ class GroupPositions:
                 yield
         return found
 
-    def _all(
+    def _fetch_all(
         self, session: Session, group: str, stable: bool, turn: TurnCounter, *, by_id: bool = False
     ) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
         for topic in self._broker.topology.list_topics():
             rows = [
-                {"partition_index": one.number, **self._row(group, one, stable)}
+                {"partition_index": one.number, **self._describe_position(group, one, stable)}
                 for one in topic.partitions
                 if key in one.positions or self._broker.producers.waits(one, key)
             ]
@@ -243,7 +248,7 @@ class GroupPositions:
                 yield
         return found
 
-    def _row(self, group: str, partition: Partition, stable: bool) -> Fields:
+    def _describe_position(self, group: str, partition: Partition, stable: bool) -> Fields:
         if stable and self._broker.producers.waits(partition, PositionKey(KAFKA, group)):
             return {**_NOTHING, "error_code": UNSTABLE_OFFSET_COMMIT}
         position = self._groups.position(group, partition)

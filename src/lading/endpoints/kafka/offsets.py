@@ -117,13 +117,13 @@ class _Handlers:
                 return {"partition_index": asked.partition_index, "error_code": INVALID_REQUEST}
             if asked.timestamp < 0 and version < _FIRST_VERSIONS.get(asked.timestamp, NEVER):
                 return {"partition_index": asked.partition_index, "error_code": UNSUPPORTED_VERSION}
-            return self._offset(name, asked, committed)
+            return self._offset_row(name, asked, committed)
 
         return (yield from rows_by_topic(body.topics, "name", row))
 
-    def _offset(self, name: str, asked: Any, committed: bool) -> Fields:
+    def _offset_row(self, name: str, asked: Any, committed: bool) -> Fields:
         row = {"partition_index": asked.partition_index}
-        error, partition = self._partition(name, asked.partition_index, asked.current_leader_epoch)
+        error, partition = self._find_partition(name, asked.partition_index, asked.current_leader_epoch)
         if partition is None or error:
             return {**row, "error_code": error}
         log = partition.log
@@ -148,7 +148,7 @@ class _Handlers:
 
     def _epoch_end(self, name: str, asked: Any) -> Fields:
         row = {"partition": asked.partition}
-        error, partition = self._partition(name, asked.partition, asked.current_leader_epoch)
+        error, partition = self._find_partition(name, asked.partition, asked.current_leader_epoch)
         if partition is None or error:
             return {**row, "error_code": error}
         log = partition.log
@@ -162,7 +162,7 @@ class _Handlers:
         # an epoch before the first known one has nothing left: it ended at the start of the first
         return {**row, "error_code": 0, "leader_epoch": before[-1] if before else asked.leader_epoch, "end_offset": end}
 
-    def _partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:
+    def _find_partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:
         try:
             partition = self._context.topics.find(name).partition(index)
         except LadingError as error:

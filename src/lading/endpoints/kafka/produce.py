@@ -141,7 +141,7 @@ class ProduceHandler:
             batch_at, tail_bytes = at + _PARTITION.size, 0
         if size_bytes < 0 or batch_at + size_bytes + tail_bytes != end or any(inbox.view[end - tail_bytes : end]):
             return None
-        batch = self._batch(inbox.array, start, index, batch_at - start, size_bytes, route.topic, version)
+        batch = self._prepare_batch(inbox.array, start, index, batch_at - start, size_bytes, route.topic, version)
         batch.transaction = route.transaction
         facts = batch.facts
         is_alone = start == LENGTH_BYTES and end == inbox.have
@@ -164,7 +164,7 @@ class ProduceHandler:
         transaction = _find_transaction(version, request)
         batches: list[PartitionBatch] = []
         for name, partitions in request.topics:
-            topic = refused or self._topic(connection, name, by_id=version >= WITH_IDS)
+            topic = refused or self._find_topic(connection, name, by_id=version >= WITH_IDS)
             if isinstance(topic, LadingError):
                 batches += (PartitionBatch(one.partition, one.start, topic) for one in partitions)
                 continue
@@ -173,7 +173,7 @@ class ProduceHandler:
                 connection.produce_routes.add(key, ProduceRoute(request.acks, topic, layout, transaction))
                 connection.produce_head_bytes = len(key[1])
             batches += (
-                self._batch(inbox.array, start, one.partition, one.start, one.size_bytes, topic, version)
+                self._prepare_batch(inbox.array, start, one.partition, one.start, one.size_bytes, topic, version)
                 for one in partitions
             )
         for batch in batches:
@@ -202,12 +202,12 @@ class ProduceHandler:
         refused = self._find_problem(connection, head.version, request)
         transaction = _find_transaction(head.version, request)
         for name, partitions in request.topics:
-            topic = refused or self._topic(connection, name, by_id=head.version >= WITH_IDS)
+            topic = refused or self._find_topic(connection, name, by_id=head.version >= WITH_IDS)
             for one in partitions:
                 if isinstance(topic, LadingError):
                     batch = PartitionBatch(one.partition, one.start, topic)
                 else:
-                    batch = self._batch(data, 0, one.partition, one.start, one.size_bytes, topic, head.version)
+                    batch = self._prepare_batch(data, 0, one.partition, one.start, one.size_bytes, topic, head.version)
                 batch.transaction = transaction
                 pending.batches.append(batch)
                 await turn.give_way()
@@ -245,7 +245,7 @@ class ProduceHandler:
         topic = self._context.find_by_id(connection.principal, topic_id, Right.WRITE)
         return self._context.topics.require_changeable(topic)
 
-    def _topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | LadingError:
+    def _find_topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | LadingError:
         try:
             if by_id:
                 return self._topic_by_id(connection, name)
@@ -255,7 +255,7 @@ class ProduceHandler:
         except LadingError as error:
             return without_traceback(error)
 
-    def _batch(
+    def _prepare_batch(
         self, source: Bytes, request_at: int, index: int, start: int, size_bytes: int, topic: Topic, version: int
     ) -> PartitionBatch:
         batch = PartitionBatch(index, start)
@@ -506,7 +506,7 @@ class PendingProduce:
         if self._waiting:
             return
         version = self._layout.version
-        outcomes = [_outcome(batch, version) for batch in self.batches]
+        outcomes = [_outcome_of(batch, version) for batch in self.batches]
         failed: Outcome | None = None
         for outcome in outcomes:
             if outcome.error:
@@ -549,7 +549,7 @@ class PendingManyProduce(PendingProduce):
         super().give_up()
 
     def _encode(self) -> tuple[Outcome | None, bytes]:
-        outcomes = [_outcome(batch, self._layout.version) for batch in self.batches]
+        outcomes = [_outcome_of(batch, self._layout.version) for batch in self.batches]
         failed = next((outcome for outcome in outcomes if outcome.error), None)
         response = encode_response(self._layout, self._correlation, outcomes)
         if self.connection.throttle_end_us:
@@ -574,7 +574,7 @@ class PendingManyProduce(PendingProduce):
             self._slot.fill(())
 
 
-def _outcome(batch: PartitionBatch, version: int) -> Outcome:
+def _outcome_of(batch: PartitionBatch, version: int) -> Outcome:
     """Return the response for one batch in a version of Produce."""
     append, error = batch.append, batch.refused
     if append is not None:

@@ -88,9 +88,9 @@ class _Handlers:
         return {"transaction_states": rows}
 
     def writers(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._writers(request))
+        return take_turns(self._describe_producers(request))
 
-    def _writers(self, request: Request) -> Turns[Fields]:
+    def _describe_producers(self, request: Request) -> Turns[Fields]:
         return (yield from rows_by_topic(request.body.topics, "name", self._describe_partition, "partition_indexes"))
 
     def _describe_partition(self, name: str, number: int) -> Fields:

@@ -49,11 +49,11 @@ class ClientQuotas:
         for name, quota in self._access.table.quotas.items():
             is_wanted = bool(body.components) or not body.strict
             for component in body.components:
-                is_wanted = is_wanted and _fits(component, name)
+                is_wanted = is_wanted and _matches_component(component, name)
                 if turn.is_over():
                     yield
             if is_wanted:
-                rows.append({"entity": [_entity(name)], "values": _values(quota)})
+                rows.append({"entity": [_entity_of(name)], "values": _values_of(quota)})
             if turn.is_over():
                 yield
         return {"error_code": 0, "error_message": None, "entries": rows}
@@ -90,7 +90,7 @@ class ClientQuotas:
         return {"entries": rows}
 
 
-def _fits(component: Any, name: str) -> bool:
+def _matches_component(component: Any, name: str) -> bool:
     if component.entity_type != USER:
         return False
     if component.match_type == EXACT:
@@ -98,11 +98,11 @@ def _fits(component: Any, name: str) -> bool:
     return component.match_type == ANY or (component.match_type == DEFAULT and name == EVERYBODY)
 
 
-def _entity(name: str) -> Fields:
+def _entity_of(name: str) -> Fields:
     return {"entity_type": USER, "entity_name": None if name == EVERYBODY else name}
 
 
-def _values(quota: Quota) -> list[Fields]:
+def _values_of(quota: Quota) -> list[Fields]:
     return [{"key": key, "value": value} for key, value in quota.document().items()]
 
 

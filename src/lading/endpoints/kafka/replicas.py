@@ -64,9 +64,9 @@ class _Handlers:
         self._context = context
 
     def directories(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._directories(request))
+        return take_turns(self._describe_directories(request))
 
-    def _directories(self, request: Request) -> Turns[Fields]:
+    def _describe_directories(self, request: Request) -> Turns[Fields]:
         """Return the data directory, its disk, and the sizes of the requested partitions; null requests all."""
         directory = self._context.services.settings.data.absolute()
         row: dict[str, Any] = {"log_dir": str(directory), "error_code": 0, "topics": []}
@@ -78,15 +78,15 @@ class _Handlers:
         if asked is None:
             found = [(topic, topic.partitions) for topic in self._context.topics.list_topics()]
         else:
-            found = [place for one in asked if (place := self._place(one.topic, one.partitions)) is not None]
+            found = [place for one in asked if (place := self._place_partitions(one.topic, one.partitions)) is not None]
         row["topics"], turn = [], TurnCounter()
         for topic, partitions in found:
-            row["topics"].append({"name": topic.flat_name, "partitions": [_size(one) for one in partitions]})
+            row["topics"].append({"name": topic.flat_name, "partitions": [_size_row(one) for one in partitions]})
             if turn.is_over(len(partitions)):
                 yield
         return {"error_code": 0, "results": [row]}
 
-    def _place(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:
+    def _place_partitions(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:
         """Return the row of a partition; a partition that does not exist has no row."""
         try:
             topic = self._context.topics.find(name)
@@ -126,9 +126,9 @@ class _Handlers:
 
     def reassign(self, session: Session, request: Request) -> Answer:
         """Assign partitions to this broker, which has them already; another broker does not exist."""
-        return take_turns(self._reassign(request))
+        return take_turns(self._reassign_partitions(request))
 
-    def _reassign(self, request: Request) -> Turns[Fields]:
+    def _reassign_partitions(self, request: Request) -> Turns[Fields]:
         turn, rows = TurnCounter(), []
         for topic in request.body.topics or ():
             found = []
@@ -236,7 +236,7 @@ def _no_quorum_row(number: int) -> Fields:
 _NO_DIRECTORY: Final = UUID(int=0)
 
 
-def _size(partition: Partition) -> Fields:
+def _size_row(partition: Partition) -> Fields:
     return {
         "partition_index": partition.number,
         "partition_size": partition.log.size_bytes,

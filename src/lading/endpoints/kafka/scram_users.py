@@ -69,7 +69,7 @@ class ScramUsers:
         rows, turn = list[Fields](), TurnCounter()
         names: Iterable[str] = (user.name for user in named) if named else list(self._access.table.users)
         for name in names:
-            infos = self._list_credentials(name) if self._may(session, Right.DESCRIBE, name) else []
+            infos = self._list_credentials(name) if self._may_change(session, Right.DESCRIBE, name) else []
             if infos:
                 rows.append({"user": name, "error_code": 0, "error_message": None, "credential_infos": infos})
             elif named:
@@ -106,7 +106,7 @@ class ScramUsers:
         for name, change in changes.items():
             results[name] = 0, None
             try:
-                if not self._may(session, Right.ADMINISTRATE, name):
+                if not self._may_change(session, Right.ADMINISTRATE, name):
                     results[name] = CLUSTER_AUTHORIZATION_FAILED, None
                 elif change.names_a_mechanism_twice():
                     results[name] = DUPLICATE_RESOURCE, None
@@ -150,7 +150,7 @@ class ScramUsers:
             verifiers[mechanism] = make_verifier(mechanism, salted, salt, upsertion.iterations)
         return verifiers
 
-    def _may(self, session: Session, right: Right, name: str) -> bool:
+    def _may_change(self, session: Session, right: Right, name: str) -> bool:
         user = self._access.table.users.get(name)
         if right is Right.ADMINISTRATE and user is not None and user.is_administrator:
             # the right to manage users must not be enough to become an administrator

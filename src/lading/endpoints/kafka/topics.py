@@ -174,7 +174,7 @@ class _Handlers:
             self._context.topics.require_changeable(topic)
             await self._context.services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         except (LadingError, _Refused) as error:
-            return {**row, "error_code": _code(error), "error_message": str(error)}
+            return {**row, "error_code": _code_for(error), "error_message": str(error)}
         return {**row, "error_code": 0}
 
     def _may_delete(self, session: Session, topic: Topic) -> bool:
@@ -205,7 +205,7 @@ class _Handlers:
                     topic, self._broker.changes.add_partitions(topic, more)
                 )
         except (LadingError, _Refused) as error:
-            return {"name": asked.name, "error_code": _code(error), "error_message": str(error)}
+            return {"name": asked.name, "error_code": _code_for(error), "error_message": str(error)}
         return {"name": asked.name, "error_code": 0}
 
     def delete_records(self, session: Session, request: Request) -> Answer:
@@ -234,7 +234,7 @@ def _creation_row(name: str, partitions_count: int) -> Fields:
 
 
 def _failure_row(name: str, error: LadingError | _Refused) -> Fields:
-    return {"name": name, "error_code": _code(error), "error_message": str(error)}
+    return {"name": name, "error_code": _code_for(error), "error_message": str(error)}
 
 
 def _check_count(context: Context, count: int) -> int:
@@ -257,7 +257,7 @@ def _require_here(brokers: list[list[int]], count: int) -> None:
         raise _Refused(INVALID_REPLICA_ASSIGNMENT, f"there is one broker: each of {count} assignments is [{NODE_ID}]")
 
 
-def _code(error: LadingError | _Refused) -> int:
+def _code_for(error: LadingError | _Refused) -> int:
     if isinstance(error, _Refused):
         return error.code
     if isinstance(error, SettingError):

@@ -79,7 +79,7 @@ class Transactions:
             known = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
 
         def refused(error: Refusal) -> Fields:
-            return {"error_code": _code(request, error), **nobody}
+            return {"error_code": _code_for(request, error), **nobody}
 
         try:
             answer = self._producers.init_producer_id(name, body.transaction_timeout_ms * 1000, known, now_us=now_us())
@@ -149,7 +149,7 @@ class Transactions:
                 else:
                     self._producers.add_partitions(caller, found.values(), now_us=now_us())
             except Refusal as refusal:
-                code = _code(request, refusal)
+                code = _code_for(request, refusal)
         rows: list[Fields] = []
         for topic in topics:
             partitions = []
@@ -163,26 +163,26 @@ class Transactions:
 
     def add_positions(self, session: Session, request: Request) -> Fields:
         try:
-            self._producers.add_offsets(_caller(request.body), now_us=now_us())
+            self._producers.add_offsets(_caller_of(request.body), now_us=now_us())
         except Refusal as refusal:
-            return {"error_code": _code(request, refusal)}
+            return {"error_code": _code_for(request, refusal)}
         return {"error_code": NONE}
 
     def end(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
-        caller, committed = _caller(request.body), bool(request.body.committed)
+        caller, committed = _caller_of(request.body), bool(request.body.committed)
         if request.version >= _NEW_EPOCH_FROM:
             return self._end_with_new_epoch(request, caller, committed)
         try:
             answer = self._producers.end(caller, committed, now_us=now_us())
         except Refusal as refusal:
-            return {"error_code": _code(request, refusal)}
+            return {"error_code": _code_for(request, refusal)}
         return complete_with(
-            answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)}
+            answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code_for(request, error)}
         )
 
     def _end_with_new_epoch(self, request: Request, caller: Caller, committed: bool) -> Fields | Awaitable[Fields]:
         def refused(error: Refusal) -> Fields:
-            return {"error_code": _code(request, error)}
+            return {"error_code": _code_for(request, error)}
 
         try:
             answer = self._producers.end_with_new_epoch(caller, committed, now_us=now_us())
@@ -215,23 +215,23 @@ class Transactions:
         topics = yield from store_offsets(self._context, body.topics, collect, now)
         try:
             if request.version >= _BEGINS_FROM:
-                self._producers.add_offsets(_caller(body), now_us=now)
+                self._producers.add_offsets(_caller_of(body), now_us=now)
             require = self._groups.admit(call, in_transaction=True, now_us=now)
             for partition, _ in positions:
                 require(partition)
-            self._producers.store_positions(_caller(body), positions)
+            self._producers.store_positions(_caller_of(body), positions)
         except Refusal as refusal:
-            refused = _code(request, refusal)
+            refused = _code_for(request, refusal)
         if refused:
             return {"topics": (yield from store_offsets(self._context, body.topics, collect, now, refused))}
         return durable(self._context, topics)
 
 
-def _caller(body: Any) -> Caller:
+def _caller_of(body: Any) -> Caller:
     return Caller(body.transactional_id, body.producer_id, body.producer_epoch)
 
 
-def _code(request: Request, error: Refusal) -> int:
+def _code_for(request: Request, error: Refusal) -> int:
     if error.reason is Reason.PRODUCER_FENCED and request.version >= _FENCED_FROM.get(request.key, _FENCED_FROM_ELSE):
         return PRODUCER_FENCED
     abortable_from = _ABORTABLE_FROM.get(request.key, versions.NEVER)

@@ -138,16 +138,16 @@ class SchemaRegistryRoutes:
     # -- rights
 
     def _resource_in_path(self, request: Request, path: Parameters) -> Resource:
-        return self._resource(path["subject"]) if "subject" in path else CLUSTER
+        return self._resource_of(path["subject"]) if "subject" in path else CLUSTER
 
-    def _resource(self, subject: str) -> Resource:
+    def _resource_of(self, subject: str) -> Resource:
         topic = next((subject.removesuffix(one) for one in ROUTE_SUFFIXES if subject.endswith(one)), subject)
         return flat_topic_resource(self._broker.topology, topic or subject)
 
     def _may_see(self, request: Request, subject: str) -> bool:
         if not self._access.is_enabled:
             return True
-        return self._access.allows(principal_of(request), Right.DESCRIBE, self._resource(subject))
+        return self._access.allows(principal_of(request), Right.DESCRIBE, self._resource_of(subject))
 
     async def _require_visible(self, request: Request, schema: RegisteredSchema) -> RegisteredSchema:
         """Return a schema if the caller may see a subject that has it; else it does not exist."""
@@ -245,14 +245,14 @@ class SchemaRegistryRoutes:
         raise RegistryError(RegistryFault.SCHEMA_NOT_FOUND, "")
 
     async def _show_version(self, request: Request, path: Parameters) -> Any:
-        return await self._format(request, self._version(request, path))
+        return await self._format(request, self._find_version(request, path))
 
-    def _version(self, request: Request, path: Parameters) -> RegisteredSchema:
+    def _find_version(self, request: Request, path: Parameters) -> RegisteredSchema:
         number = parse_version(path["version"])
         return self._schemas.version(path["subject"], number, with_deleted=is_set(request, "deleted"))
 
     async def _show_version_text(self, request: Request, path: Parameters) -> Response:
-        return _text_response(await self._format(request, self._version(request, path)))
+        return _text_response(await self._format(request, self._find_version(request, path)))
 
     async def _list_referring(self, request: Request, path: Parameters) -> list[int]:
         schema = self._schemas.version(path["subject"], parse_version(path["version"]), with_deleted=True)
@@ -285,7 +285,7 @@ class SchemaRegistryRoutes:
         parsed = yield from self._schemas.parse_stored(schema.row)
         return parsed.format_text(form)
 
-    async def _schema(self, request: Request, path: Parameters) -> RegisteredSchema:
+    async def _find_schema(self, request: Request, path: Parameters) -> RegisteredSchema:
         number = parse_number(path["id"], NUMBER_MAX)
         if number is None:
             raise RegistryError(RegistryFault.NOT_FOUND, "HTTP 404 Not Found")
@@ -298,10 +298,10 @@ class SchemaRegistryRoutes:
         return await self._require_visible(request, schema)
 
     async def _show_schema(self, request: Request, path: Parameters) -> Any:
-        return await self._format(request, await self._schema(request, path))
+        return await self._format(request, await self._find_schema(request, path))
 
     async def _show_text(self, request: Request, path: Parameters) -> Response:
-        return _text_response(await self._format(request, await self._schema(request, path)))
+        return _text_response(await self._format(request, await self._find_schema(request, path)))
 
     async def _schema_by_guid(self, request: Request, path: Parameters) -> RegisteredSchema:
         return await self._require_visible(request, self._schemas.schema_by_guid(path["guid"]))
@@ -313,7 +313,7 @@ class SchemaRegistryRoutes:
         return [{"context": ".", "id": (await self._schema_by_guid(request, path)).row.id}]
 
     async def _list_uses(self, request: Request, path: Parameters) -> list[SubjectVersion]:
-        schema, also = await self._schema(request, path), is_set(request, "deleted")
+        schema, also = await self._find_schema(request, path), is_set(request, "deleted")
         wanted = request.query_params.get("subject")
         return [
             use

@@ -91,7 +91,7 @@ class KafkaCluster:
         wanted = None if topics is None else [{"name": name} for name in topics]
 
         def ask() -> Any:
-            return self._any(lambda broker: broker.ask("Metadata", topics=wanted, allow_auto_topic_creation=False))
+            return self._ask_any(lambda broker: broker.ask("Metadata", topics=wanted, allow_auto_topic_creation=False))
 
         answer = self.retry(ask)
         self._brokers = {row.node_id: (row.host, row.port) for row in answer.brokers}
@@ -103,7 +103,7 @@ class KafkaCluster:
 
     def ask(self, api: str, **fields: Any) -> Any:
         """Return the response of any broker."""
-        return self.retry(lambda: self._any(lambda broker: broker.ask(api, **fields)))
+        return self.retry(lambda: self._ask_any(lambda broker: broker.ask(api, **fields)))
 
     def at_controller(self, api: str, **fields: Any) -> Any:
         """Return the response of the broker that creates and deletes topics."""
@@ -113,8 +113,8 @@ class KafkaCluster:
                 self.metadata([])
             address = self._brokers.get(self._controller)
             if address is None:
-                return self._any(lambda broker: broker.ask(api, **fields))
-            return self._ask_guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
+                return self._ask_any(lambda broker: broker.ask(api, **fields))
+            return self._ask_guarded(self._socket_of(address), lambda broker: broker.ask(api, **fields))
 
         return self.retry(ask)
 
@@ -124,7 +124,7 @@ class KafkaCluster:
         for address in list(self._brokers.values()):
 
             def ask(address: Address = address) -> Any:
-                return self._ask_guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
+                return self._ask_guarded(self._socket_of(address), lambda broker: broker.ask(api, **fields))
 
             yield self.retry(ask)
 
@@ -137,7 +137,7 @@ class KafkaCluster:
             self.forget(topic)
             what = f"topic {topic!r}, partition {partition} has no leader"
             raise Retriable(kafka_error(what, errors.LEADER_NOT_AVAILABLE))
-        return self._socket(self._brokers[node])
+        return self._socket_of(self._brokers[node])
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Kafka's epoch of the partition's leader; -1 if it is not known."""
@@ -167,10 +167,10 @@ class KafkaCluster:
         Raises Retriable if it has none now.
         """
         if (kind, key) not in self._coordinators:
-            answer = self._any(lambda broker: broker.ask("FindCoordinator", key=key, key_type=kind))
+            answer = self._ask_any(lambda broker: broker.ask("FindCoordinator", key=key, key_type=kind))
             raise_for_code(f"the coordinator of {key!r} was not found", answer.error_code, answer.error_message)
             self._coordinators[kind, key] = answer.host, answer.port
-        return self._socket(self._coordinators[kind, key])
+        return self._socket_of(self._coordinators[kind, key])
 
     def at_coordinator(self, kind: int, key: str, ask: Callable[[KafkaSocket], T]) -> T:
         """Return the result of ``ask`` with the connection to the coordinator; repeated at the next one if
@@ -263,7 +263,7 @@ class KafkaCluster:
             connection.close()
         self._sockets.clear()
 
-    def _socket(self, address: Address) -> KafkaSocket:
+    def _socket_of(self, address: Address) -> KafkaSocket:
         if address not in self._sockets:
             self._sockets[address] = KafkaSocket(*address, self._access, self.timeout_s)
         return self._sockets[address]
@@ -281,14 +281,14 @@ class KafkaCluster:
         self._answered = True
         return answer
 
-    def _any(self, ask: Callable[[KafkaSocket], T]) -> T:
+    def _ask_any(self, ask: Callable[[KafkaSocket], T]) -> T:
         """Return the response of the first broker that responds; brokers with a connection are tried first."""
         known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
         known.sort(key=lambda address: not (address in self._sockets and self._sockets[address].open))
         failed: OSError = ConnectionError("no address is known")
         for address in known:
             try:
-                return self._ask_guarded(self._socket(address), ask)
+                return self._ask_guarded(self._socket_of(address), ask)
             except OSError as failure:
                 failed = failure
         raise failed

@@ -126,7 +126,7 @@ class KafkaMembership:
         """Store the group's position. Raises Refusal STALE_GENERATION after the partition went to another member."""
         joined = self._joined
         if joined is None or (topic, partition) not in self.partitions:
-            raise self._stale(topic, partition)
+            raise self._stale_assignment_error(topic, partition)
 
         def ask(broker: KafkaSocket) -> int:
             part = {"partition_index": partition, "committed_offset": position.offset, "committed_metadata": ""}
@@ -142,7 +142,7 @@ class KafkaMembership:
 
         if self._cluster.at_coordinator(GROUP, self._group, ask) in _GONE:
             self._member.revoke()
-            raise self._stale(topic, partition)
+            raise self._stale_assignment_error(topic, partition)
 
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
@@ -159,7 +159,7 @@ class KafkaMembership:
                     lambda broker: broker.ask("LeaveGroup", group_id=self._group, member_id=member),
                 )
 
-    def _stale(self, topic: str, partition: int) -> Refusal:
+    def _stale_assignment_error(self, topic: str, partition: int) -> Refusal:
         sentence = f"partition {partition} of {topic!r} went to another member of group {self._group!r}"
         return Refusal(Reason.STALE_GENERATION, sentence)
 
@@ -281,7 +281,7 @@ class _HeartbeatThread(threading.Thread):
         if self._must_rejoin(answer.error_code):
             return None
         self._id = answer.member_id
-        shares = self._shares(answer) if answer.leader == answer.member_id else []
+        shares = self._assign_shares(answer) if answer.leader == answer.member_id else []
         synced = self._ask(
             "SyncGroup", group_id=self._group, generation_id=answer.generation_id, member_id=self._id,
             group_instance_id=None, assignments=shares,
@@ -300,14 +300,14 @@ class _HeartbeatThread(threading.Thread):
             return False
         return True
 
-    def _shares(self, answer: Any) -> list[dict[str, Any]]:
+    def _assign_shares(self, answer: Any) -> list[dict[str, Any]]:
         """Return the partitions of each member, by the strategy that all members know."""
         members = {row.member_id: parse_subscription(bytes(row.metadata)) for row in answer.members}
-        self._counts = self._partitions({topic for metadata in members.values() for topic in metadata.topics})
+        self._counts = self._count_partitions({topic for metadata in members.values() for topic in metadata.topics})
         shares = ASSIGNORS[answer.protocol_name](members, self._counts)
         return [{"member_id": member, "assignment": encode_assignment(places)} for member, places in shares.items()]
 
-    def _partitions(self, topics: set[str]) -> dict[str, int]:
+    def _count_partitions(self, topics: set[str]) -> dict[str, int]:
         rows = self._cluster.metadata(sorted(topics)).topics
         return {row.name: len(row.partitions) for row in rows if not row.error_code}
 
@@ -331,7 +331,7 @@ class _HeartbeatThread(threading.Thread):
                 continue
             if self._counts is not None and time.monotonic() - looked_at > TOPICS_S:
                 looked_at = time.monotonic()
-                if self._partitions(set(self._counts)) != self._counts:
+                if self._count_partitions(set(self._counts)) != self._counts:
                     self.revoke()
 
     def _leave_idle_group(self, joined: _Joined) -> None:

@@ -59,7 +59,7 @@ class KafkaReader:
                 answer, data = self._fetch_from_leader(place, since, max_bytes, wait_ms)
                 found = _read_response(answer, data, place, since)
                 if not len(found.table) and found.reason:
-                    raise _unreadable(found.reason, topic, partition, since)
+                    raise _unreadable_error(found.reason, topic, partition, since)
         except _CutBack as cut:
             epochs = ((max(to_epoch(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
             return FetchResult(
@@ -71,7 +71,7 @@ class KafkaReader:
             epoch_at = int(found.table[-1, layout.START]) + layout.EPOCH_AT
             epoch = int.from_bytes(data[epoch_at : epoch_at + 4].tobytes(), "big", signed=True)
             self._reached[place] = _Reached(end, to_epoch(epoch), self._cluster.leader_epoch(*place))
-        chunks = _chunks(found.table, visible(found.table, answer.aborted), since)
+        chunks = _to_chunks(found.table, visible(found.table, answer.aborted), since)
         runs = [Run(CODE, data, chunks)] if len(chunks) else []
         reached = self._reached.get(place)
         return FetchResult(
@@ -154,7 +154,7 @@ def raise_for_fetch_error(answer: FetchResponse, topic: str, partition: int) -> 
         raise refused.error from None
 
 
-def _unreadable(reason: int, topic: str, partition: int, offset: int) -> CorruptError:
+def _unreadable_error(reason: int, topic: str, partition: int, offset: int) -> CorruptError:
     where = f"topic {topic!r}, partition {partition}, offset {offset}"
     sentence = f"{where}: the record batch {layout.REASONS[reason]}"
     if reason == layout.BAD_CRC:
@@ -162,7 +162,7 @@ def _unreadable(reason: int, topic: str, partition: int, offset: int) -> Corrupt
     return CorruptError(sentence)
 
 
-def _chunks(table: NDArray[np.int64], seen: NDArray[np.bool_], since: int) -> NDArray[np.int64]:
+def _to_chunks(table: NDArray[np.int64], seen: NDArray[np.bool_], since: int) -> NDArray[np.int64]:
     """Return the visible batches as chunks of a Run, each beginning at the end of the one before."""
     kept = table[seen]
     chunks = np.zeros((len(kept), 8), np.int64)

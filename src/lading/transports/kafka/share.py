@@ -130,7 +130,7 @@ class ShareMember:
                 break
             session = self._sessions.setdefault(broker, _Session())
             if session.epoch == _OPEN:
-                self._lose(broker, {number: rows.pop(number) for number in numbers if number in rows})
+                self._lose_rows(broker, {number: rows.pop(number) for number in numbers if number in rows})
                 self._sessions[broker] = session
             wanted = numbers & self._partitions
             changed = wanted ^ session.partitions
@@ -181,7 +181,7 @@ class ShareMember:
             session = self._sessions.get(broker)
             mine = {number: rows[number] for number in numbers}
             if session is None or session.epoch == _OPEN:
-                self._lose(broker, mine)
+                self._lose_rows(broker, mine)
                 continue
             answer = self._ask(
                 broker, "ShareAcknowledge", session, topics=self._list_topics(mine), is_renew_ack=is_renewal
@@ -204,7 +204,7 @@ class ShareMember:
 
     def _repeat(self, number: int, rows: Sequence[Acknowledgement], *, is_renewal: bool) -> None:
         """Acknowledge by halves: the leader refuses all if this member no longer has one of the messages."""
-        for half in _halve(rows):
+        for half in _halve_rows(rows):
             self._acknowledge({number: half}, is_renewal=is_renewal)
 
     def _find_leaders(self, numbers: Iterable[int]) -> dict[KafkaSocket, set[int]]:
@@ -241,14 +241,14 @@ class ShareMember:
             )  # fmt: skip
         except OSError:
             broker.close()
-            self._lose(broker, {})
+            self._lose_rows(broker, {})
             self._cluster.forget(self._topic)
             raise
         if answer.error_code in _SESSION_LOST:
-            self._lose(broker, {})
+            self._lose_rows(broker, {})
             return None
         if answer.error_code:
-            self._lose(broker, {})
+            self._lose_rows(broker, {})
             raise kafka_error(f"share group {self._group!r}", answer.error_code, answer.error_message)
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         return answer
@@ -271,7 +271,7 @@ class ShareMember:
                     found.append(AcquiredMessages(part.partition_index, run, ranges, lock_s))
         return found
 
-    def _lose(self, broker: KafkaSocket, rows: Mapping[int, object]) -> None:
+    def _lose_rows(self, broker: KafkaSocket, rows: Mapping[int, object]) -> None:
         session = self._sessions.pop(broker, None)
         self.lost |= rows.keys() | (session.partitions if session is not None else set())
 
@@ -330,7 +330,7 @@ def _group_by_partition(settled: Iterable[Acknowledgement]) -> dict[int, list[Ac
     return rows
 
 
-def _halve(rows: Sequence[Acknowledgement]) -> list[list[Acknowledgement]]:
+def _halve_rows(rows: Sequence[Acknowledgement]) -> list[list[Acknowledgement]]:
     """Return the two halves of a refused acknowledgement; nothing if it is for one message."""
     if len(rows) > 1:
         return [list(rows[: len(rows) // 2]), list(rows[len(rows) // 2 :])]

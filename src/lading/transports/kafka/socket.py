@@ -80,12 +80,12 @@ class KafkaSocket:
 
         ``wait_s`` is how long the broker may hold the response back.
         """
-        self._ready()
-        return self._ask(api, self._version(api), wait_s, **fields)
+        self._require_socket()
+        return self._ask(api, self._choose_version(api), wait_s, **fields)
 
     def speaks(self, api: str) -> bool:
         """Return whether the broker knows one of ``commands.KEYS`` in a version that Lading knows."""
-        self._ready()
+        self._require_socket()
         version, version_min = self._find_version(api)
         return version >= version_min
 
@@ -104,13 +104,13 @@ class KafkaSocket:
 
         If ``topic_id`` is known and the broker supports it, the topic is requested by its id.
         """
-        connection = self._ready()
+        connection = self._require_socket()
         how: Any = {"leader_epoch": leader_epoch, "max_bytes": max_bytes, "wait_ms": wait_ms}
         self._by_id = topic_id is not None and self._versions[commands.FETCH][1] >= fetch_by_id.VERSION
         if topic_id is not None and self._by_id:
-            ask = fetch_by_id.encode_fetch_by_id(self._next(), CLIENT, topic_id, partition, offset, **how)
+            ask = fetch_by_id.encode_fetch_by_id(self._next_correlation(), CLIENT, topic_id, partition, offset, **how)
         else:
-            ask = commands.encode_fetch(self._next(), CLIENT, topic, partition, offset, **how)
+            ask = commands.encode_fetch(self._next_correlation(), CLIENT, topic, partition, offset, **how)
         connection.sendall(ask)
 
     def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchResponse, NDArray[np.uint8]]:
@@ -126,8 +126,8 @@ class KafkaSocket:
 
         The response has at least a batch. Returns for how many milliseconds a quota is exhausted, 0 if it is not.
         """
-        ask = commands.encode_watch(self._next(), CLIENT, places, max_bytes=1, wait_ms=wait_ms)
-        self._ready().sendall(ask)
+        ask = commands.encode_watch(self._next_correlation(), CLIENT, places, max_bytes=1, wait_ms=wait_ms)
+        self._require_socket().sendall(ask)
         throttle_ms = commands.read_fetch_throttle(self._receive(wait_ms / 1000)[:-SPARE_BYTES].data)
         self._note_throttle(throttle_ms)
         return throttle_ms
@@ -143,8 +143,8 @@ class KafkaSocket:
     ) -> None:
         """Send a batch; the response is for ``receive_produce``."""
         how: Any = {"timeout_ms": timeout_ms, "transactional_id": transactional_id}
-        head = commands.encode_produce(self._next(), CLIENT, topic, partition, len(batch), **how)
-        connection = self._ready()
+        head = commands.encode_produce(self._next_correlation(), CLIENT, topic, partition, len(batch), **how)
+        connection = self._require_socket()
         if len(batch) <= JOINED_BYTES:
             connection.sendall(head + batch)
         else:
@@ -173,13 +173,13 @@ class KafkaSocket:
         self._waiting.clear()
         self._unread_until_s = 0.0
 
-    def _next(self) -> int:
-        self._ready()
+    def _next_correlation(self) -> int:
+        self._require_socket()
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         self._waiting.append(self._correlation)
         return self._correlation
 
-    def _ready(self) -> socket.socket:
+    def _require_socket(self) -> socket.socket:
         if self._socket is None:
             self._connect()
         assert self._socket is not None
@@ -220,7 +220,7 @@ class KafkaSocket:
         low, high = self._versions.get(key, (0, -1))
         return min(asked[1], high), max(asked[0], low)
 
-    def _version(self, api: str) -> int:
+    def _choose_version(self, api: str) -> int:
         version, version_min = self._find_version(api)
         if version < version_min:
             raise RemoteError(
@@ -231,7 +231,7 @@ class KafkaSocket:
 
     def _log_in(self, access: KafkaSecurity) -> None:
         mechanism, name, password = access.mechanism, access.username or "", access.password or ""
-        answer = self._ask("SaslHandshake", self._version("SaslHandshake"), mechanism=mechanism)
+        answer = self._ask("SaslHandshake", self._choose_version("SaslHandshake"), mechanism=mechanism)
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "none"
             raise RemoteError(
@@ -251,7 +251,7 @@ class KafkaSocket:
             login.check(self._authenticate(name, login.answer(self._authenticate(name, login.first()))))
 
     def _authenticate(self, name: str, message: bytes) -> bytes:
-        answer = self._ask("SaslAuthenticate", self._version("SaslAuthenticate"), auth_bytes=message)
+        answer = self._ask("SaslAuthenticate", self._choose_version("SaslAuthenticate"), auth_bytes=message)
         if answer.error_code:
             who = f"the user {name!r}" if name else "the token"
             raise RemoteError(
@@ -262,8 +262,8 @@ class KafkaSocket:
 
     def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
         assert not self._waiting, f"{api} is requested while other responses are pending"
-        frame = commands.encode_library_request(api, version, self._next(), CLIENT, **fields)
-        connection = self._ready()
+        frame = commands.encode_library_request(api, version, self._next_correlation(), CLIENT, **fields)
+        connection = self._require_socket()
         try:
             connection.sendall(frame)
             answer = commands.parse_library_response(api, version, self._receive(wait_s)[:-SPARE_BYTES].data)
@@ -291,7 +291,7 @@ class KafkaSocket:
             self._unread_until_s = time.monotonic() + throttle_ms / 1000
 
     def _receive(self, more_s: float = 0.0) -> NDArray[np.uint8]:
-        connection = self._ready()
+        connection = self._require_socket()
         # an exhausted quota explains silence
         timeout_s = self._timeout_s + more_s + max(self._unread_until_s - time.monotonic(), 0.0)
         head = np.empty(_LENGTH.size, np.uint8)

@@ -188,7 +188,7 @@ class KafkaDecision(TransactionDecision):
     def _write(self, stored: _Stored) -> None:
         text = stored.text(self._prefix)
         pieces = [text[at : at + METADATA_BYTES_MAX] for at in range(0, len(text), METADATA_BYTES_MAX)]
-        partitions = self._partitions()
+        partitions = self._list_partitions()
         if len(pieces) > len(partitions):
             raise LocalError(
                 f"{len(stored.prepared)} tasks are too many for one decision about topic {self._topic!r}: coalesce "
@@ -210,7 +210,7 @@ class KafkaDecision(TransactionDecision):
         self._cluster.at_coordinator(GROUP, self._group, ask)
 
     def _read(self) -> _Stored | None:
-        wanted = [{"name": self._topic, "partition_indexes": self._partitions()}]
+        wanted = [{"name": self._topic, "partition_indexes": self._list_partitions()}]
 
         def ask(broker: KafkaSocket) -> Any:
             answer = broker.ask("OffsetFetch", group_id=self._group, topics=wanted, require_stable=True)
@@ -223,7 +223,7 @@ class KafkaDecision(TransactionDecision):
             return None
         return _Stored.parse("".join(row.metadata for row in rows[:pieces]), self._prefix)
 
-    def _partitions(self) -> list[int]:
+    def _list_partitions(self) -> list[int]:
         (row,) = self._cluster.metadata([self._topic]).topics
         return sorted(part.partition_index for part in row.partitions)
 

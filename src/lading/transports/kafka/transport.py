@@ -152,16 +152,16 @@ class KafkaTransport:
 
     def groups(self) -> list[dict[str, Any]]:
         """Return a row of each consumer group, with the number of its ``members`` and its ``lag``."""
-        return groups.list_groups(self._cluster, self._ends())
+        return groups.list_groups(self._cluster, self._list_ends())
 
     def group(self, protocol: str, name: str) -> dict[str, Any]:
         """Return one group with ``members`` and ``partitions``. Raises Refusal GROUP_NOT_FOUND."""
         self._require_own(protocol)
-        return groups.describe_group(self._cluster, name, self._ends())
+        return groups.describe_group(self._cluster, name, self._list_ends())
 
     def describe_groups(self, limit: int) -> list[dict[str, Any]]:
         """Return the first ``limit`` consumer groups by name, with ``members``, and ``partitions`` with lag."""
-        return groups.describe_groups(self._cluster, self._ends(), limit)
+        return groups.describe_groups(self._cluster, self._list_ends(), limit)
 
     def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
         """Set the positions of a group without members to (topic, partition, next offset)."""
@@ -173,7 +173,7 @@ class KafkaTransport:
         self._require_own(protocol)
         groups.delete_group(self._cluster, name)
 
-    def _ends(self) -> dict[tuple[str, int], int]:
+    def _list_ends(self) -> dict[tuple[str, int], int]:
         return {(meta.name, part.number): part.end_offset for meta in self.topics() for part in meta.partitions}
 
     def _require_own(self, protocol: str) -> None:
@@ -274,8 +274,8 @@ class KafkaTransport:
     ) -> SendResult:
         """Send as one batch or several, in order, acknowledged by all replicas in sync; see ``kafka_sending``."""
         if partition is None:
-            partition = self._sending().turn(topic, len(self.topic(topic).partitions))
-        return self._sending().send(topic, partition, batch, strict=strict, compression=compression)
+            partition = self._writer_for_sending().turn(topic, len(self.topic(topic).partitions))
+        return self._writer_for_sending().send(topic, partition, batch, strict=strict, compression=compression)
 
     def send_all(
         self,
@@ -286,11 +286,11 @@ class KafkaTransport:
         compression: Literal["lz4"] | None = None,
     ) -> int:
         """Send many batches without waiting for earlier ones; see ``kafka_sending``."""
-        return self._sending().send_all(topic, parts, strict=strict, compression=compression)
+        return self._writer_for_sending().send_all(topic, parts, strict=strict, compression=compression)
 
     def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
         """Return the result of the last batch sent to the partition, if it was this object and is acknowledged."""
-        return self._sending().find_acknowledged(topic, partition, batch)
+        return self._writer_for_sending().find_acknowledged(topic, partition, batch)
 
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
         """Return the decision under a transactional id; see ``kafka_transactions``."""
@@ -298,7 +298,7 @@ class KafkaTransport:
 
         return KafkaDecision(self._cluster, name, topic, TIMEOUT_S if timeout_s is None else timeout_s)
 
-    def _sending(self) -> KafkaWriter:
+    def _writer_for_sending(self) -> KafkaWriter:
         if self._writer is None:
             from .writer import KafkaWriter
 

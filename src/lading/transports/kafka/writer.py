@@ -217,7 +217,7 @@ class KafkaWriter:
             self._reset_producer_id()
             delivery = None
         if delivery is None:
-            ready = _ready(batch, strict)
+            ready = _fit_batch(batch, strict)
             delivery = self._begin_delivery(place, compression)
             delivery.batch, delivery.on_acknowledged = batch, on_acknowledged
             delivery.take(ready)
@@ -273,7 +273,7 @@ class KafkaWriter:
                         # the response to the next request would come after the outstanding ones
                         self._receive_acks(flight, 0)
                     self._open[place] = self._begin_delivery(place, compression)
-                self._open[place].take(_ready(batch, strict))
+                self._open[place].take(_fit_batch(batch, strict))
                 self._send_in_flight(place, flight)
             self._receive_acks(flight, 0)
         except BaseException as error:
@@ -384,11 +384,11 @@ class KafkaWriter:
             except _Refused as refused:
                 delivery.back()
                 if refused.code in _TOO_LARGE or refused.code in _UNACCEPTED:
-                    self._halve(place, delivery, refused)
+                    self._halve_part(place, delivery, refused)
                 elif refused.code in _LOST_COUNT and not numbered and self._transaction is None:
                     # the broker has forgotten this producer, as after retention deleted its messages
                     numbered = True
-                    self._renumber()
+                    self._renumber_all()
                 else:
                     raise refused.error from None
 
@@ -434,7 +434,7 @@ class KafkaWriter:
         if delivery.on_acknowledged is not None:
             delivery.on_acknowledged(part.first, part.end, answer.base_offset)
 
-    def _halve(self, place: Place, delivery: _Delivery, refused: _Refused) -> None:
+    def _halve_part(self, place: Place, delivery: _Delivery, refused: _Refused) -> None:
         part = delivery.left[0]
         if part.high - part.low == 1:
             if refused.code in _UNACCEPTED:
@@ -457,13 +457,13 @@ class KafkaWriter:
         second = replace(part, low=part.low + half, first=part.first + half, sequence=after)
         delivery.left = deque([replace(part, high=part.low + half), second, *islice(delivery.left, 1, None)])
 
-    def _renumber(self) -> None:
+    def _renumber_all(self) -> None:
         self._reset_producer_id()
         for delivery in self._open.values():
             delivery.number_from(0)
 
 
-def _ready(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
+def _fit_batch(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
     """Return the batch with all columns; with ``strict`` nothing is sent if anything is refused."""
     ready = fill_missing_columns(batch)
     return fit_to_target(ready, RECORDS, "Kafka", strict=True) if strict else ready

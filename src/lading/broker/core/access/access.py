@@ -495,15 +495,15 @@ class AccessControl(Component):
             # the document of 10,000 users takes 0.1 s to make: in a worker, as a table never changes
             yield lambda: self._file.save(table.document())
         self._on_saved(self._file.serial)
-        self._use(table, indexes)
+        self._use_table(table, indexes)
 
     def take_over(self, table: AccessTable) -> None:
         """Use a table that was stored by another process, as after a change here."""
         indexes = dict(self._rule_indexes)
         self._index_changes(indexes, table)
-        self._use(table, indexes)
+        self._use_table(table, indexes)
 
-    def _use(self, table: AccessTable, indexes: dict[str, RuleIndex]) -> None:
+    def _use_table(self, table: AccessTable, indexes: dict[str, RuleIndex]) -> None:
         self.table, self._rule_indexes = table, indexes
         self._tokens = {token.hash: token for token in table.tokens.values()}
         self.version += 1
@@ -512,7 +512,7 @@ class AccessControl(Component):
         self._meters = {name: one for name, one in self._meters.items() if table.quota_of(name) == one[0]}
         for principal in list(self._principals):
             principal.meter = self._find_meter(principal) if table.quotas else None
-            if not self._counts(principal):
+            if not self._is_valid_login(principal):
                 principal.revoke()
         for callback in self._changed_callbacks:
             callback()
@@ -521,7 +521,7 @@ class AccessControl(Component):
         """Call back after each change of users or rules: work without own requests then checks its rights again."""
         self._changed_callbacks.append(callback)
 
-    def _counts(self, principal: Principal) -> bool:
+    def _is_valid_login(self, principal: Principal) -> bool:
         """Return whether a login is still valid."""
         if not principal.name:
             return principal.is_trusted or not self.table.users

@@ -80,7 +80,7 @@ def make_credentials(password: str) -> Credentials:
     """Return the stored form of a password; slow."""
     data = password.encode()
     salt = secrets.token_bytes(SALT_BYTES)
-    digest = _scrypt(data, salt, SCRYPT_LOG2_N, SCRYPT_R, SCRYPT_P)
+    digest = _hash_by_scrypt(data, salt, SCRYPT_LOG2_N, SCRYPT_R, SCRYPT_P)
     scram = {}
     for mechanism, name in SCRAM_HASHES.items():
         scram_salt = secrets.token_bytes(SALT_BYTES)
@@ -97,13 +97,13 @@ def check_password(credentials: Credentials, password: str) -> bool:
     if credentials.scrypt:
         log2_n, r, p, salt, digest = credentials.scrypt.split("$")
         return hmac.compare_digest(
-            _scrypt(data, bytes.fromhex(salt), int(log2_n), int(r), int(p)), bytes.fromhex(digest)
+            _hash_by_scrypt(data, bytes.fromhex(salt), int(log2_n), int(r), int(p)), bytes.fromhex(digest)
         )
     for mechanism, verifier in credentials.scram.items():
         salted = hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], data, verifier.salt, verifier.iterations)
         made = make_verifier(mechanism, salted, verifier.salt, verifier.iterations)
         return hmac.compare_digest(made.stored_key, verifier.stored_key)
-    _scrypt(data, bytes(SALT_BYTES), SCRYPT_LOG2_N, SCRYPT_R, SCRYPT_P)
+    _hash_by_scrypt(data, bytes(SALT_BYTES), SCRYPT_LOG2_N, SCRYPT_R, SCRYPT_P)
     return False
 
 
@@ -117,5 +117,5 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
-def _scrypt(password: bytes, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
+def _hash_by_scrypt(password: bytes, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
     return hashlib.scrypt(password, salt=salt, n=1 << log2_n, r=r, p=p, maxmem=_SCRYPT_BYTES_MAX, dklen=32)

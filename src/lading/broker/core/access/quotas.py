@@ -88,10 +88,10 @@ class QuotaMeter:
     __slots__ = ("_produced", "_read", "_time", "times_requests")
 
     def __init__(self, quota: Quota) -> None:
-        self._produced = _bucket(quota.producer_byte_rate)
-        self._read = _bucket(quota.consumer_byte_rate)
+        self._produced = _make_bucket(quota.producer_byte_rate)
+        self._read = _make_bucket(quota.consumer_byte_rate)
         percentage = quota.request_percentage
-        self._time = _bucket(None if percentage is None else percentage / 100 * _SECOND_US)
+        self._time = _make_bucket(None if percentage is None else percentage / 100 * _SECOND_US)
         self.times_requests = self._time is not None
         """Whether ``take_time`` is to be called."""
 
@@ -108,5 +108,5 @@ class QuotaMeter:
         return 0 if self._time is None else self._time.take(busy_us, now_us)
 
 
-def _bucket(rate_per_s: float | None) -> TokenBucket | None:
+def _make_bucket(rate_per_s: float | None) -> TokenBucket | None:
     return None if rate_per_s is None else TokenBucket(rate_per_s)

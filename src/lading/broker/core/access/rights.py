@@ -155,10 +155,14 @@ class AccessRule:
         if self.kind is resource.kind:
             if self.pattern is PatternKind.IN_STREAM:
                 return self.name == resource.stream
-            return self._fits(resource.name)
-        return self.kind is ResourceKind.STREAM and resource.kind is ResourceKind.TOPIC and self._fits(resource.stream)
+            return self._matches_name(resource.name)
+        return (
+            self.kind is ResourceKind.STREAM
+            and resource.kind is ResourceKind.TOPIC
+            and self._matches_name(resource.stream)
+        )
 
-    def _fits(self, name: str) -> bool:
+    def _matches_name(self, name: str) -> bool:
         if self.pattern is PatternKind.LITERAL:
             return name == self.name
         return self.pattern is PatternKind.ANY or name.startswith(self.name)

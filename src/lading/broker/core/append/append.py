@@ -131,7 +131,7 @@ class Appender(Component):
             if partition.pending and partition.pending[-1].end_offset > log.next_offset:
                 self._fail_from(partition, log.next_offset, refusal)
             raise
-        append = self._pending(partition, Append(base_offset, base_offset + count, count, size_bytes))
+        append = self._add_pending(partition, Append(base_offset, base_offset + count, count, size_bytes))
         if not partition.dirty:
             partition.dirty = True
             self._dirty.append(partition)
@@ -149,7 +149,7 @@ class Appender(Component):
         self._commit.submit(log)
         append = Append(log.next_offset - count, log.next_offset, count, size_bytes)
         if log.high_watermark < append.end_offset:
-            return self._pending(partition, append)
+            return self._add_pending(partition, append)
         self._count(append)
         append.done = True
         return append
@@ -160,11 +160,11 @@ class Appender(Component):
         self.close_chunk(partition)
         log = partition.log
         size_bytes, count, _, _ = log.write_in_place(dialect, flags, messages, write)
-        append = self._pending(partition, Append(log.next_offset - count, log.next_offset, count, size_bytes))
+        append = self._add_pending(partition, Append(log.next_offset - count, log.next_offset, count, size_bytes))
         self._commit.submit(log)
         return append
 
-    def _pending(self, partition: Partition, append: Append) -> Append:
+    def _add_pending(self, partition: Partition, append: Append) -> Append:
         partition.pending.append(append)
         self._count(append)
         self._counters.unsynced_bytes += append.size_bytes

@@ -109,7 +109,7 @@ class NumberedAppender:
         try:
             if in_new_chunk:
                 self._appender.close_chunk(partition)
-            noted = _noting(writers, batches, write, partition.log.high_watermark)
+            noted = _note_after_write(writers, batches, write, partition.log.high_watermark)
             return self._appender.append(partition, dialect, flags, room_bytes, noted, source)
         except Refusal:
             writers.truncate_from(partition.log.next_offset)
@@ -118,7 +118,7 @@ class NumberedAppender:
             raise
 
 
-def _noting(writers: Writers, batches: Sequence[NumberedBatch], write: Write, high_watermark: int) -> Write:
+def _note_after_write(writers: Writers, batches: Sequence[NumberedBatch], write: Write, high_watermark: int) -> Write:
     """Return ``write`` with a step that notes the batches as known.
 
     Not after the disk write, as a snapshot may follow at once.

@@ -158,7 +158,7 @@ def _map_keys(
         try:
             for span in spans:
                 for rows in _decode_rows(span, _MAP_FIELDS, end, segment.end_offset):
-                    wanted = np.flatnonzero(rows.has_key & ~_inside(rows.offsets, cleaning.aborted))
+                    wanted = np.flatnonzero(rows.has_key & ~_are_inside(rows.offsets, cleaning.aborted))
                     digests = keys.digest([rows.keys[row] for row in wanted.tolist()])
                     taken = keys.add(digests, rows.offsets[wanted])
                     if taken < len(wanted):
@@ -229,7 +229,7 @@ def _decode_run(run: Run, fields: frozenset[str], first: int, end: int) -> Itera
         )
 
 
-def _inside(offsets: NDArray[np.int64], ranges: Ranges) -> NDArray[np.bool_]:
+def _are_inside(offsets: NDArray[np.int64], ranges: Ranges) -> NDArray[np.bool_]:
     """Return which offsets are in one of the ranges, which are ascending and disjoint."""
     if not ranges:
         return np.zeros(len(offsets), np.bool_)
@@ -258,7 +258,7 @@ class _GroupCleaning:
         self._removed = 0
         span = group[0].base_offset, group[-1].end_offset
         self._aborted, self._control, self._states = (
-            _clip(ranges, *span) for ranges in (cleaning.aborted, cleaning.control, cleaning.states)
+            _clip_ranges(ranges, *span) for ranges in (cleaning.aborted, cleaning.control, cleaning.states)
         )
         self._kept_in: dict[RangeKind, set[tuple[int, int]]] = {kind: set() for kind in RangeKind}
 
@@ -319,7 +319,7 @@ class _GroupCleaning:
         digests: Digests = self._keys.digest([rows.keys[row] for row in with_key.tolist()])
         latest[with_key] = self._keys.find(digests)
         kept: NDArray[np.bool_] = rows.offsets >= latest
-        kept &= ~_inside(rows.offsets, self._aborted)
+        kept &= ~_are_inside(rows.offsets, self._aborted)
         return kept & (rows.has_payload | ~rows.has_key | (rows.offsets >= self._due_end))
 
     def _keep_chunk(
@@ -387,7 +387,7 @@ class _GroupCleaning:
         return {kind: [one for one in ranges if one not in self._kept_in[kind]] for kind, ranges in before.items()}
 
 
-def _clip(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:
+def _clip_ranges(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:
     return [(max(low, first), min(high, end)) for low, high in ranges if low < end and high > first]
 
 

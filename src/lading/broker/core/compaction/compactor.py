@@ -191,9 +191,9 @@ class Compactor(Component):
         )
 
     def _attempt(self, partition: Partition) -> None:
-        self._attempts.attempt(self._consider, partition)
+        self._attempts.attempt(self._consider_partition, partition)
 
-    def _consider(self, partition: Partition) -> None:
+    def _consider_partition(self, partition: Partition) -> None:
         """Close the active segment if it is old; note the partition if it has to be cleaned."""
         rules = CompactionRules.of(partition.topic)
         self._roll_when_old(partition, rules)
@@ -309,7 +309,7 @@ class Compactor(Component):
                     if self.executor is not None:
                         run.future = self.executor.submit(_work_in_thread, run)
                         return
-                    outcome = _work(run, ignore)
+                    outcome = _clean_slices(run, ignore)
                 elif run.future.done():
                     future, run.future = run.future, None
                     outcome = future.result()
@@ -382,10 +382,10 @@ def _clean_and_save(cleaning: Cleaning, progress: CleaningProgress, now_us: int,
 
 def _work_in_thread(run: _Run) -> Replace | Outcome | None:
     # made here: it takes the CPU time of its thread
-    return _work(run, WorkerTurn().rest)
+    return _clean_slices(run, WorkerTurn().rest)
 
 
-def _work(run: _Run, rest: Callable[[], None]) -> Replace | Outcome | None:
+def _clean_slices(run: _Run, rest: Callable[[], None]) -> Replace | Outcome | None:
     """Do slices until the owner of the log has to carry out a step, or all is done; ``rest`` after each."""
     is_replaced, run.is_replaced = run.is_replaced, None
     try:

@@ -370,13 +370,13 @@ class Namespace:
     def _forget_stream_names(self, stream: Stream) -> None:
         self._streams_by_name = {name: one for name, one in self._streams_by_name.items() if one is not stream}
 
-    def _topic(self, row: TopicRow) -> Topic:
+    def _build_topic(self, row: TopicRow) -> Topic:
         settings = TopicSettings.parse_stored(row.settings)
         stream = self._streams[row.stream_id]
         return Topic(stream, row.id, row.name, row.uuid, row.created_us, settings, row.next_epoch)
 
     def _open_listed(self, row: TopicRow) -> None:
-        topic = self._topic(row)
+        topic = self._build_topic(row)
         topic.partitions = self._open_partitions(topic, range(row.partitions))
         self.link_topic(topic)
         description = describe_topic(topic, row.partitions)

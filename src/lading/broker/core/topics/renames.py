@@ -87,7 +87,7 @@ class Renames:
         resources: RenamedResources,
         write: Callable[[SettingsDocuments], None],
     ) -> Change[None]:
-        former, is_written = list(self._rules(resources)), False
+        former, is_written = list(self._list_rules(resources)), False
         copies = [replace(rule, name=resources[rule.kind, rule.pattern, rule.name]) for rule in former]
         added = [rule for rule in copies if rule not in self._access.table.rules.get(rule.user, ())]
         referring: dict[Topic, str] = {}
@@ -119,7 +119,7 @@ class Renames:
         topics = [*referring, *(renamed.list_topics() if isinstance(renamed, Stream) else [renamed])]
         yield partial(self._describe, topics)
 
-    def _rules(self, resources: RenamedResources) -> Iterator[AccessRule]:
+    def _list_rules(self, resources: RenamedResources) -> Iterator[AccessRule]:
         for rules in self._access.table.rules.values():
             yield from (rule for rule in rules if (rule.kind, rule.pattern, rule.name) in resources)
 

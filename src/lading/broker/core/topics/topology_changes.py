@@ -187,7 +187,7 @@ class TopologyChanges:
             # it may have been created meanwhile, or its stream deleted
             self._namespace.require_new(topic)
             with self._catalog.defer_sync():
-                self._catalog.add_topic(_row(topic, len(topic.partitions)))
+                self._catalog.add_topic(_make_row(topic, len(topic.partitions)))
             self._namespace.link_topic(topic)
         yield None
 
@@ -315,7 +315,7 @@ class TopologyChanges:
             try:
                 yield make_files
                 yield from self._announce(added)
-                yield from self._resize(topic, numbers.stop)
+                yield from self._resize_topic(topic, numbers.stop)
                 self._namespace.require_current(topic)
             except Exception:
                 close_logs(added)
@@ -345,10 +345,10 @@ class TopologyChanges:
             yield from self._finish_delete(topic, kept)
 
     def _finish_delete(self, topic: Topic, kept: int) -> Change[None]:
-        yield from self._resize(topic, kept)
+        yield from self._resize_topic(topic, kept)
         yield partial(self._directory.settle_partitions, topic.uuid, kept)
 
-    def _resize(self, topic: Topic, partitions_count: int) -> Change[None]:
+    def _resize_topic(self, topic: Topic, partitions_count: int) -> Change[None]:
         with self._catalog.defer_sync():
             self._catalog.resize_topic(topic.uuid, partitions_count, topic.next_epoch)
         yield from self._sync_catalog()
@@ -382,7 +382,7 @@ class TopologyChanges:
                     raise
 
 
-def _row(topic: Topic, partitions_count: int) -> TopicRow:
+def _make_row(topic: Topic, partitions_count: int) -> TopicRow:
     return TopicRow(
         topic.uuid,
         topic.stream.id,

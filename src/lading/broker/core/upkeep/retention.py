@@ -113,7 +113,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
         return 0
     marked = 0
     # copied before the call: marking changes the hidden ranges
-    for start, stop in _available(log, log.first_offset, min(end, log.last_stable_offset)):
+    for start, stop in _list_available(log, log.first_offset, min(end, log.last_stable_offset)):
         log.set_state(start, stop, State.MARKED_FOR_DELETION, now_us)
         marked += stop - start
     if marked:
@@ -139,12 +139,12 @@ def forecast(partition: Partition, settings: BrokerSettings, now_us: int, within
         by_size = large and (by_age_us is None or by_age_us > now_us)
         due_us = max(due_us, now_us if by_size or by_age_us is None else by_age_us)
         first = max(segment.base_offset, log.first_offset)
-        going.append(_going(partition, segment, first, due_us, "size" if by_size else "age"))
+        going.append(_describe_expiring(partition, segment, first, due_us, "size" if by_size else "age"))
         excess -= segment.size_bytes
     return going
 
 
-def _going(
+def _describe_expiring(
     partition: Partition, segment: SegmentInfo, first: int, due_us: int, why: Literal["age", "size"]
 ) -> ExpiringRange:
     return ExpiringRange(
@@ -165,10 +165,10 @@ def _first_needed_offset(partition: Partition) -> int:
 
 
 def _is_marked(log: ReadableLog, first: int, end: int) -> bool:
-    return not _available(log, first, end)
+    return not _list_available(log, first, end)
 
 
-def _available(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
+def _list_available(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
     return subtract_ranges(log.unavailable_ranges(first, end), first, end) if first < end else []
 
 
@@ -230,9 +230,9 @@ class RetentionEnforcer(Component):
                 yield from topic.partitions
 
     def _attempt(self, partition: Partition) -> None:
-        self._attempts.attempt(self._enforce, partition)
+        self._attempts.attempt(self._enforce_rules, partition)
 
-    def _enforce(self, partition: Partition) -> None:
+    def _enforce_rules(self, partition: Partition) -> None:
         marked, deleted = enforce(partition, self._settings, self._round_us)
         if marked or deleted:
             self._mark_active(partition)

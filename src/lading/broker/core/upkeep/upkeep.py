@@ -85,14 +85,14 @@ class LogUpkeep(Component):
 
     def _maintain_if_lively(self, partition: Partition) -> None:
         if partition in self._lively:
-            self._attempts.attempt(self._maintain, partition, self._now_us)
+            self._attempts.attempt(self._maintain_log, partition, self._now_us)
 
     @property
     def due_us(self) -> int:
         """Return when the first log is to be maintained."""
         return min(self._lively.values(), default=NEVER_US)
 
-    def _maintain(self, partition: Partition, now_us: int) -> None:
+    def _maintain_log(self, partition: Partition, now_us: int) -> None:
         # after a failure its next turn is a little later, after the other logs
         self._lively[partition] = now_us + TICK_US
         next_us = partition.log.maintain(now_us)

@@ -48,7 +48,7 @@ def to_update(patch: UpdateResource) -> later.UpdateUser | later.UpdateStream | 
     for key in given:
         if key in TOPIC_OPTIONS and not option_flags(key):
             raise StatusError(NOT_UPDATABLE, f"option {key!r} of a topic stays as it was when the topic was created")
-    changed: Options = {**given, **_unset(reset)}
+    changed: Options = {**given, **_options_to_unset(reset)}
     return later.UpdateTopic(stream, topic, name, options=changed)
 
 
@@ -78,7 +78,7 @@ def _refuse_reset(reset: Sequence[str]) -> None:
         raise StatusError(NOT_RESETTABLE, f"{key!r} has no default to go back to")
 
 
-def _unset(reset: Sequence[str]) -> dict[str, Option]:
+def _options_to_unset(reset: Sequence[str]) -> dict[str, Option]:
     """Return the topic options that mean "not set", for the keys that a patch resets."""
     for key in reset:
         if key not in TOPIC_OPTIONS:

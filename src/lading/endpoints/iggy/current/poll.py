@@ -153,7 +153,7 @@ class CurrentPoller:
             names_partition=route.partition is not None,
         )
         if polled.partition is None or polled.reading is None or not polled.reading.pieces:
-            return PolledBatches((_head(client.release, polled.partition, 0),), 0)
+            return PolledBatches((_build_head(client.release, polled.partition, 0),), 0)
         self._messages_out[self._labels] += polled.count
         if all(piece.run.dialect == IGGY_CURRENT for piece in polled.reading.pieces):
             return encode_polled(polled.partition, polled.reading, release=client.release)
@@ -166,7 +166,7 @@ NO_PARTITION: Final = 0xFFFFFFFF
 """
 
 
-def _head(release: Release, partition: Partition | None, count: int) -> bytes:
+def _build_head(release: Release, partition: Partition | None, count: int) -> bytes:
     if partition is None:
         head = POLLED_HEAD.pack(NO_PARTITION, 0, 0)
     else:
@@ -198,5 +198,5 @@ def encode_polled(
             parts.append(encode_stored(fill_ids(shown, partition.topic.uuid, partition.number), partition.number))
             count += batch.num_rows
             stubs += 0 if carried is None else len(carried.unholdable)
-    parts[0] = _head(release, partition, count)
+    parts[0] = _build_head(release, partition, count)
     return PolledBatches(parts, count, reading.pieces[-1].end, stubs)

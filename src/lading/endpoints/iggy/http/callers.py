@@ -65,21 +65,21 @@ class HttpCallers:
         token = shown[len(_BEARER) :].strip()
         # clients send an empty token before they log in
         if shown[: len(_BEARER)].lower() != _BEARER or not token or request.scope["path"] in _PUBLIC:
-            return self._stranger(request)
+            return self._make_stranger(request)
         if any(hmac.compare_digest(token.encode("latin-1"), one.encode()) for one in self._secrets):
-            return self._stranger(request, self._access.trust())
+            return self._make_stranger(request, self._access.trust())
         if self._access.is_enabled and self._authenticator.has_issuer and not has_own_algorithm(token):
             return await self._caller_of_issuer(request, token)
         claims = self._tokens.read(token, now_us() // 1_000_000)
         release = self._configured_release or BY_TOKEN[claims.release]
-        client = self._client(request, release)
+        client = self._make_client(request, release)
         client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
         return HttpCaller(release, client, claims)
 
     async def _caller_of_issuer(self, request: Request, token: str) -> HttpCaller:
         """Return the caller with a token of the configured issuer; like every login by token, it shows no release."""
         release = self._configured_release or JSON_RELEASES[_NEWEST]
-        client = self._client(request, release)
+        client = self._make_client(request, release)
         try:
             await self._logins.log_in_with_token(client, token)
         except Refusal as refusal:
@@ -101,13 +101,13 @@ class HttpCallers:
             raise refuse_token()
         return self._access.accept(claims.name)
 
-    def _stranger(self, request: Request, principal: Principal | None = None) -> HttpCaller:
+    def _make_stranger(self, request: Request, principal: Principal | None = None) -> HttpCaller:
         """Return a caller without a token, or the operator with its ``principal``."""
-        client = self._client(request, self.first)
+        client = self._make_client(request, self.first)
         client.log_in(self._logins.admit() if principal is None else principal, None)
         return HttpCaller(self.first, client)
 
-    def _client(self, request: Request, release: JsonRelease) -> Client:
+    def _make_client(self, request: Request, release: JsonRelease) -> Client:
         return Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release)
 
     async def log_in(self, name: str, password: str, release: JsonRelease, request: Request) -> dict[str, Any]:
@@ -116,9 +116,9 @@ class HttpCallers:
         Raises Refusal for a wrong login, or one from another machine.
         """
         release = self._configured_release or release
-        client = self._client(request, release)
+        client = self._make_client(request, release)
         await self._logins.log_in(client, name, password)
-        return self._answer(client, release)
+        return self._build_response(client, release)
 
     async def log_in_with_token(self, token: str, caller: HttpCaller, request: Request) -> dict[str, Any]:
         """Return the response to a login by a personal access token; Refusal for an invalid one.
@@ -126,12 +126,12 @@ class HttpCallers:
         Such a login has no version: its client counts as one of the current generation, unless the listener is set.
         """
         release = self._configured_release or JSON_RELEASES[_NEWEST]
-        client = self._client(request, release)
+        client = self._make_client(request, release)
         await self._logins.log_in_with_token(client, token)
         if client.principal is not None and client.principal.ends_us is not None and client.principal.token is None:
             # such a token would be valid for longer than the login, and its user need not exist here
             raise Refusal(Reason.INVALID_TOKEN, "show a token of another issuer with each request, as Bearer")
-        return self._answer(client, release)
+        return self._build_response(client, release)
 
     def refresh(self, token: str, request: Request) -> dict[str, Any]:
         """Return the response of a login with new tokens. Raises Refusal for a token that cannot be refreshed."""
@@ -140,16 +140,16 @@ class HttpCallers:
         release = BY_TOKEN[claims.release]
         if release.has_refresh_tokens != (claims.use == REFRESH):
             raise refuse_token()
-        client = self._client(request, release)
+        client = self._make_client(request, release)
         client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
-        return self._answer(client, self._configured_release or release)
+        return self._build_response(client, self._configured_release or release)
 
     def log_out(self, caller: HttpCaller) -> None:
         """Revoke the caller's token."""
         if caller.claims is not None:
             self._tokens.log_out(caller.claims, now_us() // 1_000_000)
 
-    def _answer(self, client: Client, release: JsonRelease) -> dict[str, Any]:
+    def _build_response(self, client: Client, release: JsonRelease) -> dict[str, Any]:
         now_s, principal, name = now_us() // 1_000_000, client.principal, client.user
         assert principal is not None and name is not None, "logged in"
         who = (name, principal.user_id, release.name, now_s)

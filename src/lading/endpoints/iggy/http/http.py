@@ -77,14 +77,14 @@ class IggyHttp:
         return [
             # these come before the routes whose last part may be any word
             *self._plain_routes(self._logins.routes(), is_open=True),
-            HttpRoute("GET", "/", "root", self._root),
-            HttpRoute("GET", "/ping", "ping", self._ping),
+            HttpRoute("GET", "/", "root", self._answer_root),
+            HttpRoute("GET", "/ping", "ping", self._answer_ping),
             *(
                 HttpRoute(
                     row.method,
                     row.pattern,
                     _NAMES[row.command].name,
-                    self._for_caller(partial(self._command, row), has_query=row.source == "query"),
+                    self._for_caller(partial(self._run_command, row), has_query=row.source == "query"),
                     Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
                 )
                 for row in COMMAND_ROUTES
@@ -95,7 +95,7 @@ class IggyHttp:
                     # since protocol 0.12; a poll that stores an offset is a POST, as proxies never repeat one
                     ("GET", f"{TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
                     ("POST", f"{TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
-                    ("GET", f"{TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
+                    ("GET", f"{TOPIC}/partitions/{{partition_id}}/states", "states.get", self._list_states),
                 ),
                 has_query=True,
             ),
@@ -103,9 +103,9 @@ class IggyHttp:
                 (
                     ("POST", f"{TOPIC}/messages", "message.send", self._send),
                     ("GET", f"{TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
-                    ("POST", "/snapshot", "snapshot", self._snapshot),
-                    ("GET", "/options/{scope}", "options.describe", self._options),
-                    ("GET", "/cluster/metadata", "cluster.metadata", self._cluster),
+                    ("POST", "/snapshot", "snapshot", self._make_snapshot),
+                    ("GET", "/options/{scope}", "options.describe", self._describe_options),
+                    ("GET", "/cluster/metadata", "cluster.metadata", self._describe_cluster),
                 )
             ),
             HttpRoute(
@@ -151,13 +151,13 @@ class IggyHttp:
 
         return answer
 
-    async def _root(self, request: Request, path: Parameters) -> Response:
+    async def _answer_root(self, request: Request, path: Parameters) -> Response:
         return PlainTextResponse("Iggy HTTP")
 
-    async def _ping(self, request: Request, path: Parameters) -> Response:
+    async def _answer_ping(self, request: Request, path: Parameters) -> Response:
         return PlainTextResponse("pong")
 
-    async def _command(self, row: CommandRoute, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+    async def _run_command(self, row: CommandRoute, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         release = caller.release
         if row.command in later.UPKEEP_COMMANDS and not release.has_users:
             name = _NAMES[row.command].name
@@ -202,7 +202,7 @@ class IggyHttp:
 
     async def _send(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         fields = read_fields(path, caller)
-        body = await self._body(request)
+        body = await self._read_body(request)
         try:
             sent = await self._messages[caller.release].send(caller.client, fields["stream"], fields["topic"], body)
         except BodyError:
@@ -242,45 +242,45 @@ class IggyHttp:
         await self._ask(later.FlushMessages(**fields, partition_id=number, fsync=True), caller, None)
         return Response()
 
-    async def _snapshot(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+    async def _make_snapshot(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         command = await self._parse_body(later.GetSnapshot, request, caller, {})
         archive = self._service.answer(command, caller.client, bytes)
         assert isinstance(archive, Awaitable), "made in a worker"
         return Response(await archive, headers=name_attachment(), media_type="application/zip")
 
-    async def _options(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+    async def _describe_options(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         scope = path["scope"]
         if scope not in _SCOPES:
             raise Refusal(Reason.MALFORMED, f"options have no scope {scope[:40]!r}; there are {', '.join(_SCOPES)}")
         document = await self._ask(DescribeOptions(_SCOPES.index(scope) + 1), caller, SERVER_ANSWERS)
         return Response(document, media_type="application/json")
 
-    async def _cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+    async def _describe_cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         if not caller.release.is_current:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone; leave requests about a cluster out")
         document = await self._ask(later.GetClusterMetadata(), caller, SERVER_ANSWERS)
         return Response(document, media_type="application/json")
 
-    async def _states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        partition = self._partition(path, caller, Right.READ)
+    async def _list_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        partition = self._find_partition(path, caller, Right.READ)
         query = request.query_params
         require_known(query, ("first", "end"))
-        first, end = (_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
+        first, end = (_parse_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
         return await answer_states(partition, first, end, self._services.requests)
 
     async def _set_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        self._partition(path, caller, Right.ADMINISTRATE)
-        body = await self._body(request)
+        self._find_partition(path, caller, Right.ADMINISTRATE)
+        body = await self._read_body(request)
         wanted = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse_states, body)
         sender = caller.client.user or client_of(request)
         progress = await self._states_requests.set(
-            lambda: self._partition(path, caller, Right.ADMINISTRATE), wanted, sender
+            lambda: self._find_partition(path, caller, Right.ADMINISTRATE), wanted, sender
         )
         if wanted.where is None:
             return Response(status_code=204)
         return Response(json.dumps(progress.document(), separators=(",", ":")), media_type="application/json")
 
-    def _partition(self, path: Parameters, caller: HttpCaller, right: Right) -> Partition:
+    def _find_partition(self, path: Parameters, caller: HttpCaller, right: Right) -> Partition:
         fields = read_fields(path, caller)
         if (require := requirement_of(self._services.broker, caller.client.principal)) is not None:
             require(fields["stream"], fields["topic"], right)
@@ -289,7 +289,7 @@ class IggyHttp:
 
     async def _parse_body(self, kind: type[C], request: Request, caller: HttpCaller, fields: dict[str, Any]) -> C:
         """Return the command of a body; a long one is parsed in a worker."""
-        body = await self._body(request)
+        body = await self._read_body(request)
 
         def parse(body: bytes) -> C:
             return parse_body(kind, body, caller.release.bodies, caller.release.check, **fields)
@@ -298,10 +298,10 @@ class IggyHttp:
 
     async def _read_login(self, parts: Sequence[Part], request: Request) -> dict[str, Any]:
         """Return the fields of a login, which needs no token; a long one is parsed in a worker."""
-        body = await self._body(request, LOGIN_BYTES_MAX)
+        body = await self._read_body(request, LOGIN_BYTES_MAX)
         return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, partial(read_fields_of, parts), body)
 
-    async def _body(self, request: Request, limit_bytes: int = BODY_BYTES_MAX) -> bytes:
+    async def _read_body(self, request: Request, limit_bytes: int = BODY_BYTES_MAX) -> bytes:
         self._services.metrics.received_bytes.values[(self._name,)] += int(request.headers.get("content-length") or 0)
         try:
             return await read_body(request, limit_bytes, self._services.receive)
@@ -317,7 +317,7 @@ def _encode_result(answers: Answers | None, result: Any) -> bytes | None:
 _END: Final = (1 << 63) - 1
 
 
-def _offset(text: str) -> int:
+def _parse_offset(text: str) -> int:
     offset = parse_number(text, _END)
     if offset is None:
         raise Refusal(Reason.INVALID_OFFSET, f"an offset is a number from 0, not {text[:40]!r}")

@@ -126,7 +126,7 @@ class HttpMessages:
         """Return the document of the response to a poll; raises Refusal."""
         self._require(client, command.stream, command.topic, Right.READ)
         found = await read_when_loaded(lambda: self._poller.read(command, None, now_us(), states))
-        return await self._render(self._find_partition(command), found)
+        return await self._render_polled(self._find_partition(command), found)
 
     async def poll_deferred(self, client: Client, command: c.PollMessages, deferral: Deferral) -> bytes:
         """Return the document of the response to a poll that may wait for messages; raises Refusal."""
@@ -140,12 +140,12 @@ class HttpMessages:
             return self._poller.read(command, None, now_us(), bytes_max=deferral.bytes_max)
 
         found = await wait_for_messages(self._services, [partition], deferral.wait_us, try_now, _has_messages)
-        return await self._render(partition, found)
+        return await self._render_polled(partition, found)
 
     def _find_partition(self, command: c.PollMessages) -> Partition:
         return self._broker.topology.topic(command.stream, command.topic).partition(partition_of(command))
 
-    async def _render(self, partition: Partition, found: Found) -> bytes:
+    async def _render_polled(self, partition: Partition, found: Found) -> bytes:
         if found is None or not found[0].pieces:
             return self._render_nothing(partition)
         reading, fit = found
@@ -157,17 +157,17 @@ class HttpMessages:
             self._services.metrics.dropped.values[self._name, "unholdable"] += stubs
         return document
 
-    def _place(self, partition: Partition) -> PolledPlace:
+    def _place_of(self, partition: Partition) -> PolledPlace:
         last = max(partition.log.high_watermark - 1, 0)
         return PolledPlace(partition.number + self._release.release.first_partition, last)
 
     def _render_nothing(self, partition: Partition) -> bytes:
-        form, place = self._release.messages, self._place(partition)
+        form, place = self._release.messages, self._place_of(partition)
         if form in (MessagesForm.LISTED, MessagesForm.PLACED):
             return encode_polled(pa.RecordBatch.from_pylist([], schema=SCHEMA), self._place_shown(place))
-        return encode_framed(*place, [], typed=True, reserved=True, context=self._context(partition))
+        return encode_framed(*place, [], typed=True, reserved=True, context=self._context_of(partition))
 
-    def _context(self, partition: Partition) -> dict[str, int] | None:
+    def _context_of(self, partition: Partition) -> dict[str, int] | None:
         return context_document(partition.topic.created_us) if self._release.is_current else None
 
     def _place_shown(self, place: PolledPlace) -> PolledPlace | None:
@@ -175,19 +175,19 @@ class HttpMessages:
 
     def _render_listed(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
         batch, stubs = batch_of(reading, fit)
-        return encode_polled(batch, self._place_shown(self._place(partition))), stubs
+        return encode_polled(batch, self._place_shown(self._place_of(partition))), stubs
 
     def _render_headed(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
         assert isinstance(self._poller, ZeroCopyPoller)
-        answer = self._poller.render(reading, self._place(partition), fit)
+        answer = self._poller.render(reading, self._place_of(partition), fit)
         messages = list(list_zero_copy(memoryview(b"".join(answer.parts)), self._poller.form))
         typed = self._release.messages is MessagesForm.TYPED
-        return encode_framed(*self._place(partition), messages, typed=typed, reserved=typed), answer.stubs
+        return encode_framed(*self._place_of(partition), messages, typed=typed, reserved=typed), answer.stubs
 
     def _render_batches(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
         answer = encode_batches(partition, reading, fit)
         messages = list(list_batches(memoryview(b"".join(answer.parts[_POLLED_HEAD_PARTS:]))))
-        place, context = self._place(partition), self._context(partition)
+        place, context = self._place_of(partition), self._context_of(partition)
         return encode_framed(*place, messages, typed=True, reserved=True, context=context), answer.stubs
 
 

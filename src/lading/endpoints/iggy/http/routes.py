@@ -72,7 +72,7 @@ COMMAND_ROUTES: Final = (
 """Every route that a command handles (iggy.md A5, iggy-current.md B5)."""
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     try:
         return int(U32.from_text(text))
     except ValueError as error:
@@ -82,9 +82,9 @@ def _number(text: str) -> int:
 _PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
     "stream": identifier,
     "topic": identifier,
-    "group_id": _number,
-    "client_id": _number,
-    "partition_id": _number,
+    "group_id": _parse_number,
+    "client_id": _parse_number,
+    "partition_id": _parse_number,
     "consumer": identifier,
     "user": identifier,
     "name": str,

@@ -36,16 +36,16 @@ class LookupHttp:
         """Return the table of routes; clients spell ``/topic/create`` in two ways."""
         creating = ("/topic/create", "/topic/creat")
         rows: list[tuple[str, str, Any]] = [
-            ("GET", "/info", self._info),
-            ("GET", "/lookup", self._where),
-            ("GET", "/topics", self._topics),
-            ("GET", "/channels", self._channels),
-            ("GET", "/nodes", self._nodes),
-            ("GET", "/listlookup", self._listlookup),
+            ("GET", "/info", self._show_info),
+            ("GET", "/lookup", self._look_up),
+            ("GET", "/topics", self._list_topics),
+            ("GET", "/channels", self._list_channels),
+            ("GET", "/nodes", self._list_nodes),
+            ("GET", "/listlookup", self._list_lookups),
             *((method, path, self._create) for method in ("POST", "PUT") for path in creating),
             ("POST", "/topic/meta/update", self._update),
             ("POST", "/topic/delete", self._delete),
-            ("POST", "/topic/tombstone", self._tombstone),
+            ("POST", "/topic/tombstone", self._tombstone_topic),
             ("POST", "/channel/create", self._channel_create),
             ("POST", "/channel/delete", self._channel_delete),
         ]
@@ -56,10 +56,10 @@ class LookupHttp:
             *(make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows),
         ]
 
-    async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
+    async def _show_info(self, request: Request, path: Parameters) -> dict[str, Any]:
         return {"version": VERSION, "ha_support": False}
 
-    async def _where(self, request: Request, path: Parameters) -> dict[str, Any]:
+    async def _look_up(self, request: Request, path: Parameters) -> dict[str, Any]:
         name = require_parameter(request, "topic")
         if read_parameter(request, "access") not in _ACCESS:
             raise HttpFault("INVALID_ACCESS_MODE")
@@ -68,10 +68,10 @@ class LookupHttp:
         if not self._node.strict and not self._lookup.knows(name):
             raise HttpFault("TOPIC_NOT_FOUND")
         if not self._node.strict or read_parameter(request, "metainfo"):
-            found["meta"] = self._meta(name)
+            found["meta"] = self._describe_meta(name)
         return found
 
-    def _meta(self, name: str) -> dict[str, Any]:
+    def _describe_meta(self, name: str) -> dict[str, Any]:
         """Return the facts that the fork's clients use, such as the number of partitions."""
         try:
             topic = self._node.find(name)
@@ -86,7 +86,7 @@ class LookupHttp:
             "disable_channel_auto_create": False,
         }
 
-    async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
+    async def _list_topics(self, request: Request, path: Parameters) -> dict[str, Any]:
         names = await finish_in_turns(self._lookup.topics())
         document: dict[str, Any] = {"topics": names}
         # nsqlookupd accepts an invalid query here, since these requests have no parameters
@@ -97,18 +97,20 @@ class LookupHttp:
     def _describe(self, names: list[str]) -> Turns[list[dict[str, Any]]]:
         rows, turn = [], TurnCounter()
         for name in names:
-            rows.append({"topic_name": name, **self._meta(name), "registered_channels": self._lookup.channels(name)})
+            rows.append(
+                {"topic_name": name, **self._describe_meta(name), "registered_channels": self._lookup.channels(name)}
+            )
             if turn.is_over(10):
                 yield
         return rows
 
-    async def _channels(self, request: Request, path: Parameters) -> dict[str, Any]:
+    async def _list_channels(self, request: Request, path: Parameters) -> dict[str, Any]:
         return {"channels": self._lookup.channels(require_parameter(request, "topic"))}
 
-    async def _nodes(self, request: Request, path: Parameters) -> dict[str, Any]:
+    async def _list_nodes(self, request: Request, path: Parameters) -> dict[str, Any]:
         return {"producers": await finish_in_turns(self._lookup.nodes())}
 
-    async def _listlookup(self, request: Request, path: Parameters) -> None:
+    async def _list_lookups(self, request: Request, path: Parameters) -> None:
         """Return no other lookups: there is only this one, which the client knows already."""
 
     async def _create(self, request: Request, path: Parameters) -> None:
@@ -150,7 +152,7 @@ class LookupHttp:
         await self._node.delete(topic)
         self._node.record_deletion(topic.flat_name)
 
-    async def _tombstone(self, request: Request, path: Parameters) -> None:
+    async def _tombstone_topic(self, request: Request, path: Parameters) -> None:
         """Leave this node out of lookups of the topic for a while; with ``restore`` put it back at once."""
         name, address = require_parameter(request, "topic"), require_parameter(request, "node")
         (self._lookup.remove_tombstone if read_parameter(request, "restore") == "true" else self._lookup.tombstone)(

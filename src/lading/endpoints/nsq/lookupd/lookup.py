@@ -153,7 +153,10 @@ class Lookup:
         own: list[Topic] = []
         with suppress(Refusal):
             own.append(self._node.find(topic))
-        producers = [*self._own({one.flat_name: self._channels_of(one) for one in own}), *self._sort_others(topic)]
+        producers = [
+            *self._describe_self({one.flat_name: self._channels_of(one) for one in own}),
+            *self._sort_others(topic),
+        ]
         return [one for one in producers if topic in one.topics]
 
     def _sort_others(self, topic: str | None = None) -> list[NsqdProducer]:
@@ -165,20 +168,20 @@ class Lookup:
         """Return the other nodes that have a topic."""
         return self._by_topic.get(topic, set()) & self.others
 
-    def _producers(self) -> Turns[list[NsqdProducer]]:
+    def _list_producers(self) -> Turns[list[NsqdProducer]]:
         """Return every node with all that it has, our own first."""
         topics, turn = {}, TurnCounter()
         for topic in list(self._node.topics()):
             topics[topic.flat_name] = self._channels_of(topic)
             if turn.is_over(1 + len(topic.partitions)):
                 yield
-        return [*self._own(topics), *self._sort_others()]
+        return [*self._describe_self(topics), *self._sort_others()]
 
     def _channels_of(self, topic: Topic) -> dict[int, set[str]]:
         channels = {channel.name for channel in self._node.channels.of_topic(topic)}
         return {partition.number: channels for partition in topic.partitions}
 
-    def _own(self, topics: dict[str, dict[int, set[str]]]) -> list[NsqdProducer]:
+    def _describe_self(self, topics: dict[str, dict[int, set[str]]]) -> list[NsqdProducer]:
         node = self._node
         tcp, http = node.tcp_address(), node.http_address()
         if tcp is None:
@@ -228,7 +231,7 @@ class Lookup:
     def topics(self) -> Turns[list[str]]:
         """Return names of all topics, in turns."""
         names: set[str] = set()
-        for one in (yield from self._producers()):
+        for one in (yield from self._list_producers()):
             names.update(one.topics)
             yield
         return (yield from sort_in_turns(names))
@@ -258,7 +261,7 @@ class Lookup:
     def nodes(self) -> Turns[list[dict[str, Any]]]:
         """Return all nodes with what they have, in turns."""
         documents, turn = [], TurnCounter()
-        for one in (yield from self._producers()):
+        for one in (yield from self._list_producers()):
             topics = yield from sort_in_turns(one.topics)
             partitions, tombstones = {}, []
             for name in topics:

@@ -114,7 +114,7 @@ class LookupSession(ProtocolSession):
             commands_left -= 1
             at = inbox.at
             try:
-                if not (self._take_command() if self._has_greeted else self._greet()):
+                if not (self._take_command() if self._has_greeted else self._take_greeting()):
                     break
             except NsqProtocolError as fault:
                 self._refuse(fault)
@@ -166,7 +166,7 @@ class LookupSession(ProtocolSession):
 
     # -- commands
 
-    def _greet(self) -> bool:
+    def _take_greeting(self) -> bool:
         inbox = self.inbox
         magic = bytes(inbox.unread[: len(MAGIC)])
         if len(magic) < len(MAGIC):
@@ -186,7 +186,7 @@ class LookupSession(ProtocolSession):
         stop = inbox.data.find(b"\n", inbox.at, inbox.have)
         if (inbox.have if stop < 0 else stop) - inbox.at > limits.LINE_BYTES_MAX:
             # a peer that sends such lines is not a node, and would not understand a response
-            self._part()
+            self._end_input()
             return False
         if stop < 0:
             return False
@@ -237,14 +237,14 @@ class LookupSession(ProtocolSession):
 
     def _refuse(self, fault: NsqProtocolError) -> None:
         self._respond(str(fault).encode())
-        self._part()
+        self._end_input()
 
-    def _part(self) -> None:
+    def _end_input(self) -> None:
         """Handle no more commands, not even those already received."""
         self.inbox.at = self.inbox.have
         super().end()
 
-    def _ping(self, words: list[bytes], body: bytes) -> bytes:
+    def _answer_ping(self, words: list[bytes], body: bytes) -> bytes:
         return b"OK"
 
     def _identify(self, words: list[bytes], body: bytes) -> bytes:
@@ -271,7 +271,7 @@ class LookupSession(ProtocolSession):
         return json.dumps(self._handlers.describe_own(), separators=(",", ":")).encode()
 
     def _register(self, words: list[bytes], body: bytes) -> bytes:
-        producer, topic, partition, channel = self._place(words, "REGISTER")
+        producer, topic, partition, channel = self._parse_place(words, "REGISTER")
         if not self._handlers.lookup.has_room(producer, self._handlers.registrations_max):
             self.connection.count_dropped("registrations_max")
             # keep the connection: the node keeps its topics, and would only register everything again
@@ -280,13 +280,13 @@ class LookupSession(ProtocolSession):
         return b"OK"
 
     def _unregister(self, words: list[bytes], body: bytes) -> bytes:
-        producer, topic, partition, channel = self._place(words, "UNREGISTER")
+        producer, topic, partition, channel = self._parse_place(words, "UNREGISTER")
         producer.unregister(topic, partition, channel)
         if topic not in producer.topics:
             self._handlers.lookup.remove_tombstone(topic, producer.http_address)
         return b"OK"
 
-    def _place(self, words: list[bytes], verb: str) -> tuple[NsqdProducer, str, int, str]:
+    def _parse_place(self, words: list[bytes], verb: str) -> tuple[NsqdProducer, str, int, str]:
         """Return topic, partition and channel of a command; upstream's nodes name no partition."""
         if self._producer is None:
             raise NsqProtocolError("E_INVALID", "client must IDENTIFY")
@@ -311,7 +311,7 @@ _COMMANDS: Final[Mapping[bytes, Callable[[LookupSession, list[bytes], bytes], by
     IDENTIFY: LookupSession._identify,
     b"REGISTER": LookupSession._register,
     b"UNREGISTER": LookupSession._unregister,
-    b"PING": LookupSession._ping,
+    b"PING": LookupSession._answer_ping,
 }
 
 

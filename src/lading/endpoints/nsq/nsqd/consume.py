@@ -156,7 +156,7 @@ class NsqConsumer:
                 page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
         records: Records = page.index
         attempts = given.attempts
-        if _same(records.offsets, given.offsets):
+        if _are_equal(records.offsets, given.offsets):
             picked = np.arange(len(attempts))
         else:
             picked = np.searchsorted(records.offsets, given.offsets)
@@ -232,7 +232,7 @@ class NsqConsumer:
 
     def requeue(self, message_id: bytes, delay_ms: int) -> None:
         """Deliver a message again; raises a Fault if it is not in flight to this client."""
-        partition, offset = self._place("REQ", message_id)
+        partition, offset = self._place_of("REQ", message_id)
         delay_us = min(delay_ms, limits.REQUEUE_MS_MAX) * _MS_US
         try:
             self.channel.requeue(self.subscriber, partition, offset, delay_us, now_us=now_us())
@@ -241,13 +241,13 @@ class NsqConsumer:
 
     def touch(self, message_id: bytes) -> None:
         """Restart a message's time-out; raises a Fault if it is not in flight to this client."""
-        partition, offset = self._place("TOUCH", message_id)
+        partition, offset = self._place_of("TOUCH", message_id)
         try:
             self.channel.touch(self.subscriber, partition, offset, now_us=now_us())
         except Refusal as refusal:
             raise self._failure_error("TOUCH", message_id, refusal, partition, offset) from None
 
-    def _place(self, verb: str, message_id: bytes) -> tuple[int, int]:
+    def _place_of(self, verb: str, message_id: bytes) -> tuple[int, int]:
         partition, offset = delivery.decode_message_id(delivery.internal_id(message_id, textual=self.has_textual_ids))
         if offset < 0 and not self.has_textual_ids:
             raise NsqProtocolError("E_INVALID", INVALID_ID)
@@ -275,7 +275,7 @@ class NsqConsumer:
         return message_id.decode(errors="replace") if self.has_textual_ids else id_text(message_id)
 
 
-def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
+def _are_equal(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
     """Return whether two ascending sequences without gaps are equal, which their ends decide."""
     count = len(given)
     return bool(

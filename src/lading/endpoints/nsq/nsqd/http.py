@@ -97,25 +97,30 @@ class NsqdHttp:
             "unpause": lambda topic: self._node.channels.set_paused(topic, False),
         }
         rows: list[tuple[str, str, Any, bool]] = [
-            ("GET", "/info", self._info, False),
+            ("GET", "/info", self._show_info, False),
             ("POST", "/pub", self._pub, False),
             ("POST", "/pub_ext", self._pub_ext, False),
             ("POST", "/pubtrace", self._pubtrace, True),
             ("POST", "/mpub", self._mpub, False),
-            ("GET", "/stats", self._stats, False),
+            ("GET", "/stats", self._show_stats, False),
             ("POST", "/channel/create", self._channel_create, True),
             ("POST", "/channel/delete", self._channel_delete, True),
             ("POST", "/channel/setorder", self._channel_order, True),
             ("POST", "/channel/setoffset", self._channel_offset, True),
-            *(("POST", f"/channel/{verb}", partial(self._channel, work), True) for verb, work in channel_work.items()),
+            *(
+                ("POST", f"/channel/{verb}", partial(self._change_channel, work), True)
+                for verb, work in channel_work.items()
+            ),
         ]
         if not self._node.strict:
-            rows.append(("GET", "/config/{option}", self._option, True))
+            rows.append(("GET", "/config/{option}", self._show_option, True))
             rows.append(("PUT", "/config/{option}", self._set_option, True))
             rows.append(("POST", "/topic/create", self._topic_create, True))
             rows.append(("POST", "/topic/delete", self._topic_delete, True))
             rows.append(("POST", "/topic/empty", self._topic_empty, True))
-            rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
+            rows += [
+                ("POST", f"/topic/{verb}", partial(self._change_topic, work), True) for verb, work in topic_work.items()
+            ]
         strict = self._node.strict
         return [
             make_root_route("the HTTP API of an nsqd: a Lading broker."),
@@ -126,7 +131,7 @@ class NsqdHttp:
             ),
         ]
 
-    async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
+    async def _show_info(self, request: Request, path: Parameters) -> dict[str, Any]:
         node = self._node
         tcp, http = node.tcp_address(), node.http_address()
         return {
@@ -149,7 +154,7 @@ class NsqdHttp:
         return "OK"
 
     async def _pub_ext(self, request: Request, path: Parameters) -> Any:
-        data = self._ext(request)
+        data = self._build_ext(request)
         body = await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG")
         if len(data) > limits.EXT_BYTES_MAX:
             raise HttpFault("E_INVALID_JSON_HEADER")
@@ -187,7 +192,7 @@ class NsqdHttp:
         await self._publish_body(request, command, body)
         return "OK"
 
-    def _ext(self, request: Request) -> bytes:
+    def _build_ext(self, request: Request) -> bytes:
         """Return the ext of a publication: the ``ext`` parameter, with members from headers, which replace its own."""
         added = {
             name[len(EXT_HEADER) :]: value
@@ -251,7 +256,7 @@ class NsqdHttp:
 
     async def _route_of(self, request: Request, command: Command) -> PublishRoute:
         """Return the route of a publication, to a topic that is created if it is missing."""
-        number = _partition(request)
+        number = _parse_partition(request)
         if self._node.strict:
             name = read_parameter(request, "topic")
             if not limits.is_name(name):
@@ -259,7 +264,7 @@ class NsqdHttp:
         else:
             name = topic_name(request, "INVALID_TOPIC")
         try:
-            return self._publisher.to(await self._publishable(name, number), command, number)
+            return self._publisher.to(await self._find_publishable(name, number), command, number)
         except LadingError as error:
             raise self._failure_of(command, error) from None
 
@@ -272,7 +277,7 @@ class NsqdHttp:
             return HttpFault(_BATCH_FAULTS[fault.code], 413)
         return fault
 
-    async def _publishable(self, name: str, number: int) -> Topic:
+    async def _find_publishable(self, name: str, number: int) -> Topic:
         try:
             return self._node.publishable(name, number)
         except TopicNeeded as needed:
@@ -300,7 +305,7 @@ class NsqdHttp:
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
         await self._node.declare(name, None, form, principal_of(request))
 
-    async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
+    async def _change_topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, require_parameter(request, "topic")))
         await self._node.confirm_channels()
 
@@ -322,7 +327,7 @@ class NsqdHttp:
             self._node.channels.delete(channel_of(self._node, request))
             await self._node.confirm_channels()
 
-    async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
+    async def _change_channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
         work(channel_of(self._node, request))
         await self._node.confirm_channels()
 
@@ -339,7 +344,7 @@ class NsqdHttp:
 
         The body is a start in the form of SUB_ADVANCED.
         """
-        channel, number = channel_of(self._node, request), _partition(request)
+        channel, number = channel_of(self._node, request), _parse_partition(request)
         if number >= len(channel.topic.partitions):
             raise HttpFault("E_TOPIC_NOT_EXIST", 404)
         start = parse_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
@@ -347,14 +352,14 @@ class NsqdHttp:
             raise HttpFault("INVALID_OFFSET")
         seek_channel(channel, number if number >= 0 else None, start)
 
-    async def _option(self, request: Request, path: Parameters) -> Any:
+    async def _show_option(self, request: Request, path: Parameters) -> Any:
         return option(self._node, path["option"])
 
     async def _set_option(self, request: Request, path: Parameters) -> None:
         """Refuse the change: options are set when the broker starts, not over HTTP."""
         raise HttpFault("INVALID_OPTION")
 
-    async def _stats(self, request: Request, path: Parameters) -> Any:
+    async def _show_stats(self, request: Request, path: Parameters) -> Any:
         wanted = read_parameter(request, "include_clients", read_parameter(request, "needClients", "true"))
         topic, channel = read_parameter(request, "topic"), read_parameter(request, "channel")
         work = statistics(self._node, topic, channel, clients=wanted.lower() not in ("false", "0"))
@@ -406,7 +411,7 @@ def _delay_us(request: Request) -> int:
     return int(text) * 1_000
 
 
-def _partition(request: Request) -> int:
+def _parse_partition(request: Request) -> int:
     text = read_parameter(request, "partition")
     if not text:
         return -1

@@ -219,7 +219,7 @@ class NsqdSession(ProtocolSession):
             self._steps_left -= 1
             at = inbox.at
             try:
-                if not self._step():
+                if not self._handle_next():
                     break
             except NsqProtocolError as fault:
                 self._refuse(fault)
@@ -303,11 +303,11 @@ class NsqdSession(ProtocolSession):
 
     # -- commands
 
-    def _step(self) -> bool:
+    def _handle_next(self) -> bool:
         """Handle one command, or a run of equal ones; return False if the next is incomplete."""
         inbox = self.inbox
         if not self._has_greeted:
-            return self._greet()
+            return self._take_greeting()
         start, end = inbox.at, inbox.have
         if self.consumer is not None and end - start >= 21 and inbox.data.startswith(_FIN, start):
             if end - start > _FINS_BYTES_MAX:
@@ -356,7 +356,7 @@ class NsqdSession(ProtocolSession):
             return
         publication.slots.append(self.responses.slot())
 
-    def _greet(self) -> bool:
+    def _take_greeting(self) -> bool:
         if not take_magic(self.inbox, self.connection):
             return False
         self._has_greeted = True

@@ -55,10 +55,10 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
         for each in list(node.channels.of_topic(one)):
             if channel in ("", each.name):
                 readers = subscribers.get(each, [])
-                channels.append(_channel(each, readers, clients))
+                channels.append(_describe_channel(each, readers, clients))
                 if turn.is_over(1 + len(readers)):
                     yield
-        rows.append(_topic(node, one, channels, publishers.get(one.flat_name, [])))
+        rows.append(_describe_topic(node, one, channels, publishers.get(one.flat_name, [])))
         if turn.is_over(len(one.partitions)):
             yield
     return {
@@ -70,7 +70,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
     }
 
 
-def _topic(
+def _describe_topic(
     node: Node, topic: Topic, channels: Sequence[dict[str, Any]], publishers: Iterable[NodeClient]
 ) -> dict[str, Any]:
     depth = node.channels.topic_depth(topic)
@@ -106,7 +106,7 @@ def _topic(
     }
 
 
-def _channel(channel: Channel, clients: Sequence[NodeClient], with_clients: bool) -> dict[str, Any]:
+def _describe_channel(channel: Channel, clients: Sequence[NodeClient], with_clients: bool) -> dict[str, Any]:
     figures = channel.statistics()
     return {
         "channel_name": channel.name,

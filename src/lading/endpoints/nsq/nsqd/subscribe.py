@@ -67,7 +67,7 @@ def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
         raise NsqProtocolError("E_BAD_CHANNEL", f'{name} channel name "{channel}" is not valid')
     number = commands.partition_of(line.parameters[2]) if len(line.parameters) > 2 else -1
     start = _parse_start(node, line) if len(line.parameters) > 3 else None
-    topic = _topic(node, topic_name, number)
+    topic = _find_topic(node, topic_name, number)
     return SubscribeRequest(topic, channel, number if number >= 0 else None, start)
 
 
@@ -89,7 +89,7 @@ def _parse_start(node: Node, line: Line) -> Start | None:
     return found
 
 
-def _topic(node: Node, name: str, number: int) -> Topic:
+def _find_topic(node: Node, name: str, number: int) -> Topic:
     try:
         topic = node.find(name)
     except Refusal:
