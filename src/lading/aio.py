@@ -62,7 +62,7 @@ class _InterruptibleConsumer(consumer.Consumer):
         super()._maintain_membership()
 
 
-class _Threaded(Generic[C]):
+class _ThreadedClient(Generic[C]):
     """One blocking client in a thread of its own; the ``async with`` block opens and closes it."""
 
     def __init__(self, create: Callable[[], C], noun: str) -> None:
@@ -156,7 +156,7 @@ class _Threaded(Generic[C]):
         raise LocalError(f"this {self._noun} belongs to {belongs}; create one in each {each}")
 
 
-class AsyncProducer(_Threaded[producer.Producer]):
+class AsyncProducer(_ThreadedClient[producer.Producer]):
     """``lading.Producer`` for ``async with``; the arguments are the same.
 
     ``send`` waits while a full batch leaves, so that a program cannot accept more than it can send. When a ``send`` is
@@ -210,7 +210,7 @@ class AsyncProducer(_Threaded[producer.Producer]):
         return self._require_open().unsent
 
 
-class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
+class AsyncConsumer(_ThreadedClient[_InterruptibleConsumer]):
     """``lading.Consumer`` for ``async with`` and ``async for``; the arguments are the same.
 
     Messages that a cancelled ``poll`` or iteration had read are not lost: the next one returns them, and they do not
@@ -339,7 +339,7 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
             self._client.interrupted.set()
 
 
-class AsyncAdmin(_Threaded[admin.Admin]):
+class AsyncAdmin(_ThreadedClient[admin.Admin]):
     """``lading.Admin`` for ``async with``; the arguments are the same."""
 
     @_settings_of(admin.Admin)

@@ -390,7 +390,7 @@ class ShareSessions:
             yield from session.adopt(former)
         return session
 
-    def go_on(self, group: str, member: str, epoch: int) -> ShareSession:
+    def continue_session(self, group: str, member: str, epoch: int) -> ShareSession:
         """Return the session of a member, whose next epoch begins unless ``epoch`` is the final one.
 
         Raises SHARE_SESSION_NOT_FOUND, SHARE_SESSION_EPOCH_INVALID.

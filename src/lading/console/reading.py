@@ -46,7 +46,7 @@ class PageSpan:
 
 
 @dataclass(slots=True)
-class _Found:
+class _WindowMessages:
     """The messages of one window, in the order of the page, each with the offset at which the span continues."""
 
     span: PageSpan
@@ -112,7 +112,7 @@ def read_spans(
     """
     missing = request.count
     while missing and any(span.left for span in spans):
-        round_: list[_Found] = []
+        round_: list[_WindowMessages] = []
         for span in spans:
             if span.left:
                 found = _read_window(transport, meta, span, request)
@@ -192,7 +192,7 @@ def _find_place(
     return resolve_offset(transport, meta, part, bound)
 
 
-def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request: PageRequest) -> _Found:
+def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request: PageRequest) -> _WindowMessages:
     """Read the next window of a partition; forwards only as far as the page needs."""
     newest_first = request.newest_first
     low = max(span.first, span.end - span.window) if newest_first else span.first
@@ -226,13 +226,13 @@ def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request:
         low = messages[-1].offset if is_cut else low
     if not messages:
         span.window = min(4 * span.window, WINDOW_MAX)
-    return _Found(span, (low, high), messages)
+    return _WindowMessages(span, (low, high), messages)
 
 
-def _merge(round_: Sequence[_Found], *, newest_first: bool) -> Iterator[tuple[_Found, Message]]:
+def _merge(round_: Sequence[_WindowMessages], *, newest_first: bool) -> Iterator[tuple[_WindowMessages, Message]]:
     """Yield the messages of all partitions by their time; those of one partition stay in its order."""
 
-    def keyed(found: _Found) -> Iterator[tuple[int, int, int, tuple[_Found, Message]]]:
+    def keyed(found: _WindowMessages) -> Iterator[tuple[int, int, int, tuple[_WindowMessages, Message]]]:
         sign = -1 if newest_first else 1
         latest: int | None = None
         for number, message in enumerate(found.messages):
@@ -245,7 +245,9 @@ def _merge(round_: Sequence[_Found], *, newest_first: bool) -> Iterator[tuple[_F
         yield one
 
 
-def _advance_spans(round_: Sequence[_Found], unsent: Sequence[tuple[_Found, Message]], *, newest_first: bool) -> None:
+def _advance_spans(
+    round_: Sequence[_WindowMessages], unsent: Sequence[tuple[_WindowMessages, Message]], *, newest_first: bool
+) -> None:
     """Move each span past its window, or to its first message that was not sent."""
     first_unsent: dict[int, int] = {}
     for found, message in unsent:

@@ -59,7 +59,7 @@ _FORMS: Final[Mapping[str, _KafkaForm]] = {
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _PositionRecord:
     """The gateway's own record of one position; the value of the position is on the partition."""
 
     current_until_s: float = 0.0
@@ -88,7 +88,7 @@ class ClusterPositions(Positions):
         super().__init__(catalog, counters, flush_us, call_at_end_of_pass)
         self._offsets = offsets
         self._clock = clock
-        self._known: OrderedDict[Place, _Known] = OrderedDict()
+        self._known: OrderedDict[Place, _PositionRecord] = OrderedDict()
         self._has_failed = False
         self.find_group: Callable[[Topic, PositionKey], str | None] = lambda topic, key: None
         """Returns the Kafka group of a group of Iggy, which has its name there instead of its number."""
@@ -151,17 +151,19 @@ class ClusterPositions(Positions):
     def _name_group(self, topic: Topic, key: PositionKey) -> str:
         return self.find_group(topic, key) or to_kafka_group(topic, key)
 
-    def _is_current(self, known: _Known) -> bool:
+    def _is_current(self, known: _PositionRecord) -> bool:
         return known.changes_left > 0 or self._clock() < known.current_until_s
 
     # -- responses of the cluster
 
     def _begin_change(self, partition: Partition, key: PositionKey) -> Callable[[LadingError | None], None]:
-        known = self._known.setdefault((partition, key), _Known())
+        known = self._known.setdefault((partition, key), _PositionRecord())
         known.changes_left += 1
         return partial(self._finish_change, partition, key, known)
 
-    def _finish_change(self, partition: Partition, key: PositionKey, known: _Known, error: LadingError | None) -> None:
+    def _finish_change(
+        self, partition: Partition, key: PositionKey, known: _PositionRecord, error: LadingError | None
+    ) -> None:
         known.changes_left -= 1
         known.current_until_s = 0.0 if error is not None else self._clock() + CURRENT_S
         if error is not None and not self._has_failed:
@@ -180,7 +182,7 @@ class ClusterPositions(Positions):
         self._limit_known()
 
     def _look_up(self, partition: Partition, key: PositionKey) -> Callable[[Loaded], None]:
-        known = self._known.setdefault((partition, key), _Known())
+        known = self._known.setdefault((partition, key), _PositionRecord())
         if known.loads is None:
             known.loads = []
             self._offsets.fetch(
@@ -197,7 +199,12 @@ class ClusterPositions(Positions):
         return add
 
     def _finish_lookup(
-        self, partition: Partition, key: PositionKey, known: _Known, offset: int | None, error: LadingError | None
+        self,
+        partition: Partition,
+        key: PositionKey,
+        known: _PositionRecord,
+        offset: int | None,
+        error: LadingError | None,
     ) -> None:
         callbacks, known.loads = known.loads or [], None
         if error is None and not known.changes_left:

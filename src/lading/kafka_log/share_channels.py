@@ -57,7 +57,7 @@ others.
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _HeldMessage:
     """A message that this gateway has: with a subscriber, deferred until ``due_us``, or waiting for a subscriber."""
 
     partition: Partition
@@ -86,8 +86,8 @@ class ClusterChannel(Channel):
     def __init__(self, owner: ClusterChannels, topic: Topic, name: str, *, ephemeral: bool) -> None:
         super().__init__(owner, topic, name, ephemeral=ephemeral)
         self._channels = owner
-        self._held: dict[tuple[int, int], _Held] = {}
-        self._ready: deque[_Held] = deque()
+        self._held: dict[tuple[int, int], _HeldMessage] = {}
+        self._ready: deque[_HeldMessage] = deque()
         self._reader: ShareGroupReader | None = None
         self._soonest_us = 0
         self._renewed_us = 0
@@ -170,7 +170,7 @@ class ClusterChannel(Channel):
                         settled.append(Acknowledgement(acquired.partition, offset, offset, ACCEPT))
                         self._counts.unavailable += 1
                         continue
-                    held = _Held(partition, page, offset, deliveries)
+                    held = _HeldMessage(partition, page, offset, deliveries)
                     self._held[acquired.partition, offset] = held
                     if (acquired.partition, offset) not in due_dates:
                         self._ready.append(held)
@@ -180,7 +180,7 @@ class ClusterChannel(Channel):
             self._settle(settled)
         self.wake()
 
-    def _keep_back(self, held: _Held, due_date_us: int) -> None:
+    def _keep_back(self, held: _HeldMessage, due_date_us: int) -> None:
         """Keep a message that its publisher has delayed, for at most nsqd's longest delay."""
         now_us = wall_us()
         left_us = min(due_date_us - self._channels.find_date(now_us), REQUEUE_MS_MAX * 1000)
@@ -257,7 +257,7 @@ class ClusterChannel(Channel):
         one = self._held.get((partition, offset))
         return one is not None and one.owner is not None
 
-    def _require(self, subscriber: Subscriber, partition: int, offset: int) -> _Held:
+    def _require(self, subscriber: Subscriber, partition: int, offset: int) -> _HeldMessage:
         one = self._held.get((partition, offset))
         if one is None or one.owner is not subscriber:
             raise Refusal(
@@ -266,7 +266,7 @@ class ClusterChannel(Channel):
             )
         return one
 
-    def _release(self, one: _Held) -> None:
+    def _release(self, one: _HeldMessage) -> None:
         """Take a message from its subscriber, if it has one."""
         if one.owner is not None:
             one.owner.in_flight -= 1
@@ -276,7 +276,7 @@ class ClusterChannel(Channel):
             self._counts.deferred -= 1
         one.due_us, one.is_new = 0, False
 
-    def _give_back(self, one: _Held) -> None:
+    def _give_back(self, one: _HeldMessage) -> None:
         """Have a message delivered again: by the cluster, or here if the cluster would then give it up."""
         if one.deliveries < DELIVERIES_MAX - 1:
             del self._held[one.partition.number, one.offset]

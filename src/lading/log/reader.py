@@ -42,7 +42,7 @@ class DirectoryReader:
         """Raises CorruptLog if ``path`` is not a partition of a log, FileNotFoundError if it does not exist."""
         self.path = path
         self._disk: Disk = disk or RealDisk()
-        self._segments: list[_Closed] = []
+        self._segments: list[_ClosedSegment] = []
         self._bases: list[int] = []
         self._tail: _Tail | None = None
         self._states: bytes | None = None
@@ -99,7 +99,7 @@ class DirectoryReader:
             # a segment with another end was merged with others meanwhile
             ends_elsewhere = segment is not None and segment.end is not None and segment.end.offset != following
             if segment is None or ends_elsewhere or segment.is_replaced():
-                segment = _Closed(self._disk, self.path, base)
+                segment = _ClosedSegment(self._disk, self.path, base)
             self._segments.append(segment)
         if not bases:
             self._tail = None
@@ -208,7 +208,7 @@ class _ReplacedError(CorruptLog):
     """The file of a segment is another one than before: compaction has rewritten it."""
 
 
-class _Closed(Segment):
+class _ClosedSegment(Segment):
     """A segment whose file is the same each time that it is mapped."""
 
     _identity: tuple[int, ...] | None = None
@@ -258,7 +258,7 @@ class _Closed(Segment):
         return find_identity(file) or (file.size(),)
 
 
-class _Tail(_Closed):
+class _Tail(_ClosedSegment):
     """The last segment, which may grow: its end is at the watermark, and found by walking the chunks up to there."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:

@@ -128,11 +128,11 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[I
     GATE.require_known_chunk(region.data[at:end], path)
     bad_chunks = _find_bad_chunks(region, at, offset, end, path)
     if not bad_chunks:
-        goes_on = _search(region, at, last, end, offset, hints)
-        if goes_on is None:
+        next_chunk = _search(region, at, last, end, offset, hints)
+        if next_chunk is None:
             found.bad_bytes = last - at
             return False
-        bad_chunks = [Damage(offset, goes_on[1], path, at, goes_on[0])]
+        bad_chunks = [Damage(offset, next_chunk[1], path, at, next_chunk[0])]
     if _base_offset(region, at, end) == offset:
         # a backup reads while the broker writes: this chunk was half written when it was read, and the broker has
         # completed it since

@@ -55,7 +55,7 @@ def origin(endpoint: str, peer: str = "") -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Window:
+class _LineWindow:
     """The count of a line since it was last written, and the end of the window in which it is only counted."""
 
     record: logging.LogRecord
@@ -68,8 +68,8 @@ class RepeatCounter:
     """Decides which lines are written, and which are only counted."""
 
     def __init__(self) -> None:
-        self._lines: dict[object, _Window] = {}
-        self._templates: dict[object, _Window] = {}
+        self._lines: dict[object, _LineWindow] = {}
+        self._templates: dict[object, _LineWindow] = {}
 
     def is_new(self, record: logging.LogRecord, message: str, now_s: float) -> bool:
         """Return whether a line is written; otherwise it is counted, with the peer that it came from last."""
@@ -97,7 +97,9 @@ class RepeatCounter:
                     yield window.record, window.counted
 
     @staticmethod
-    def _find_window(windows: dict[object, _Window], key: object, record: logging.LogRecord, now_s: float) -> _Window:
+    def _find_window(
+        windows: dict[object, _LineWindow], key: object, record: logging.LogRecord, now_s: float
+    ) -> _LineWindow:
         window = windows.get(key)
         if window is not None and (window.until_s > now_s or window.counted):
             window.written += 1
@@ -106,13 +108,13 @@ class RepeatCounter:
         kept = logging.makeLogRecord(
             {**record.__dict__, "msg": record.getMessage(), "args": (), "exc_info": None, "since": record.created}
         )
-        window = _Window(kept, now_s + REPEAT_WINDOW_S)
+        window = _LineWindow(kept, now_s + REPEAT_WINDOW_S)
         if len(windows) < WINDOWS_MAX:
             windows[key] = window
         return window
 
     @staticmethod
-    def _count(window: _Window, record: logging.LogRecord) -> bool:
+    def _count(window: _LineWindow, record: logging.LogRecord) -> bool:
         window.written -= 1
         window.counted += 1
         window.record.peer = getattr(record, "peer", "")

@@ -54,13 +54,13 @@ class LeanImports(MetaPathFinder):
             # pyarrow looks for it at the first array: 250 ms
             raise ModuleNotFoundError("pandas is not used by this process", name=name)
         if name in WITHOUT_CODE:
-            return ModuleSpec(name, _Attributes(WITHOUT_CODE[name]))
+            return ModuleSpec(name, _AttributeLoader(WITHOUT_CODE[name]))
         if name not in WITHOUT_INIT:
             return None
         found = PathFinder.find_spec(name, path)
         if found is None or found.loader is None:
             return None
-        spec = ModuleSpec(name, _Attributes(WITHOUT_INIT[name]), is_package=True)
+        spec = ModuleSpec(name, _AttributeLoader(WITHOUT_INIT[name]), is_package=True)
         spec.submodule_search_locations = found.submodule_search_locations
         return spec
 
@@ -74,7 +74,7 @@ def install_lean_imports() -> None:
         sys.meta_path.insert(0, LeanImports())
 
 
-class _Attributes(Loader):
+class _AttributeLoader(Loader):
     """Loads a module without running it; its attributes come from the modules that define them."""
 
     def __init__(self, homes: Mapping[str, str]) -> None:

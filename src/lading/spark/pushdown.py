@@ -92,7 +92,7 @@ def push(filters: Iterable[Filter], schema: pa.Schema, fields: Iterable[str]) ->
 def _mask(condition: Filter, schema: pa.Schema) -> Mask | None:
     if isinstance(condition, Not):
         inner = _mask(condition.child, schema)
-        return None if inner is None else _Negated(inner)
+        return None if inner is None else _Negation(inner)
     attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in schema.names:
         return None
@@ -108,14 +108,14 @@ def _mask(condition: Filter, schema: pa.Schema) -> Mask | None:
         scalars = tuple(pa.scalar(value, type_) for value in values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
         return None
-    return _Compared(name, type(condition), scalars) if type(condition) in _KNOWN and scalars else None
+    return _Comparison(name, type(condition), scalars) if type(condition) in _KNOWN and scalars else None
 
 
 _KNOWN = frozenset({*_COMPARE, *_TEXT, EqualNullSafe, In})
 
 
 @dataclass(frozen=True)
-class _Negated:
+class _Negation:
     inner: Mask
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
@@ -133,7 +133,7 @@ class _Null:
 
 
 @dataclass(frozen=True)
-class _Compared:
+class _Comparison:
     name: str
     kind: type[Filter]
     values: tuple[pa.Scalar[Any], ...]

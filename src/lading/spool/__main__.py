@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     url, topic, channel, directory = arguments[:4]
     options = _read_options(arguments[4]) if len(arguments) > 4 else {}
     ended: list[bool] = []
-    parent = _Told()
+    parent = _CommandReader()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.append(True))
 
@@ -86,7 +86,7 @@ def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) 
             time.sleep(TAKEN_LOOK_S)
 
 
-class _Told:
+class _CommandReader:
     """Reader of the commands on standard input."""
 
     def __init__(self) -> None:

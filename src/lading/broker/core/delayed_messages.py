@@ -49,7 +49,7 @@ OpenLog = Callable[[Path, bytes, int], PartitionLog]
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _DelayedPartition:
     """Messages that wait for one partition: ``own`` is the log it waits in, seen as a partition."""
 
     partition: Partition
@@ -91,7 +91,7 @@ class DelayedMessages(Component):
         self._open_log = open_log
         self._synced = synced
         self._watch = watch
-        self._held: dict[Partition, _Held] = {}
+        self._held: dict[Partition, _DelayedPartition] = {}
         self._store_due_us = 0
         self.on_entered: Callable[[Partition, int, int, int], None] = ignore
         """Called with (partition, offset among the delayed messages, first, end in its log) before readers see it."""
@@ -116,16 +116,16 @@ class DelayedMessages(Component):
     def _path_of(self, partition: Partition) -> Path:
         return self._directory.partition(partition.topic.uuid, partition.number) / POSTPONED
 
-    def _open(self, partition: Partition) -> _Held:
+    def _open(self, partition: Partition) -> _DelayedPartition:
         path = self._path_of(partition)
         log = self._open_log(path, partition.topic.uuid, 1)
         own = Partition(partition.topic, partition.number, log)
         log.on_synced = lambda: self._synced(own)
         log.hold_last_stable_offset(None)
-        held = self._held[partition] = _Held(partition, own)
+        held = self._held[partition] = _DelayedPartition(partition, own)
         return held
 
-    def _find(self, held: _Held) -> None:
+    def _find(self, held: _DelayedPartition) -> None:
         log = held.own.log
         at = held.first
         while (span := log.read(at, READ_BYTES)) is not None:
@@ -200,7 +200,7 @@ class DelayedMessages(Component):
             self._store_due_us = now_us + STORE_US
             self.store(now_us)
 
-    def _enter(self, held: _Held, offset: int, now_us: int) -> None:
+    def _enter(self, held: _DelayedPartition, offset: int, now_us: int) -> None:
         log = held.own.log
         span = log.read(offset, 1)
         if span is None or span.damaged or span.base_offset != offset:
@@ -224,7 +224,7 @@ class DelayedMessages(Component):
         held.entering.add(offset)
         append.add_done_callback(lambda done: self._on_entry_appended(held, offset, end, done, now_us))
 
-    def _on_entry_appended(self, held: _Held, offset: int, end: int, append: Append, now_us: int) -> None:
+    def _on_entry_appended(self, held: _DelayedPartition, offset: int, end: int, append: Append, now_us: int) -> None:
         held.entering.discard(offset)
         if append.error is None:
             self.on_entered(held.partition, offset, append.base_offset, append.base_offset + append.count)
@@ -232,7 +232,7 @@ class DelayedMessages(Component):
         else:
             heapq.heappush(held.due, (now_us + RETRY_US, offset))
 
-    def _mark_entered(self, held: _Held, offset: int, end: int) -> None:
+    def _mark_entered(self, held: _DelayedPartition, offset: int, end: int) -> None:
         held.entered.set(offset, end, 0)
         held.changed = True
 
@@ -267,13 +267,13 @@ class DelayedMessages(Component):
             close_logs([held.own.log for held in self._held.values()])
 
 
-def _wait(held: _Held, due_us: int, append: Append) -> None:
+def _wait(held: _DelayedPartition, due_us: int, append: Append) -> None:
     """Have what is on the disk wait; the offset of what was refused is that of another message next."""
     if append.error is None:
         heapq.heappush(held.due, (due_us, append.base_offset))
 
 
-def _note_entered(held: _Held, row: PositionRow) -> None:
+def _note_entered(held: _DelayedPartition, row: PositionRow) -> None:
     """Return what has entered, without offsets that were cut off since and are other messages now."""
     limit = min([held.own.log.next_offset, *(at for epoch, at in held.own.log.epochs if epoch > (row.epoch or 0))])
     held.entered.set(0, min(row.offset, limit), 0)

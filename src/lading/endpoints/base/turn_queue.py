@@ -59,14 +59,14 @@ class TurnQueue:
         self._waiting: deque[tuple[Callable[[], None], float]] = deque()
         self._is_due = False
 
-    def add(self, go_on: Callable[[], None], later_s: float = 0.0) -> None:
-        """Call ``go_on`` when all that wait have had their turn; it begins work of ``later_s`` for the next pass."""
-        self._waiting.append((go_on, later_s))
+    def add(self, proceed: Callable[[], None], later_s: float = 0.0) -> None:
+        """Call ``proceed`` when all that wait have had their turn; it begins work of ``later_s`` for the next pass."""
+        self._waiting.append((proceed, later_s))
         self._call_soon()
 
-    def add_with_little(self, go_on: Callable[[], None], later_s: float = 0.0) -> None:
-        """Call ``go_on``, which has little to do, before those that were given to ``add``."""
-        self._with_little.append((go_on, later_s))
+    def add_with_little(self, proceed: Callable[[], None], later_s: float = 0.0) -> None:
+        """Call ``proceed``, which has little to do, before those that were given to ``add``."""
+        self._with_little.append((proceed, later_s))
         self._call_soon()
 
     def _call_soon(self) -> None:
@@ -94,9 +94,9 @@ class TurnQueue:
         begins later.
         """
         while waiting:
-            go_on, later_s = waiting.popleft()
+            proceed, later_s = waiting.popleft()
             end_s -= later_s
-            go_on()
+            proceed()
             if self.clock() >= end_s:
                 break
         return end_s

@@ -29,7 +29,7 @@ SOON_S: Final = 14 * 86_400
 _Stamp = tuple[tuple[int, ...] | None, ...]
 
 
-class _Age(IntEnum):
+class _ExpiryWarning(IntEnum):
     """The warning that was logged about a certificate's expiry."""
 
     GOOD = 0
@@ -38,8 +38,8 @@ class _Age(IntEnum):
 
 
 _TOLD: Final = {
-    _Age.ENDS_SOON: "certificate %s: expires on %s; replace the file, the broker need not be restarted",
-    _Age.EXPIRED: "certificate %s: has expired on %s, clients refuse it; replace the file",
+    _ExpiryWarning.ENDS_SOON: "certificate %s: expires on %s; replace the file, the broker need not be restarted",
+    _ExpiryWarning.EXPIRED: "certificate %s: has expired on %s, clients refuse it; replace the file",
 }
 
 
@@ -54,7 +54,7 @@ class _Listener:
     expires_s: float | None = None
     """When its certificate expires, in seconds since 1970; None before the first check, or if the file is
     unreadable."""
-    age: _Age = _Age.GOOD
+    age: _ExpiryWarning = _ExpiryWarning.GOOD
 
 
 class CertificateRenewal:
@@ -105,7 +105,7 @@ class CertificateRenewal:
         except LocalError as error:
             log.error("%s; new connections get the old certificate", error, extra=origin(listener.name))
         else:
-            listener.expires_s, listener.age = None, _Age.GOOD
+            listener.expires_s, listener.age = None, _ExpiryWarning.GOOD
             log.info("new connections get the certificate that was changed", extra=origin(listener.name))
 
     def _tell_age(self, listener: _Listener, now_s: float) -> None:
@@ -115,7 +115,13 @@ class CertificateRenewal:
         if listener.expires_s is None:
             return
         left_s = listener.expires_s - now_s
-        age = _Age.EXPIRED if left_s <= 0 else _Age.ENDS_SOON if left_s < SOON_S else _Age.GOOD
+        age = (
+            _ExpiryWarning.EXPIRED
+            if left_s <= 0
+            else _ExpiryWarning.ENDS_SOON
+            if left_s < SOON_S
+            else _ExpiryWarning.GOOD
+        )
         if age > listener.age:
             date = datetime.fromtimestamp(listener.expires_s, UTC).date()
             log.warning(_TOLD[age], file, date, extra=origin(listener.name))

@@ -117,10 +117,10 @@ def _partitions_row(row: Any, code: int) -> Row:
 
 
 def _configs_row(row: Any, code: int) -> Row:
-    return {**_refused_config(row, code), "configs": []}
+    return {**_make_config_refusal(row, code), "configs": []}
 
 
-def _refused_config(row: Any, code: int) -> Row:
+def _make_config_refusal(row: Any, code: int) -> Row:
     code = {_CONFIG_TOPIC: _TOPIC, _CONFIG_GROUP: _GROUP}.get(row.resource_type, _CLUSTER)
     return {
         "error_code": code, "error_message": None, "resource_type": row.resource_type,
@@ -139,7 +139,7 @@ def _config_name(row: Any) -> str:
 
 
 def _need_configs(right: Right, answered: str) -> RowNeed:
-    refuse = _configs_row if answered == "results" else _refused_config
+    refuse = _configs_row if answered == "results" else _make_config_refusal
     return RowNeed(right, "resources", answered, refuse, _config_name, kind=_config_kind)
 
 

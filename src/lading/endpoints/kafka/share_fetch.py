@@ -119,7 +119,7 @@ class ShareHandlers:
                     Reason.SHARE_SESSION_EPOCH_INVALID,
                     "ShareAcknowledge opens no share session; send ShareFetch with epoch 0 first",
                 )
-            share = self._sessions.go_on(body.group_id, body.member_id, body.share_session_epoch)
+            share = self._sessions.continue_session(body.group_id, body.member_id, body.share_session_epoch)
         except Refusal as refusal:
             return _refuse(code_of(refusal), str(refusal), config)
         codes_by_place = await self._settle_all(client.principal, share, body.topics, renews, config)
@@ -237,7 +237,7 @@ class ShareHandlers:
                     client.on_lost.append(partial(self._end_sessions, client))
                 share = await finish_in_turns(self._sessions.open(body.group_id, body.member_id, client))
             else:
-                share = self._sessions.go_on(body.group_id, body.member_id, body.share_session_epoch)
+                share = self._sessions.continue_session(body.group_id, body.member_id, body.share_session_epoch)
         except Refusal as refusal:
             return _refuse(code_of(refusal), str(refusal), config)
         rows = ShareRows()

@@ -71,7 +71,7 @@ def _write_piece(table: pa.Table, path: Path) -> Path:
     return path
 
 
-class _Piece:
+class _SortedPiece:
     """A sorted piece of which some rows are in memory."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ def _sort_key(value: Any) -> tuple[int, Any]:
 
 
 def _merge(pieces: Sequence[Path], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    held = [_Piece(path, columns) for path in pieces]
+    held = [_SortedPiece(path, columns) for path in pieces]
     # columns that came later would otherwise begin a new file wherever their rows do
     schema = pa.unify_schemas([piece.schema for piece in held], promote_options="permissive")
     while held := [piece for piece in held if piece.batch is not None]:

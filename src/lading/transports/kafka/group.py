@@ -56,7 +56,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class _JoinedGroup:
     """Result of one rebalance: our member id and generation, and the partitions to read."""
 
     member: str
@@ -74,7 +74,7 @@ class KafkaMembership:
     def __init__(self, cluster: KafkaCluster, group: str, topics: Sequence[str], timing: Timing) -> None:
         self._cluster = cluster
         self._group = group
-        self._joined: _Joined | None = None
+        self._joined: _JoinedGroup | None = None
         self._left = False
         self.generation = 0
         self.partitions: list[Place] = []
@@ -178,7 +178,7 @@ class _HeartbeatThread(threading.Thread):
         # the following attributes are shared, under the condition
         self._ended = False
         self._failed: Exception | None = None
-        self._joined: _Joined | None = None
+        self._joined: _JoinedGroup | None = None
         self._taken = False
         self._asked_back = False
         self._read_at = time.monotonic()
@@ -198,7 +198,7 @@ class _HeartbeatThread(threading.Thread):
         with self._changed:
             self._changed.wait_for(lambda: self.has_change, longest_s)
 
-    def poll_assignment(self) -> tuple[_Joined | None, bool]:
+    def poll_assignment(self) -> tuple[_JoinedGroup | None, bool]:
         """Return the partitions that the reader has from now on, None for none, and whether that is new."""
         with self._changed:
             if self._failed is not None:
@@ -245,7 +245,7 @@ class _HeartbeatThread(threading.Thread):
                     if not self._id:
                         raise
                     self._wait(UNREACHABLE_PAUSE_S)
-        except _Ended:
+        except _ReaderLeft:
             pass
         except Exception as error:
             with self._changed:
@@ -254,7 +254,7 @@ class _HeartbeatThread(threading.Thread):
         finally:
             self._cluster.close()
 
-    def _offer(self, joined: _Joined) -> None:
+    def _offer(self, joined: _JoinedGroup) -> None:
         with self._changed:
             self._joined, self._taken = joined, False
             self._read_at = time.monotonic()
@@ -264,7 +264,7 @@ class _HeartbeatThread(threading.Thread):
         with self._changed:
             self._changed.wait_for(lambda: self._ended, longest_s)
 
-    def _join(self) -> _Joined | None:
+    def _join(self) -> _JoinedGroup | None:
         """Join with the other members; return None if that has to be tried again."""
         # the partition counts in other members' subscriptions may be outdated
         self._counts = None
@@ -288,7 +288,7 @@ class _HeartbeatThread(threading.Thread):
         )  # fmt: skip
         if self._must_rejoin(synced.error_code):
             return None
-        return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(synced.assignment))))
+        return _JoinedGroup(self._id, answer.generation_id, tuple(parse_assignment(bytes(synced.assignment))))
 
     def _must_rejoin(self, code: int) -> bool:
         """Return whether to join again after this code; raise an error if that would not help."""
@@ -311,7 +311,7 @@ class _HeartbeatThread(threading.Thread):
         rows = self._cluster.metadata(sorted(topics)).topics
         return {row.name: len(row.partitions) for row in rows if not row.error_code}
 
-    def _heartbeat_until_revoked(self, joined: _Joined) -> None:
+    def _heartbeat_until_revoked(self, joined: _JoinedGroup) -> None:
         """Send heartbeats until partitions are revoked and the reader has released them."""
         looked_at = time.monotonic()
         while not self._ended:
@@ -334,7 +334,7 @@ class _HeartbeatThread(threading.Thread):
                 if self._count_partitions(set(self._counts)) != self._counts:
                     self.revoke()
 
-    def _leave_idle_group(self, joined: _Joined) -> None:
+    def _leave_idle_group(self, joined: _JoinedGroup) -> None:
         """Leave the group because its partitions are not read; the member joins again when reading continues."""
         self._ask("LeaveGroup", group_id=self._group, member_id=joined.member)
         self._id = ""
@@ -348,7 +348,7 @@ class _HeartbeatThread(threading.Thread):
 
         def ask(broker: KafkaSocket) -> Any:
             if self._ended:
-                raise _Ended
+                raise _ReaderLeft
             answer = broker.ask(api, wait_s=wait_s, **fields)
             if answer.error_code in errors.RETRIABLE:
                 raise_for_code(f"group {self._group!r}", answer.error_code)
@@ -363,8 +363,8 @@ class _HeartbeatThread(threading.Thread):
                 if not known and code not in errors.RETRIABLE:
                     raise
                 self._wait(UNREACHABLE_PAUSE_S)
-        raise _Ended
+        raise _ReaderLeft
 
 
-class _Ended(Exception):
+class _ReaderLeft(Exception):
     """The reader left during a request."""

@@ -37,7 +37,7 @@ class KafkaReader:
         self._cluster = cluster
         self._topics = topics
         self._url = url
-        self._reached: dict[Place, _Reached] = {}
+        self._reached: dict[Place, _ReadPosition] = {}
 
     def fetch(self, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int) -> FetchResult:
         """Return committed batches from ``offset`` on; see KafkaTransport.fetch."""
@@ -70,7 +70,7 @@ class KafkaReader:
             end = int(found.table[-1, layout.LAST]) + 1
             epoch_at = int(found.table[-1, layout.START]) + layout.EPOCH_AT
             epoch = int.from_bytes(data[epoch_at : epoch_at + 4].tobytes(), "big", signed=True)
-            self._reached[place] = _Reached(end, to_epoch(epoch), self._cluster.leader_epoch(*place))
+            self._reached[place] = _ReadPosition(end, to_epoch(epoch), self._cluster.leader_epoch(*place))
         chunks = _to_chunks(found.table, visible(found.table, answer.aborted), since)
         runs = [Run(CODE, data, chunks)] if len(chunks) else []
         reached = self._reached.get(place)
@@ -125,7 +125,7 @@ class KafkaReader:
         return part.first_offset
 
 
-class _Reached(NamedTuple):
+class _ReadPosition(NamedTuple):
     """Position in a partition: the next offset, the epoch of the last batch, and Kafka's of its leader then."""
 
     offset: int

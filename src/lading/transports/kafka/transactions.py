@@ -101,7 +101,7 @@ class KafkaTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredDecision:
     """The decision as the cluster stores it: the name of its work, and its transactions until all of them
     are committed.
     """
@@ -115,7 +115,7 @@ class _Stored:
         return json.dumps([self.work, self.done, rows], separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str, prefix: str) -> _Stored:
+    def parse(cls, text: str, prefix: str) -> _StoredDecision:
         work, done, rows = json.loads(text)
         return cls(work, done, tuple(PreparedTransaction(prefix + task, *who) for task, *who in rows))
 
@@ -152,7 +152,7 @@ class KafkaDecision(TransactionDecision):
         transactions.
         """
         if self.last_decided() != work:
-            stored = _Stored(work, False, tuple(prepared))
+            stored = _StoredDecision(work, False, tuple(prepared))
             self._write(stored)
             self._finish(stored)
 
@@ -164,7 +164,7 @@ class KafkaDecision(TransactionDecision):
                 for each in prepared:
                     end(self._cluster, each, committed=False)
 
-    def _finish(self, stored: _Stored) -> None:
+    def _finish(self, stored: _StoredDecision) -> None:
         # the coordinator responds to a commit before its markers are written; the response to a second one waits for
         # them
         for each in (*stored.prepared, *stored.prepared):
@@ -183,9 +183,9 @@ class KafkaDecision(TransactionDecision):
                     f"{self._topic!r} are missing, those of the other tasks are visible. To continue without them, "
                     f"delete the group {self._group!r}"
                 ) from error
-        self._write(_Stored(stored.work, True))
+        self._write(_StoredDecision(stored.work, True))
 
-    def _write(self, stored: _Stored) -> None:
+    def _write(self, stored: _StoredDecision) -> None:
         text = stored.text(self._prefix)
         pieces = [text[at : at + METADATA_BYTES_MAX] for at in range(0, len(text), METADATA_BYTES_MAX)]
         partitions = self._list_partitions()
@@ -209,7 +209,7 @@ class KafkaDecision(TransactionDecision):
 
         self._cluster.at_coordinator(GROUP, self._group, ask)
 
-    def _read(self) -> _Stored | None:
+    def _read(self) -> _StoredDecision | None:
         wanted = [{"name": self._topic, "partition_indexes": self._list_partitions()}]
 
         def ask(broker: KafkaSocket) -> Any:
@@ -221,7 +221,7 @@ class KafkaDecision(TransactionDecision):
         pieces = rows[0].committed_offset
         if pieces <= 0:
             return None
-        return _Stored.parse("".join(row.metadata for row in rows[:pieces]), self._prefix)
+        return _StoredDecision.parse("".join(row.metadata for row in rows[:pieces]), self._prefix)
 
     def _list_partitions(self) -> list[int]:
         (row,) = self._cluster.metadata([self._topic]).topics

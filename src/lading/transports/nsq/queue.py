@@ -47,7 +47,7 @@ _NO_EXT: Final = 0
 
 
 @dataclass(slots=True)
-class _Subscribed:
+class _SubscribedNode:
     """A node, the connection to it, and its last failure with the time of the next attempt."""
 
     node: NsqdAddress
@@ -81,7 +81,7 @@ class Received:
 
 
 @dataclass(slots=True)
-class _Window:
+class _UnfinishedMessages:
     """Messages that are not finished; the first of them has number ``first``."""
 
     first: int = 0
@@ -131,8 +131,8 @@ class NsqQueue:
         self._identity = identity
         self._in_flight = in_flight
         self._connect_to = connect
-        self._nodes: dict[NsqdAddress, _Subscribed] = {}
-        self._window = _Window()
+        self._nodes: dict[NsqdAddress, _SubscribedNode] = {}
+        self._window = _UnfinishedMessages()
         self._look_at = self._beat_at = 0.0
         self._stopped = False
         self._closed = False
@@ -333,7 +333,7 @@ class NsqQueue:
             # no node has it yet: ask again soon
             self._look_at = now + PAUSE_S
         for node in found.nodes:
-            self._nodes.setdefault(node, _Subscribed(node))
+            self._nodes.setdefault(node, _SubscribedNode(node))
 
     def _connect(self) -> None:
         now = time.monotonic()
@@ -389,7 +389,7 @@ class NsqQueue:
                 self._put_off(one, error)
         self._look_at = 0.0
 
-    def _put_off(self, one: _Subscribed, error: LadingError) -> None:
+    def _put_off(self, one: _SubscribedNode, error: LadingError) -> None:
         if self._joined and not one.logged_away:
             LOG.warning("nsqd at %s:%d is away; waiting until it is back (%s)", *one.node, error)
             one.logged_away = True
