@@ -7,7 +7,9 @@ import random
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+from lading.endpoints.io.lent_sockets import SocketPass
 
 PIECE_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20
@@ -57,6 +59,19 @@ class LoopClient:
         answers = await self.read_to_end()
         self.sock.close()
         return answers
+
+
+def note_loans(owner: SocketPass | None, lent: list[int]) -> None:
+    """Note the number of each socket that is lent from now on; none is, if there is no pass."""
+    if owner is None:
+        return
+    real = owner.lend
+
+    def lend(connection: Any, file: int, line: int) -> None:
+        lent.append(file)
+        real(connection, file, line)
+
+    owner.lend = lend  # type: ignore[method-assign]
 
 
 def compare_until_lent(compare: Callable[[int], bool]) -> None:

@@ -36,7 +36,7 @@ from lading.runtime.metrics import Metrics
 from lading.serve.serve import _runner
 from lading.settings.settings import Settings
 from tests.endpoints.iggy_sends import BALANCED, by_key, frame, send
-from tests.endpoints.loop_client import LoopClient, compare_until_lent
+from tests.endpoints.loop_client import LoopClient, compare_until_lent, note_loans
 from tests.endpoints.test_iggy_releases import CREATE_STREAM, CREATE_TOPIC, LOGIN, NEVER, login, named, short
 from tests.endpoints.test_lent_sockets import DURABILITIES
 from tests.endpoints.test_orders_of_waiting import HeldSyncs
@@ -418,14 +418,7 @@ def _compare(directory: Path, durability: str, seed: int) -> bool:
 
         async def scenario(iggy: Iggy, is_fast: bool = is_fast) -> None:
             lent: list[int] = []
-            if (owner := iggy.server._pass) is not None:
-                real = owner.lend
-
-                def lend(connection: Any, file: int, line: int) -> None:
-                    lent.append(file)
-                    real(connection, file, line)
-
-                owner.lend = lend  # type: ignore[method-assign]
+            note_loans(iggy.server._pass, lent)
             talks = [
                 _converse(iggy, release, stream, wait)
                 for (release, _), stream, wait in zip(chosen, streams, waits, strict=True)

@@ -37,7 +37,7 @@ from lading.runtime.metrics import Metrics
 from lading.serve.serve import _runner
 from lading.settings.settings import Settings
 from tests.endpoints.kafka_frames import batch, fetch, message, one_batch, produce, record, request_frame
-from tests.endpoints.loop_client import LoopClient, compare_until_lent
+from tests.endpoints.loop_client import LoopClient, compare_until_lent, note_loans
 from tests.endpoints.test_lent_sockets import DURABILITIES
 from tests.endpoints.test_orders_of_waiting import HeldSyncs
 from tests.faults.faulty import FaultyDisk
@@ -524,14 +524,7 @@ def _compare(directory: Path, durability: str, seed: int) -> bool:
 
         async def scenario(kafka: Kafka, is_fast: bool = is_fast) -> None:
             lent: list[int] = []
-            if (owner := kafka.server._pass) is not None:
-                real = owner.lend
-
-                def lend(connection: Any, file: int, line: int) -> None:
-                    lent.append(file)
-                    real(connection, file, line)
-
-                owner.lend = lend  # type: ignore[method-assign]
+            note_loans(kafka.server._pass, lent)
             answers[is_fast] = list(await asyncio.gather(*map(_converse, [kafka] * 2, streams, waits)))
             kept[is_fast] = [
                 partition.log.next_offset

@@ -28,7 +28,6 @@ from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.io import lent_lines, lent_sockets
 from lading.endpoints.io.fast_connection import FastConnection
 from lading.endpoints.io.lent_lines import LEND_AFTER
-from lading.endpoints.io.lent_sockets import SocketPass
 from lading.endpoints.nsq.nsqd.server import NsqdServer
 from lading.endpoints.nsq.nsqd.session import NAME, NsqdSession
 from lading.kernels import engine
@@ -38,7 +37,7 @@ from lading.model.scan_request import ScanRequest
 from lading.runtime.metrics import Metrics
 from lading.serve.serve import _runner
 from lading.settings.settings import Settings
-from tests.endpoints.loop_client import LoopClient, compare_until_lent
+from tests.endpoints.loop_client import LoopClient, compare_until_lent, note_loans
 from tests.endpoints.nsq_client import mpub, pub
 from tests.endpoints.test_orders_of_waiting import HeldSyncs
 from tests.faults.faulty import FaultyDisk
@@ -649,8 +648,7 @@ def _compare(directory: Path, durability: str, seed: int, streams_count: int) ->
 
         async def scenario(nsqd: Nsqd, is_fast: bool = is_fast) -> None:
             lent: list[int] = []
-            if nsqd.server._pass is not None:
-                _note_loans(nsqd.server._pass, lent)
+            note_loans(nsqd.server._pass, lent)
             await nsqd.create_topics()
             answers[is_fast] = list(await asyncio.gather(*map(_converse, [nsqd] * streams_count, streams, waits)))
             kept[is_fast] = [sorted(nsqd.kept(name)) for name in NAMES]
@@ -661,17 +659,6 @@ def _compare(directory: Path, durability: str, seed: int, streams_count: int) ->
     assert kept[True] == kept[False], f"seed {seed}"
     assert not was_lent[False]
     return was_lent[True]
-
-
-def _note_loans(owner: SocketPass, lent: list[int]) -> None:
-    """Note the number of each socket that is lent."""
-    real = owner.lend
-
-    def lend(connection: Any, file: int, line: int) -> None:
-        lent.append(file)
-        real(connection, file, line)
-
-    owner.lend = lend  # type: ignore[method-assign]
 
 
 async def _complete_again_and_again(commit: HeldSyncs) -> None:
