@@ -56,14 +56,14 @@ lint: install
 	$(FORMAT)
 	$(TYPES)
 
-test: install ## lint, types, import rules and all tests; long suites as seeded samples
+test: install ## lint, types, import rules and the tests; slow ones take turns by the day
 	$(FORMAT)
 	@# import rules and types are looked at beside the first tests and told behind the last; either fails the whole
 	@rm -f .pytest_cache/d/summary/line.txt
 	@echo '$(TYPES) > $(VENV)/.types &'; ($(TYPES)) > $(VENV)/.types 2>&1 & types=$$!; \
 	echo '$(TESTS)'; $(TESTS); tests=$$?; wait $$types; types=$$?; cat $(VENV)/.types; cat .pytest_cache/d/summary/line.txt 2>/dev/null; exit $$((tests | types))
 
-test-full: install lint ## the same with the long suites whole; prints their figures
+test-full: install lint ## all tests, the long suites whole; prints their figures
 	LADING_TEST_FULL=1 $(BIN)/python -m pytest --timeout=3600
 
 test-pythons: ## the unit tests on each Python from 3.11 to 3.14 that this machine has, in environments of their own
